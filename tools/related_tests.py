@@ -18,16 +18,20 @@ RELATED = {
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_file": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_items": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_jobs": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
@@ -103,10 +107,10 @@ RELATED = {
         "sessions/test_append sessions/test_pending sessions/test_end sessions/test_learning sessions/test_reset "
         "summaries/test_asking security/test_parsers"
     ),
-    "sessions/document_store": "sessions/test_documents",
+    "sessions/document_store": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update "
-        "sessions/test_append sessions/test_end sessions/test_rewind"
+        "sessions/test_append sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
     "sessions/state_store": (
         "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items"

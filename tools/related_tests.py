@@ -199,7 +199,7 @@ RELATED = {
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_ladder"
     ),
-    "windows/steps": "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach",
+    "windows/steps": "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach",
     "windows/stubs": (
         "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws"

@@ -1,4 +1,7 @@
-"""D2: a writer that loses every race says so with an error to retry by, and the same call has its effect when the race is over."""
+"""D2: a writer that loses every race says so with an error to retry by, and the same call has its effect when the race is over.
+
+And what another writer has changed between reading an item and writing it stays changed.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,22 @@ def redact(harness: Harness) -> tuple[Call, Call]:
     return lambda: done(harness, session.redact(position, key="redact")), lambda: bodies_are_gone(harness)
 
 
+def redact_two(harness: Harness) -> tuple[Call, Call, Call]:
+    """Redact two messages of one commit, one segment and two full snapshots."""
+    session = harness.log().sessions.create("s")
+    first = session.append(*({"role": "user", "content": noise(6_000)} for _ in range(2))).first
+    session.create_snapshot("inline", kind="full")
+    for number in range(12):
+        session.append(*({"role": "user", "content": f"more {number} {n}"} for n in range(25)))
+    harness.log().run_jobs()
+    session.create_snapshot("full", kind="full")
+
+    def redacting(position: int) -> Call:
+        return lambda: done(harness, session.redact(position))
+
+    return redacting(first), redacting(first + 1), lambda: bodies_are_gone(harness)
+
+
 def done(harness: Harness, job: Job) -> None:
     """Do both passes of a job in this process, where no worker takes its errors."""
     for _ in range(3):
@@ -77,6 +96,18 @@ def forget(harness: Harness) -> tuple[Call, Call]:
         assert [memory.text for memory in memories.of(ada)] == ["a dog"]
 
     return lambda: memories.forget(ada, [cat]), is_forgotten
+
+
+def forget_two(harness: Harness) -> tuple[Call, Call, Call]:
+    ada, memories = Owner.of("acme", "ada"), Memories(harness.app.engine.items)
+    facts = [MemoryFact("entity", text, "", 2, 1_000) for text in ("a cat", "a dog", "a fish")]
+    memories.add(part_of(ada, "s", [], first=1), facts)
+    ids = {memory.text: memory.id for memory in memories.of(ada)}
+
+    def are_forgotten() -> None:
+        assert [memory.text for memory in memories.of(ada)] == ["a fish"]
+
+    return lambda: memories.forget(ada, [ids["a cat"]]), lambda: memories.forget(ada, [ids["a dog"]]), are_forgotten
 
 
 def spend(harness: Harness) -> tuple[Call, Call]:
@@ -105,4 +136,37 @@ def test_d2_who_loses_every_race_says_so_and_the_same_call_is_done_when_it_is_ov
         races.left = 0
         call()
     assert races.left < LOSSES, "there was a race"
+    check()
+
+
+def spend_two(harness: Harness) -> tuple[Call, Call, Call]:
+    call, _ = spend(harness)
+    spending = Spending(harness.app.engine.items, harness.clock, SequentialIds())
+
+    def are_spent() -> None:
+        assert spending.of_day("acme", harness.clock.now_ms()) == Spent(reserved=10 + 2 * 20)
+
+    return call, lambda: spending.reserve("acme", 20, limit=100), are_spent
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"), [(redact_two, kind) for kind in ("C#", "G#", "P#")] + [(forget_two, "M#"), (spend_two, "B#")]
+)
+def test_d2_what_another_writer_changed_in_between_stays_changed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Harness], tuple[Call, Call, Call]], kind: str
+) -> None:
+    call, other, check = begin(harness)
+    items, begun = harness.app.engine.items, list[str]()
+    put_now = items.put
+
+    def put(item: Item, *, condition: Condition | None = None) -> Lost | None:
+        key = Key(str(item["pk"]), str(item["sk"]))
+        if key.sk.startswith(kind) and not begun and items.get_many([key]):
+            begun.append(kind)
+            other()
+        return put_now(item, condition=condition)
+
+    monkeypatch.setattr(items, "put", put)
+    call()
+    assert begun, "there was a race"
     check()

@@ -37,7 +37,7 @@ RELATED = {
     "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
-        "summaries/test_summary_life"
+        "summaries/test_summary_life log/test_storage"
     ),
     "log/cards": (
         "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at"
@@ -57,7 +57,7 @@ RELATED = {
     ),
     "log/keys": (
         "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
-        "snapshots/test_export privacy/test_retention"
+        "snapshots/test_export privacy/test_retention log/test_storage"
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
@@ -190,7 +190,7 @@ RELATED = {
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
-        "windows/test_windows_policies windows/test_classic properties/test_window_laws"
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix"
     ),
     "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
@@ -199,7 +199,9 @@ RELATED = {
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_ladder"
     ),
-    "windows/steps": "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach",
+    "windows/steps": (
+        "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach"
+    ),
     "windows/stubs": (
         "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws"
@@ -223,7 +225,7 @@ RELATED = {
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws core/test_pairing search/test_recall"
+        "properties/test_window_laws core/test_pairing search/test_recall properties/test_ladder"
     ),
 }
 """A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""

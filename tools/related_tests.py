@@ -190,7 +190,8 @@ RELATED = {
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
-        "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix"
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix "
+        "windows/test_long_runs"
     ),
     "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",

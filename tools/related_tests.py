@@ -133,11 +133,11 @@ RELATED = {
     "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/build": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/costs": (
         "windows/test_windows_prices windows/test_windows windows/test_windows_policies "
@@ -149,27 +149,27 @@ RELATED = {
     ),
     "windows/digest_steps": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/digests": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/fit": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/items": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/keep_newest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/least": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/ledger": (
         "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
@@ -178,7 +178,7 @@ RELATED = {
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -198,7 +198,7 @@ RELATED = {
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/steps": (
         "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach"
@@ -213,16 +213,16 @@ RELATED = {
     ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
     "windows/truncate": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "

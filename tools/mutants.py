@@ -180,7 +180,7 @@ def main() -> int:
     sample, results = chosen(asked.seed, asked.sample, asked.k), Results(BUILD / f"mutants-{asked.seed}.jsonl")
     if asked.again:
         results.forget_survivors()
-    ends = time.monotonic() + asked.minutes * 60
+    ends, commit = time.monotonic() + asked.minutes * 60, commit_id()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
         copies = Copies(Path(folder), asked.jobs)
 
@@ -200,12 +200,14 @@ def main() -> int:
     if not asked.k:
         text = PAGE.read_text(encoding="utf-8")
         above, _, _ = text.partition(SAMPLE_HEADING)
-        PAGE.write_text(above + page(outcomes, _judged(text), seed=asked.seed, commit=commit_id()), encoding="utf-8")
+        PAGE.write_text(
+            above + page(outcomes, _judged(text), asked.sample, seed=asked.seed, commit=commit), encoding="utf-8"
+        )
     print(f"{sum(bool(outcome.by) for outcome in outcomes)} of {len(outcomes)} killed, seed {asked.seed}")
     return 0
 
 
-def page(outcomes: Sequence[Outcome], judged: dict[str, str], *, seed: int, commit: str) -> str:
+def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, seed: int, commit: str) -> str:
     """Return the last section of docs/mutants.md; a person writes what is above it."""
     survivors = [outcome.mutant for outcome in outcomes if not outcome.by]
     reasons = [judged.get(mutant.name, "not judged") for mutant in survivors]
@@ -216,9 +218,9 @@ def page(outcomes: Sequence[Outcome], judged: dict[str, str], *, seed: int, comm
         "",
         "<!-- Written by `make mutants`; only the last column is written by hand. -->",
         "",
-        f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests, in a sample of",
-        f"{len(outcomes)} of which {equal} are equivalent: `make mutants ARGS='--seed {seed} --sample {len(outcomes)}'` at",
-        f"commit `{commit}`. The survivors, and why:",
+        f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests:",
+        f"{len(outcomes)} were tried, of which {equal} are equivalent, of `make mutants ARGS='--seed {seed} --sample {sample}'`",
+        f"at commit `{commit}`. The survivors, and why:",
         "",
         "| file | kind | was | became | why |",
         "|---|---|---|---|---|",

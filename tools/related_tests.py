@@ -1,4 +1,4 @@
-"""Which tests are asked about a module, the quickest and nearest first: `make mutants` runs these alone."""
+"""Which tests are asked about a module: `make mutants` runs these alone."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ RELATED = {
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_file": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_items": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqlite_jobs": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
-        "summaries/test_summary_life"
+        "summaries/test_summary_life log/test_storage"
     ),
     "log/cards": (
         "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at"
     ),
-    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact log/test_faults_of_items log/test_damage",
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at "
         "sessions/test_rewind privacy/test_erase"
@@ -53,7 +57,7 @@ RELATED = {
     ),
     "log/keys": (
         "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
-        "snapshots/test_export privacy/test_retention"
+        "snapshots/test_export privacy/test_retention log/test_storage"
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
@@ -64,7 +68,7 @@ RELATED = {
     ),
     "log/parallel": "engines/test_tenancy snapshots/test_restore snapshots/test_segments",
     "log/payloads": "sessions/test_append sessions/test_fork privacy/test_redact memory/test_offload log/test_storage",
-    "log/purging": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/purging": "privacy/test_erased_bytes privacy/test_erase privacy/test_redact",
     "log/read_lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
         "summaries/test_summary_life log/test_storage"
@@ -77,7 +81,7 @@ RELATED = {
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
     ),
     "log/redacted_lines": "privacy/test_redact summaries/test_summary_life",
-    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/request_keys": "log/test_request_keys sessions/test_append sessions/test_fork privacy/test_redact",
     "log/summary_cache": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
     "log/tombstones": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
@@ -88,20 +92,25 @@ RELATED = {
     "memory/hand_over_store": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/model": "memory/test_memories memory/test_choice security/test_parsers",
     "memory/sentences": "memory/test_sentences engines/test_memory_embedded memory/test_memories",
-    "memory/store": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/store": "memory/test_memories log/test_lost_races engines/test_memory_embedded memory/test_memory_erasure",
     "memory/webhook": "memory/test_webhook",
     "privacy/erase_session": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
     "privacy/erasure": "privacy/test_erase privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id",
-    "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots",
-    "privacy/redaction": "privacy/test_redact sessions/test_fork",
+    "privacy/redact": "privacy/test_redact privacy/test_erased_bytes",
+    "privacy/redacted_archives": "privacy/test_redact log/test_lost_races snapshots/test_full_snapshots",
+    "privacy/redaction": "privacy/test_redact log/test_lost_races sessions/test_fork",
     "search/bedrock_embedder": "search/test_reranking",
     "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/owner_sessions": "search/test_search_sessions",
-    "sessions/document_store": "sessions/test_documents",
+    "sessions/append": (
+        "sessions/test_append sessions/test_pending sessions/test_end sessions/test_learning sessions/test_reset "
+        "summaries/test_asking security/test_parsers"
+    ),
+    "sessions/document_store": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update "
-        "sessions/test_append sessions/test_end sessions/test_rewind"
+        "sessions/test_append sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
     "sessions/state_store": (
         "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items"
@@ -112,7 +121,7 @@ RELATED = {
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "summaries/bedrock": "summaries/test_models",
-    "summaries/budget": "summaries/test_budget log/test_cost",
+    "summaries/budget": "summaries/test_budget log/test_lost_races log/test_cost",
     "summaries/extractive": "summaries/test_summary_texts summaries/test_budget summaries/test_compress",
     "summaries/model": "summaries/test_models summaries/test_summary_texts",
     "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
@@ -124,11 +133,11 @@ RELATED = {
     "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/build": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/costs": (
         "windows/test_windows_prices windows/test_windows windows/test_windows_policies "
@@ -140,27 +149,27 @@ RELATED = {
     ),
     "windows/digest_steps": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/digests": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/fit": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/items": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/keep_newest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/least": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/ledger": (
         "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
@@ -169,28 +178,31 @@ RELATED = {
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_own_steps properties/test_policies"
     ),
     "windows/policy": (
-        "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_options core/test_frozen windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws windows/test_own_steps"
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
-        "windows/test_windows_policies windows/test_classic properties/test_window_laws"
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix "
+        "windows/test_long_runs"
     ),
     "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
-    "windows/steps": "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach",
+    "windows/steps": (
+        "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach"
+    ),
     "windows/stubs": (
         "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws"
@@ -201,27 +213,44 @@ RELATED = {
     ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
     "windows/truncate": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_ladder"
+        "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws core/test_pairing search/test_recall"
+        "properties/test_window_laws core/test_pairing search/test_recall properties/test_ladder"
     ),
 }
 """A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""
 SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
 
 
+_ON_MOTO = (
+    "engines/aws_clients",
+    "engines/aws_errors",
+    "engines/aws_tenants",
+    "engines/dynamodb",
+    "engines/s3",
+    "engines/sqs",
+)
+
+
 def related(file: str) -> Sequence[str]:
-    """Return the test files of a module."""
+    """Return the test files of a module, those with its name first, then those of its folder."""
     name = file.removeprefix("shared/turnlog/").removesuffix(".py")
-    return [f"tests/{test}.py" for test in RELATED[name].split()]
+    folder, _, module = name.partition("/")
+    tests = sorted(RELATED[name].split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
+    return [f"tests/{test}.py" for test in tests]
+
+
+def needs_moto(file: str) -> bool:
+    """Whether a module only runs on AWS: the tests of the others are run on the embedded engine alone."""
+    return file.removeprefix("shared/turnlog/").removesuffix(".py") in _ON_MOTO

@@ -46,6 +46,7 @@ lint: $(VENV)/dev.stamp  ## Style, types, import direction
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests benchmarks tools
 	@$(BIN)/lint-imports --no-cache
 
 house: $(VENV)/dev.stamp  ## The budgets of the code base beside their limits [ARGS=--list]

@@ -17,12 +17,13 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 from tools.emulators import DYNOXIDE, running
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table

@@ -12,7 +12,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.http.route_table import BY_NAME
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.testing.fixed import FixedClock
 
 TENANT, USER = "111122223333", "user-0000001"

@@ -24,13 +24,14 @@ from benchmarks import search_sessions
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
 from benchmarks.search_questions import QUESTIONS
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import TermDocuments
 from turnlog.search.fts5 import Fts5SearchEngine

@@ -11,13 +11,14 @@ from typing import Any
 
 from benchmarks.engines import dynamo
 from benchmarks.scenarios import chat_message
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 

@@ -21,15 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnlog.app import Application, Engine
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.app import Application
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock
@@ -106,7 +107,7 @@ def measure(source: str, messages: Iterable[Any], *, keyed: bool, compare: bool 
     app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=_SeededIds())
     session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s")
     for at, message in enumerate(messages):
-        session.append(message, key=f"append-{at}" if keyed else None)
+        session.append(message, idempotency_key=f"append-{at}" if keyed else None)
         clock.advance(pauses.random() * _LONGEST_PAUSE)
     keys = SessionKeys(_OWNER, "s")
     begun = time.process_time()

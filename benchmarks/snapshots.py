@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchmarks.scenarios import chat_message
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
-from turnlog.log.commits import VERIFIED
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key, Query
 from turnlog.settings import Settings

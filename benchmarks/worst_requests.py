@@ -357,7 +357,9 @@ for _format in FORMATS:
     @case("build_context", f"10,000 calls, to {_format}, answered neutrally, breakpoints applied")
     def _(log: Turnlog, format: str = _format) -> Sent:
         with_calls(log)
-        return Sent(HERE, body={"format": format, "budget": 100_000_000, "settle": True, "breakpoints": "apply"})
+        return Sent(
+            HERE, body={"format": format, "budget": 100_000_000, "answer_open_calls": True, "breakpoints": "apply"}
+        )
 
     @case("build_context", f"4 MB of text blocks, to {_format}")
     def _(log: Turnlog, format: str = _format) -> Sent:
@@ -368,7 +370,12 @@ for _format in FORMATS:
 
         @case("build_window", f"{_kind}, to {_format}")
         def _(log: Turnlog, format: str = _format, kind: str = _kind) -> Sent:
-            body = {"messages": window_messages(kind), "format": format, "budget": 100_000_000, "settle": True}
+            body = {
+                "messages": window_messages(kind),
+                "format": format,
+                "budget": 100_000_000,
+                "answer_open_calls": True,
+            }
             return Sent(body=body)
 
     for _kind in ("calls", "tool turns", "texts", "chat"):
@@ -410,7 +417,7 @@ def with_open_calls(log: Turnlog, messages: int) -> Session:
 @case("build_context", "20,000 messages with a call each, without results")
 def _(log: Turnlog) -> Sent:
     with_open_calls(log, 20_000)
-    return Sent(HERE, body={"budget": 100_000_000, "format": "bedrock_converse", "settle": True})
+    return Sent(HERE, body={"budget": 100_000_000, "format": "bedrock_converse", "answer_open_calls": True})
 
 
 @case("append_messages", "a result, after 80,000 calls without one")

@@ -25,9 +25,9 @@ from rich.text import Text
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import served_settings, sqlite_url
-from turnlog.cli.replaying.replay import Replay, ReplayedCall, ReplayOutcome, ReplayReport
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
-from turnlog.cli.screen import console, cut, number, picture, table
+from turnlog.cli.replay.replaying import Replay, ReplayedCall, ReplayOutcome, ReplayReport
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
+from turnlog.cli.screen import console, format_number, one_line, table, window_table
 from turnlog.client.model import Session
 from turnlog.engines.system import SystemClock
 from turnlog.jobs.models import Job
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if pictured is not None and pictured.session_id is not None:
             session = log.sessions.get(pictured.session_id)
             window = session.context(policy="default", budget=BUDGET)
-            screen.print(picture(window, title=f"The next window of {PICTURED}, part by part"))
+            screen.print(window_table(window, title=f"The next window of {PICTURED}, part by part"))
             screen.print()
             is_compressed = _compress(screen, log, session)
             is_recalled = _recall(screen, session)
@@ -101,7 +101,7 @@ def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
     if job.status != "done" or summary is None:
         screen.print(f"the job {job.job_id} is {job.status}", style="bold red")
         return False
-    screen.print(picture(window, title=f"The same after a worker has summarised it (job {job.job_id})"))
+    screen.print(window_table(window, title=f"The same after a worker has summarised it (job {job.job_id})"))
     screen.print(
         f"  {summary.messages} messages of {summary.source_tokens:,} tokens are told in {summary.tokens:,}, with "
         f"{len(summary.facts)} values kept verbatim. The log still has all {len(before)} messages;\n"
@@ -159,7 +159,7 @@ def _recall(screen: Console, session: Session) -> bool:
     for name, arguments in calls:
         screen.print(Text(f"  {name} {json.dumps(arguments)}", style="cyan"))
         for line in session.execute_tool(name, arguments).text.split("\n"):
-            screen.print(Text(f"    {cut(line, _SHOWN)}"))
+            screen.print(Text(f"    {one_line(line, _SHOWN)}"))
     screen.print()
     found = session.recall(ref, max_tokens=100_000) if ref is not None else None
     stored = {message.position: message.body for message in session.messages()}
@@ -292,12 +292,12 @@ def _print_totals(
             made.add_row(
                 transcript.id if policy == POLICIES[0] else "",
                 policy,
-                number(len(outcome.calls)),
-                number(last.full),
-                number(last.window),
+                format_number(len(outcome.calls)),
+                format_number(last.full),
+                format_number(last.window),
                 _smaller(last.full, last.window),
-                number(row.tokens_full),
-                number(row.tokens_window),
+                format_number(row.tokens_full),
+                format_number(row.tokens_window),
                 _smaller(row.tokens_full, row.tokens_window),
                 Text(valid, style="green" if row.windows - row.invalid == len(outcome.calls) else "bold red"),
             )

@@ -26,10 +26,11 @@ pytest.register_assert_rewrite("turnlog.testing.contracts")
 
 from tests.effort import FULL, is_full  # noqa: E402
 from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402
-from turnlog.app import Application, Engine  # noqa: E402
+from turnlog.app import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
 from turnlog.core.identity import Owner  # noqa: E402
+from turnlog.engines.engine import Engine  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
 from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 
@@ -241,8 +242,7 @@ class _GuardFaults:
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
-    from turnlog.engines.sqlite_items import SqliteItemTable
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
     from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnlog.server.template import Template
+from turnlog.server.stack import Template
 
 _NO_VALUE = {"Ref": "AWS::NoValue"}
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")

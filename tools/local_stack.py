@@ -26,8 +26,7 @@ from typing import Any
 from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
 from turnlog.engines.aws_clients import make_clients
 from turnlog.server.moto_engine import no_real_credentials, quick_answers
-from turnlog.server.stack import Stack, deploy
-from turnlog.server.template import REGION, expand, template_path
+from turnlog.server.stack import REGION, Stack, deploy, expand, template_path
 from turnlog.testing.moto_guard import real_item_limit
 
 PORT = 5555

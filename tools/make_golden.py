@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import Item, Key
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -84,7 +85,9 @@ def messages(log: Turnlog, clock: FixedClock) -> Session:
     )
     clock.advance(7)
     session.append(
-        {"role": "user", "content": "Find the log, 你好 \ud83d"}, key="first", meta=[{"pin": True, "id": "m1"}]
+        {"role": "user", "content": "Find the log, 你好 \ud83d"},
+        idempotency_key="first",
+        meta=[{"pin": True, "id": "m1"}],
     )
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "/var/log/app.log"}'}}
     session.append(

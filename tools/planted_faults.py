@@ -106,7 +106,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "storage",
         "a writer that is interrupted keeps the lock",
-        ((f"{_CODE}/engines/sqlite.py", "if connection.in_transaction:", "if False:"),),
+        ((f"{_CODE}/engines/sqlite.py", "                if connection.in_transaction:", "                if False:"),),
         ("tests/engines/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
     ),
     Planted(
@@ -329,7 +329,7 @@ PLANTED: tuple[Planted, ...] = (
         "the chain of hashes is not looked at",
         (
             (
-                _COMMITS,
+                f"{_CODE}/log/commit.py",
                 "if previous is not None and not verified.follows(previous):",
                 "if previous is None and verified.follows(GENESIS):",
             ),
@@ -339,7 +339,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "storage",
         "a hole in the log is read over",
-        ((_COMMITS, "before.last + 1 != header.first:", "before.last >= header.first:"),),
+        ((f"{_CODE}/log/commit.py", "before.last + 1 != header.first:", "before.last >= header.first:"),),
         (f"{_STORAGE}::test_d4_a_hole_is_a_typed_error",),
     ),
     Planted(
@@ -420,7 +420,7 @@ PLANTED: tuple[Planted, ...] = (
         "a redacted body stays where it was",
         (
             (
-                f"{_CODE}/privacy/redaction.py",
+                f"{_CODE}/privacy/redact.py",
                 'lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))',
                 'lost = self._items.put({**bare, "b": item["b"]}, condition=Equal("b", item["b"]))',
             ),
@@ -519,7 +519,7 @@ PLANTED: tuple[Planted, ...] = (
         "the condition of a writing is not looked at",
         (
             (
-                f"{_CODE}/sessions/document_store.py",
+                f"{_CODE}/sessions/documents.py",
                 "conflict = self._items.put(item, condition=condition)",
                 "conflict = self._items.put(item)",
             ),
@@ -541,7 +541,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "documents",
         "a newer version is read as if it were known",
-        ((f"{_CODE}/sessions/document_store.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
+        ((f"{_CODE}/sessions/documents.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
         (f"{_DOCUMENTS}::test_damage_is_told_by_its_item",),
     ),
     # ------------------------------------------------------------ codecs, search

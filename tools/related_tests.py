@@ -10,50 +10,42 @@ RELATED = {
         "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
         "functions/test_tenant_credentials functions/test_service_models"
     ),
-    "engines/aws_errors": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/aws_invoke": "summaries/test_models search/test_reranking memory/test_agentcore",
+    "engines/aws_errors": (
+        "engines/test_engines_aws log/test_faults_of_aws summaries/test_models search/test_reranking "
+        "memory/test_agentcore"
+    ),
     "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
+    "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/estimate_counter": "engines/test_token_counters providers/test_counting log/test_cost",
+    "engines/engine": "engines/test_settings engines/test_tenancy",
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
-        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
-        "jobs/test_jobs"
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
+        "engines/test_sqlite_file"
     ),
-    "engines/sqlite_file": (
-        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
-        "jobs/test_jobs"
-    ),
-    "engines/sqlite_items": (
-        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
-        "jobs/test_jobs"
-    ),
-    "engines/sqlite_jobs": (
-        "engines/test_sqlite_file engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
-        "jobs/test_jobs"
+    "engines/sqlite_tables": (
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
+        "engines/test_sqlite_file"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/tiktoken_counter": "engines/test_token_counters providers/test_counting log/test_cost",
+    "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life log/test_storage"
     ),
-    "log/cards": (
-        "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at"
-    ),
-    "log/checked_items": "sessions/test_append sessions/test_fork privacy/test_redact log/test_faults_of_items log/test_damage",
+    "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
     "log/commit_items": (
-        "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at "
-        "sessions/test_rewind privacy/test_erase"
+        "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
+        "privacy/test_erase"
     ),
     "log/commits": (
         "sessions/test_append log/test_verified sessions/test_rewind log/test_circles sessions/test_fork "
         "log/test_storage"
     ),
     "log/headers": (
-        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning "
-        "log/test_storage log/test_faults_of_items"
+        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning log/test_storage "
+        "log/test_faults_of_items"
     ),
     "log/keys": (
         "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
@@ -61,14 +53,17 @@ RELATED = {
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
-        "summaries/test_summary_life sessions/test_pending"
+        "summaries/test_summary_life sessions/test_pending privacy/test_redact"
     ),
     "log/packing": (
-        "snapshots/test_export privacy/test_redact security/test_forged snapshots/test_segments log/test_storage"
+        "sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export "
+        "security/test_forged snapshots/test_segments log/test_storage"
     ),
-    "log/parallel": "engines/test_tenancy snapshots/test_restore snapshots/test_segments",
-    "log/payloads": "sessions/test_append sessions/test_fork privacy/test_redact memory/test_offload log/test_storage",
-    "log/purging": "privacy/test_erased_bytes privacy/test_erase privacy/test_redact",
+    "log/payloads": (
+        "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at "
+        "engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork "
+        "privacy/test_redact memory/test_offload"
+    ),
     "log/read_lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
         "summaries/test_summary_life log/test_storage"
@@ -80,51 +75,44 @@ RELATED = {
     "log/records": (
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
     ),
-    "log/redacted_lines": "privacy/test_redact summaries/test_summary_life",
-    "log/request_keys": "log/test_request_keys sessions/test_append sessions/test_fork privacy/test_redact",
-    "log/summary_cache": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
+    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
     "log/tombstones": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
-    "log/verified": "log/test_verified log/test_faults_of_items log/test_storage",
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
-    "memory/hand_over_store": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
-    "memory/model": "memory/test_memories memory/test_choice security/test_parsers",
-    "memory/sentences": "memory/test_sentences engines/test_memory_embedded memory/test_memories",
-    "memory/store": "memory/test_memories log/test_lost_races engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/embedded": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/facts": (
+        "memory/test_memories memory/test_choice security/test_parsers memory/test_sentences "
+        "engines/test_memory_embedded"
+    ),
+    "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/webhook": "memory/test_webhook",
-    "privacy/erase_session": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
-    "privacy/erasure": "privacy/test_erase privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id",
-    "privacy/redact": "privacy/test_redact privacy/test_erased_bytes",
-    "privacy/redacted_archives": "privacy/test_redact log/test_lost_races snapshots/test_full_snapshots",
-    "privacy/redaction": "privacy/test_redact log/test_lost_races sessions/test_fork",
-    "search/bedrock_embedder": "search/test_reranking",
+    "privacy/erase": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
+    "privacy/erasure": (
+        "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
+        "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
+    ),
+    "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
+    "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
     "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/owner_sessions": "search/test_search_sessions",
-    "sessions/append": (
-        "sessions/test_append sessions/test_pending sessions/test_end sessions/test_learning sessions/test_reset "
-        "summaries/test_asking security/test_parsers"
-    ),
-    "sessions/document_store": "sessions/test_documents log/test_faults_of_items",
+    "sessions/documents": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_log": (
-        "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update "
-        "sessions/test_append sessions/test_end sessions/test_rewind sessions/test_listing"
+        "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update sessions/test_append "
+        "sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
-    "sessions/state_store": (
-        "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items"
-    ),
+    "sessions/state_store": "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items",
     "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
     "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
-    "summaries/bedrock": "summaries/test_models",
-    "summaries/budget": "summaries/test_budget log/test_lost_races log/test_cost",
-    "summaries/extractive": "summaries/test_summary_texts summaries/test_budget summaries/test_compress",
-    "summaries/model": "summaries/test_models summaries/test_summary_texts",
+    "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
     "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
+    "summaries/store": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
+    "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models",
     "summaries/trigger": (
         "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "
         "sessions/test_reach"
@@ -140,8 +128,8 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/costs": (
-        "windows/test_windows_prices windows/test_windows windows/test_windows_policies "
-        "windows/test_classic windows/test_prefix properties/test_window_laws"
+        "windows/test_windows_prices windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_prefix properties/test_window_laws"
     ),
     "windows/covering": (
         "summaries/test_compress summaries/test_rounds windows/test_pins properties/test_summaries "
@@ -173,8 +161,7 @@ RELATED = {
     ),
     "windows/ledger": (
         "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
-        "windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws"
+        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -185,13 +172,13 @@ RELATED = {
         "properties/test_window_laws windows/test_own_steps properties/test_policies"
     ),
     "windows/policy": (
-        "windows/test_options core/test_frozen windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws windows/test_own_steps"
+        "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_prefix properties/test_window_laws windows/test_own_steps core/test_frozen"
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
-        "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix "
-        "windows/test_long_runs"
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws "
+        "properties/test_prefix windows/test_long_runs"
     ),
     "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
@@ -201,7 +188,8 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_ladder properties/test_summary_step"
     ),
     "windows/steps": (
-        "windows/test_own_steps core/test_frozen windows/test_triggers windows/test_windows_policies sessions/test_reach"
+        "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach "
+        "core/test_frozen"
     ),
     "windows/stubs": (
         "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "

@@ -128,7 +128,7 @@ def _appended(session: Session, name: str, at: int, head: int | None, records: R
     """The position of the message. On 409 it is sent again, by the same key, with the head that the answer told."""
     for _ in range(_MOST_TRIES):
         try:
-            return session.append(message(name, at), key=name, if_head=head).first
+            return session.append(message(name, at), idempotency_key=name, if_head=head).first
         except HeadMismatchError as error:
             records.counts["retries after 409"] += 1
             head = int(error.details["head"])

@@ -18,13 +18,14 @@ from benchmarks.load.clients import TENANT, message
 from benchmarks.load.recording import Records, quantiles, together
 from benchmarks.load.running import all_of
 from turnlog import Turnlog
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import ConflictError, TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.ports import Condition, Item, ItemTable, Lost
 from turnlog.settings import Settings
@@ -133,7 +134,7 @@ def append_share(share: Share) -> Records:
 def _appended(log: Turnlog, session_id: str, name: str, at: int, records: Records) -> int:
     for _ in range(_MOST_TRIES):
         try:
-            return log.sessions.of(session_id).append(message(name, at), key=name).first
+            return log.sessions.of(session_id).append(message(name, at), idempotency_key=name).first
         except ConflictError:
             records.counts["conflicts"] += 1
     raise TurnlogError(f"{_MOST_TRIES} conflicts, one after the other", code="conflicts")

@@ -95,7 +95,7 @@ def _rounds(log: Turnlog, name: str, first: int, rounds: int) -> None:
     for number in range(first, first + rounds):
         session = log.sessions.create(f"{name}-{number}")
         for at in range(ROUND - 4):
-            session.append(message(f"{name}/{number}/{at}", at), key=f"{name}/{number}/{at}")
+            session.append(message(f"{name}/{number}/{at}", at), idempotency_key=f"{name}/{number}/{at}")
         session.context(budget=BUDGET)
         session.page(limit=50)
         session.erase()

@@ -34,7 +34,7 @@ class ScriptedModel(Model):
     def get_config(self) -> dict[str, Any]:
         return {}
 
-    async def structured_output(self, *_args: Any, **_options: Any) -> AsyncIterator[dict[str, Any]]:
+    async def structured_output(self, *_args: Any, **_options: Any) -> AsyncIterator[dict[str, Any]]:  # type: ignore[override]
         raise NotImplementedError
         yield {}
 

@@ -8,12 +8,13 @@ from typing import Any
 from benchmarks.peers.prices import REGION
 from benchmarks.peers.system import BUCKET, SESSION, TABLE, System, Thinking, Writer, client, nothing
 from benchmarks.peers.turns import TOOL, Turn
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.system import RandomIds
 from turnlog.ports import Clock

@@ -19,7 +19,7 @@ from benchmarks.progress import say
 from benchmarks.summaries.running import Plan, run
 from benchmarks.summaries.table import NOTES, as_json, limits_of, tables
 from benchmarks.windows.table import markdown, show
-from turnlog.cli.replaying.transcripts import read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.core.errors import TurnlogError
 from turnlog.summaries.models import CompressSession
 from turnlog.summaries.trigger import KEEP_LOOPS

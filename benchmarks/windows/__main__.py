@@ -22,7 +22,7 @@ from benchmarks.windows.chart import chart
 from benchmarks.windows.limits import limits_of
 from benchmarks.windows.running import Plan, run
 from benchmarks.windows.table import NOTES, as_json, markdown, show, tables
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.core.errors import TurnlogError
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"

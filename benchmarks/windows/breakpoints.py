@@ -20,7 +20,7 @@ from benchmarks.operations import versions
 from benchmarks.windows.provider import Provider, Spent, blocks_of, with_last_only
 from benchmarks.windows.table import Table, percent, show
 from turnlog import build_window
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.core.errors import BudgetTooSmallError
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"

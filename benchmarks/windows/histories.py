@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.windows.values import stands
-from turnlog.cli.replaying.transcripts import Transcript
+from turnlog.cli.replay.transcripts import Transcript
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_head, count_message, count_tools
 from turnlog.windows.build import Source

@@ -19,7 +19,7 @@ from waitress.server import create_server
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, TurnlogError
-from turnlog.server.callers import Callers
+from turnlog.server.admission import Callers
 
 PAGE = Path(__file__).with_name("page.html")
 COOKIE, HEADER = "chat_session", "X-Session-ID"

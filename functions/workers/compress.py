@@ -1,6 +1,6 @@
 """Lambda entry point: the queue of `compress` and `seal` jobs."""
 
-from turnlog.core.jobs import QUEUES
 from turnlog.http.lambda_workers import make_worker
+from turnlog.ports import QUEUES
 
 handler = make_worker(QUEUES["compress"])

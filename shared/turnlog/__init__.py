@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from turnlog.version import __version__
-
 if TYPE_CHECKING:
     from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
     from turnlog.client.async_client import AsyncTurnlog
@@ -43,6 +41,8 @@ __all__ = [
     "save_graph_state",
     "with_state",
 ]
+
+__version__ = "0.1.0"
 
 _HOMES = {
     "AsyncSession": "turnlog.client.async_twins",

@@ -6,25 +6,21 @@ that counts no tokens never loads the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.engines.engine import Engine, LazyCounter, make_counter, make_engine
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.ports import (
-    BlobStore,
     Clock,
     Embedder,
     IdSource,
     ItemTable,
-    JobQueue,
     MemoryEngine,
     SearchEngine,
     SignalName,
@@ -41,49 +37,50 @@ if TYPE_CHECKING:
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
     from turnlog.linter.use_case import LintHistories
+    from turnlog.log.commit_items import Forks
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
     from turnlog.log.links import Link, Links
     from turnlog.log.payloads import Payloads
     from turnlog.log.reading import Located
     from turnlog.memory.bootstrap import BootstrapMessage
-    from turnlog.memory.embedded import EmbeddedMemory, MakeFacts
-    from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, OffloadSessions
-    from turnlog.memory.hand_over_store import Offloads
+    from turnlog.memory.embedded import EmbeddedMemory, Memories
+    from turnlog.memory.facts import MakeFacts
+    from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
-    from turnlog.memory.store import Memories
-    from turnlog.privacy.erase_session import EraseSessions
-    from turnlog.privacy.erase_user import EraseUsers
+    from turnlog.ports import ChatModel
+    from turnlog.privacy.erase import EraseSessions, EraseUsers
     from turnlog.privacy.erasure import Erasure
-    from turnlog.privacy.redact import RedactMessages
+    from turnlog.privacy.redact import Redaction, RedactMessages
     from turnlog.privacy.redacted_archives import RedactedParts
-    from turnlog.privacy.redaction import Redaction
     from turnlog.privacy.retention import RetainSessions
-    from turnlog.search.corpus import SearchedSessions
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import SearchSessions
     from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import Reranker, SearchSession
-    from turnlog.sessions.agents import GetAgent, PatchAgent
+    from turnlog.search.session import Reranker, SearchSession, SessionReader
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
-    from turnlog.sessions.create import CreateSessions, EndSessions, ResetSessions
     from turnlog.sessions.decisions import DecidePendingActions
-    from turnlog.sessions.document_store import DocumentStore
-    from turnlog.sessions.documents import GetDocuments, PutDocuments
+    from turnlog.sessions.documents import DocumentStore, GetDocuments, PutDocuments
     from turnlog.sessions.history import CompareMoments, ReadHistory, RecordEntries
+    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions, UpdateSessions
     from turnlog.sessions.messages import ReadLoops, ReadMessages
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.session_log import SessionLog
-    from turnlog.sessions.settings import UpdateSessions
-    from turnlog.sessions.state import GetState, PatchState, PutState
+    from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
-    from turnlog.snapshots.create import AutomaticSnapshots, CreateSnapshots, ListSnapshots
-    from turnlog.snapshots.delete import DeleteSnapshots, SnapshotCleaner, SweepSnapshots
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
+    from turnlog.snapshots.lifecycle import (
+        AutomaticSnapshots,
+        CreateSnapshots,
+        DeleteSnapshots,
+        ListSnapshots,
+        SnapshotCleaner,
+        SweepSnapshots,
+    )
     from turnlog.snapshots.materialise import Materialiser
     from turnlog.snapshots.read import GetSnapshot, SnapshotLogs
     from turnlog.snapshots.restore import RestoreSnapshots
@@ -91,160 +88,9 @@ if TYPE_CHECKING:
     from turnlog.summaries.budget import Spending
     from turnlog.summaries.compress import CompressSessions
     from turnlog.summaries.current import DiscardSummary, GetSummary
-    from turnlog.summaries.model import ChatModel
+    from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Engine:
-    """A storage engine: items, blobs and job queues.
-
-    - ``name``: shown by the health routes.
-    - ``queue``: the queue for kinds of jobs that have no queue of their own in ``queues``.
-    - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
-    - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
-    """
-
-    name: str
-    items: ItemTable
-    blobs: BlobStore
-    queue: JobQueue | None
-    close: Callable[[], None]
-    queues: Mapping[str, JobQueue] = field(default_factory=dict)
-    release: Callable[[], None] = field(default=lambda: None)
-    copy_to: Callable[[Path, Path], Engine] | None = None
-
-    def queue_of(self, kind: str) -> JobQueue | None:
-        """Return the queue for a kind of job, or None."""
-        return self.queues.get(kind, self.queue)
-
-
-def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
-    """Return the engine that ``settings.engine`` names. Raises `InvalidInputError` for a bad URL."""
-    url = urlsplit(settings.engine)
-    if settings.tenant_role_arn and url.scheme != "dynamodb":
-        raise InvalidInputError(
-            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine!r}",
-            code="invalid_settings",
-        )
-    if url.scheme == "sqlite":
-        if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
-            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
-        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
-    if url.scheme == "memory":
-        return _memory(settings, clock, ids)
-    if url.scheme == "dynamodb":
-        return _aws(url.netloc, parse_qs(url.query), settings)
-    raise InvalidInputError(
-        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
-    )
-
-
-def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.engines.files import FileBlobStore
-
-    return _embedded("sqlite", path, FileBlobStore(path.with_name(path.name + ".blobs")), settings, clock, ids)
-
-
-def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.engines.files import MemoryBlobStore
-    from turnlog.engines.sqlite import MEMORY
-
-    return _embedded("memory", MEMORY, MemoryBlobStore(), settings, clock, ids)
-
-
-def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    """Return an engine with items and jobs in an SQLite database."""
-    from turnlog.engines.files import FileBlobStore
-    from turnlog.engines.sqlite import SqliteDatabase
-    from turnlog.engines.sqlite_items import SqliteItemTable
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
-
-    database = SqliteDatabase(path)
-    queue = SqliteJobQueue(
-        database,
-        ids,
-        clock.now_ms,
-        visibility_seconds=settings.queue_visibility_seconds,
-        max_receives=settings.queue_max_receives,
-    )
-
-    def copy_to(path: Path, folder: Path) -> Engine:
-        database.copy_to(path)
-        copy = SqliteDatabase(path)
-        return Engine("sqlite", SqliteItemTable(copy), FileBlobStore(folder), None, copy.close)
-
-    table = SqliteItemTable(database, clock.now_ms)
-    return Engine(name, table, blobs, queue, database.close, release=database.release, copy_to=copy_to)
-
-
-def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
-    """Return the DynamoDB engine with the options of the engine's URL.
-
-    The option ``queue`` names the queue of all jobs; ``compress_queue``, ``snapshot_queue`` and others name the queues of
-    their kinds. All are names or URLs.
-    """
-    from turnlog.core.jobs import QUEUES
-
-    own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
-    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
-    if not table or "bucket" not in query or set(query) - known:
-        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
-        raise InvalidInputError(message, code="invalid_settings")
-    from turnlog.engines.aws_clients import make_clients
-    from turnlog.engines.dynamodb import DynamoItemTable
-    from turnlog.engines.s3 import S3BlobStore
-
-    region = query["region"][0] if "region" in query else None
-    clients = make_clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
-    queue: JobQueue | None = None
-    queues = dict[str, JobQueue]()
-    if set(query) & {"queue", *own_queues}:
-        from turnlog.engines.sqs import SqsJobQueue
-
-        if "queue" in query:
-            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
-        for name, kinds in own_queues.items():
-            if name in query:
-                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
-    return Engine(
-        "dynamodb",
-        DynamoItemTable(clients.dynamodb, table),
-        S3BlobStore(clients.s3, query["bucket"][0]),
-        queue,
-        _nothing,
-        queues,
-    )
-
-
-def _nothing() -> None:
-    """Do nothing: AWS clients have no resources that must be closed."""
-
-
-class LazyCounter:
-    """A token counter that is made at its first use."""
-
-    def __init__(self, make: Callable[[], TokenCounter]) -> None:
-        self._make = make
-
-    @property
-    def name(self) -> str:
-        return self._make().name
-
-    def count(self, text: str) -> int:
-        return self._make().count(text)
-
-
-def make_counter(name: str) -> TokenCounter:
-    """Return the token counter with this name."""
-    if name == "estimate":
-        from turnlog.engines.estimate_counter import EstimateCounter
-
-        return EstimateCounter()
-    from turnlog.engines.tiktoken_counter import TiktokenCounter
-
-    return TiktokenCounter()
 
 
 def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
@@ -258,7 +104,7 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
             settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
         )
     from turnlog.engines.aws_clients import make_clients
-    from turnlog.summaries.bedrock import BedrockConverseModel
+    from turnlog.engines.bedrock import BedrockConverseModel
 
     # ModelSummariser does the retries.
     clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
@@ -270,7 +116,7 @@ def make_embedder(settings: Settings) -> Embedder | None:
     if not settings.rerank_model:
         return None
     from turnlog.engines.aws_clients import make_clients
-    from turnlog.search.bedrock_embedder import BedrockEmbedder
+    from turnlog.engines.bedrock import BedrockEmbedder
 
     clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
     return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
@@ -323,9 +169,10 @@ class Application:
         self._memory = memory
 
     # the log
-    items: ItemTable = use_case("log.checked_items.CheckedItems", "engine.items")
+    items: ItemTable = use_case("log.packing.CheckedItems", "engine.items")
     payloads: Payloads = use_case("log.payloads.Payloads", "items", "engine.blobs")
     log: SessionLog = use_case("sessions.session_log.SessionLog", "items", "payloads", "clock", "ids")
+    forks: Forks = use_case("log.commit_items.Forks", "items", "payloads")
     links: Links = use_case("log.links.Links", "engine.blobs", "clock", "log.cursor_secret")
 
     # jobs
@@ -336,10 +183,12 @@ class Application:
     redrive_jobs: RedriveJobs = use_case("jobs.redrive.RedriveJobs", "log", "engine.queue_of")
 
     # sessions
-    create_session: CreateSessions = use_case("sessions.create.CreateSessions", "log", "lazy_counter", "bring_memories")
-    update_session: UpdateSessions = use_case("sessions.settings.UpdateSessions", "log", "lazy_counter")
-    end_session: EndSessions = use_case("sessions.create.EndSessions", "log", "ask_hand_over")
-    reset_session: ResetSessions = use_case("sessions.create.ResetSessions", "log", "end_session", "create_session")
+    create_session: CreateSessions = use_case(
+        "sessions.lifecycle.CreateSessions", "log", "summaries", "lazy_counter", "bring_memories"
+    )
+    update_session: UpdateSessions = use_case("sessions.lifecycle.UpdateSessions", "log", "lazy_counter")
+    end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_hand_over")
+    reset_session: ResetSessions = use_case("sessions.lifecycle.ResetSessions", "log", "end_session", "create_session")
     get_session: GetSession = use_case("sessions.read.GetSession", "log")
     list_sessions: ListSessions = use_case("sessions.read.ListSessions", "log")
     append_messages: AppendToSession = use_case(
@@ -354,24 +203,24 @@ class Application:
     get_state: GetState = use_case("sessions.state.GetState", "log")
     put_state: PutState = use_case("sessions.state.PutState", "log")
     patch_state: PatchState = use_case("sessions.state.PatchState", "log")
-    get_agent: GetAgent = use_case("sessions.agents.GetAgent", "log")
-    patch_agent: PatchAgent = use_case("sessions.agents.PatchAgent", "log")
+    get_agent: GetAgent = use_case("sessions.state.GetAgent", "log")
+    patch_agent: PatchAgent = use_case("sessions.state.PatchAgent", "log")
     decide_pending: DecidePendingActions = use_case("sessions.decisions.DecidePendingActions", "log", "lazy_counter")
     read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
     record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")
     compare_moments: CompareMoments = use_case("sessions.history.CompareMoments", "log", "read_messages")
-    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log")
-    documents: DocumentStore = use_case("sessions.document_store.DocumentStore", "items", "engine.blobs", "clock")
+    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log", "summaries")
+    documents: DocumentStore = use_case("sessions.documents.DocumentStore", "items", "engine.blobs", "clock")
     get_documents: GetDocuments = use_case("sessions.documents.GetDocuments", "log", "documents")
     put_documents: PutDocuments = use_case("sessions.documents.PutDocuments", "log", "documents")
 
     # windows
-    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "settings.models")
+    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "summaries", "settings.models")
     build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
     lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
 
     # summaries
-    extracts: Summariser = use_case("summaries.extractive.ExtractiveSummariser", "lazy_counter")
+    extracts: Summariser = use_case("summaries.summarisers.ExtractiveSummariser", "lazy_counter")
     spending: Spending = use_case("summaries.budget.Spending", "items", "clock", "ids")
     compress_session: CompressSessions = use_case(
         *("summaries.compress.CompressSessions", "log", "lazy_counter", "summariser", "extracts", "start_job"),
@@ -379,13 +228,14 @@ class Application:
         models="settings.models",
         signals="signals",
     )
+    summaries: Summaries = use_case("summaries.store.Summaries", "log")
     get_summary: GetSummary = use_case("summaries.current.GetSummary", "log")
     discard_summary: DiscardSummary = use_case("summaries.current.DiscardSummary", "log", "start_job")
 
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
     search_indexes: SearchIndexes = use_case("search.index.SearchIndexes", "engine.blobs", "words")
-    corpus: SearchedSessions = use_case("search.corpus.SearchedSessions", "log", "segments", "search_indexes")
+    corpus: SessionReader = use_case("search.session.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
@@ -408,17 +258,19 @@ class Application:
     full_snapshots: FullSnapshots = use_case(
         "snapshots.full.FullSnapshots", "engine.blobs", "segments", "log.records", "clock"
     )
-    snapshot_cleaner: SnapshotCleaner = use_case("snapshots.delete.SnapshotCleaner", "log", "start_job")
+    snapshot_cleaner: SnapshotCleaner = use_case("snapshots.lifecycle.SnapshotCleaner", "log", "start_job")
     create_snapshot: CreateSnapshots = use_case(
-        "snapshots.create.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
+        "snapshots.lifecycle.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
     )
-    automatic_snapshots: AutomaticSnapshots = use_case("snapshots.create.AutomaticSnapshots", "log", "snapshot_cleaner")
-    list_snapshots: ListSnapshots = use_case("snapshots.create.ListSnapshots", "log")
+    automatic_snapshots: AutomaticSnapshots = use_case(
+        "snapshots.lifecycle.AutomaticSnapshots", "log", "snapshot_cleaner"
+    )
+    list_snapshots: ListSnapshots = use_case("snapshots.lifecycle.ListSnapshots", "log")
     snapshot_logs: SnapshotLogs = use_case("snapshots.read.SnapshotLogs", "log", "engine.blobs", "full_snapshots")
     get_snapshot: GetSnapshot = use_case("snapshots.read.GetSnapshot", "log", "snapshot_logs", "links")
-    delete_snapshot: DeleteSnapshots = use_case("snapshots.delete.DeleteSnapshots", "log", "snapshot_cleaner")
+    delete_snapshot: DeleteSnapshots = use_case("snapshots.lifecycle.DeleteSnapshots", "log", "snapshot_cleaner")
     sweep_snapshots: SweepSnapshots = use_case(
-        "snapshots.delete.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
+        "snapshots.lifecycle.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
     )
     materialiser: Materialiser = use_case("snapshots.materialise.Materialiser", "log", "engine.blobs")
     restore_snapshot: RestoreSnapshots = use_case(
@@ -432,7 +284,7 @@ class Application:
     import_session: ImportSessions = use_case("snapshots.exports.ImportSessions", "log", "materialiser", "documents")
 
     # long-term memory
-    hand_overs: Offloads = use_case("memory.hand_over_store.Offloads", "items")
+    hand_overs: Offloads = use_case("memory.hand_over.Offloads", "items")
     ask_hand_over: AskForOffloads = use_case(
         "memory.hand_over.AskForOffloads", "log", "hand_overs", "start_job", is_on="has_memory"
     )
@@ -440,7 +292,7 @@ class Application:
     offload_session: OffloadSessions = use_case(
         "memory.hand_over.OffloadSessions", "log", "hand_overs", "hand_over_copies", "memory"
     )
-    memories: Memories = use_case("memory.store.Memories", "items")
+    memories: Memories = use_case("memory.embedded.Memories", "items")
     embedded_memory: EmbeddedMemory = use_case(
         "memory.embedded.EmbeddedMemory", "memories", "make_facts", "short_texts"
     )
@@ -451,20 +303,18 @@ class Application:
     upkeep: Upkeep = use_case("upkeep.backup.Upkeep", "engine", "clock", "ids")
 
     # privacy
-    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "log.forks", "clock")
+    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
-        *("privacy.erase_session.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
+        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
         "signals",
     )
     erase_user: EraseUsers = use_case(
-        "privacy.erase_user.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"
+        "privacy.erase.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"
     )
     redacted_archives: RedactedParts = use_case(
         "privacy.redacted_archives.RedactedParts", "engine.blobs", "segments", "log.records"
     )
-    redaction: Redaction = use_case(
-        "privacy.redaction.Redaction", "log", "engine.blobs", "log.forks", "redacted_archives"
-    )
+    redaction: Redaction = use_case("privacy.redact.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
     redact_message: RedactMessages = use_case(
         *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "hand_over_copies"),
         "all_memories",
@@ -525,7 +375,7 @@ class Application:
         if not self.settings.summary_model:
             return self.extracts
         from turnlog.summaries.budget import SummariseWithinBudget
-        from turnlog.summaries.model import ModelSummariser
+        from turnlog.summaries.summarisers import ModelSummariser
 
         seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
         chat = make_chat_model(self.settings, self.clock)
@@ -580,13 +430,12 @@ class Application:
     @cached_property
     def make_facts(self) -> MakeFacts:
         """The extractor of facts: rules, or the model of summaries if the settings name one."""
-        from turnlog.memory.embedded import FactsWithinBudget, by
-        from turnlog.memory.sentences import SentenceFacts
+        from turnlog.memory.facts import FactsWithinBudget, SentenceFacts, without_cost
 
         rules = SentenceFacts()
         if not self.settings.summary_model:
-            return by(rules)
-        from turnlog.memory.model import ModelFacts
+            return without_cost(rules)
+        from turnlog.memory.facts import ModelFacts
 
         model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)
         limit = self.settings.summary_tokens_per_day

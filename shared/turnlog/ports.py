@@ -191,6 +191,20 @@ class Delivery:
     receives: int
 
 
+JobKind: TypeAlias = Literal[
+    "compress", "snapshot", "seal", "index", "sweep", "restore", "export", "erase", "erase_user", "redact", "offload"
+]
+JobStatus: TypeAlias = Literal["queued", "done", "failed"]
+QUEUES: dict[str, tuple[JobKind, ...]] = {
+    "compress": ("compress", "seal", "index"),
+    "snapshot": ("snapshot", "restore", "export"),
+    "erase": ("erase", "erase_user", "sweep", "redact"),
+    "offload": ("offload",),
+}
+"""The kinds of job that go through each queue, to the worker of the same name."""
+JOB_KINDS: tuple[JobKind, ...] = tuple(kind for kinds in QUEUES.values() for kind in kinds)
+
+
 class JobQueue(Protocol):
     """A job queue with at-least-once delivery in no particular order.
 
@@ -250,6 +264,41 @@ class Summariser(Protocol):
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         """Return a summary of at most ``request.max_tokens`` tokens, and the tokens it cost."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: ``system`` has the instructions, ``record`` the history as data. ``record_tokens`` counts the history's tokens."""
+
+    system: str
+    record: str
+    record_tokens: int
+
+
+Ending: TypeAlias = Literal["done", "cut_off", "filtered"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer of a model and the tokens that it cost; None if the provider gave no count."""
+
+    text: str
+    ending: Ending = "done"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ChatModel(Protocol):
+    """A chat model that is called once, without retries.
+
+    Raises `UnavailableError` (outage, time-out, unreadable answer), `ThrottledError` and `SummariserConfigError`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        """Return the model's answer, of at most ``max_tokens`` tokens including reasoning."""
 
 
 SignalName: TypeAlias = Literal[

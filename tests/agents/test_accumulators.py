@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.agents import events
 from tests.effort import examples
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
+from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.core.errors import InvalidInputError
 from turnlog.providers.registry import codec_of
 
@@ -148,7 +147,7 @@ def test_it_says_what_the_library_of_openai_says(data: st.DataObject) -> None:
     for event in events.chat(meant, cuts(data)):
         chunk = ChatCompletionChunk.model_validate(event)
         library.handle_chunk(chunk)
-        said.add(plain(chunk))
+        said.add(as_mapping(chunk))
     (message,) = said.messages
     told = library.current_completion_snapshot.choices[0].message
     assert message["content"] == (told.content or (None if told.tool_calls else ""))

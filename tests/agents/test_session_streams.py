@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ def asked(harness: Harness) -> Session:
     return session
 
 
-def stored(session: Session) -> list[tuple[Any, str]]:
+def stored(session: Session) -> Sequence[tuple[Any, str]]:
     return [(one.body, one.status) for one in session.messages()][1:]
 
 

@@ -17,7 +17,7 @@ from benchmarks.summaries.running import Plan, row_of, run
 from benchmarks.summaries.table import as_json, limits_of, tables
 from benchmarks.windows.table import markdown, plain
 from tests.conftest import SAMPLES
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.summaries.models import Fact, SummaryAnswer
 
 PR_SESSIONS, PR_MESSAGES = 24, 40

@@ -19,7 +19,7 @@ from turnlog import Turnlog, __version__, cli
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.transcripts import read_transcripts, sample_of
+from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.cli.screen import plain
 from turnlog.engines.system import SystemClock
 from turnlog.http.openapi import json_schemas

@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.cli.test_cli import _clean, as_json, ok, refused, run, served  # noqa: F401 - fixtures
 from tests.importers.reading import CODING, DOCUMENT, FLAT, sample, written
 from turnlog import Turnlog
-from turnlog.cli import imports
+from turnlog.cli import copies
 from turnlog.server.local_server import LocalServer
 
 
@@ -95,8 +95,8 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
 
 def test_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
-    monkeypatch.setattr(imports, "console", lambda *, stderr=False: shown)
-    found = imports.find([FLAT, CODING])
-    with imports._progress(found, quiet=False) as tick, Turnlog.open("memory://") as log:
-        imports.run(log, found, on_messages=tick)
+    monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
+    found = copies.find([FLAT, CODING])  # type: ignore[attr-defined]
+    with copies._progress(found, quiet=False) as tick, Turnlog.open("memory://") as log:
+        copies.run(log, found, on_messages=tick)  # type: ignore[attr-defined]
     assert "importing" in shown.export_text()

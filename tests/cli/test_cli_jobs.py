@@ -18,12 +18,12 @@ from tests.cli.test_cli import SESSION, _clean, as_json, data, ok, refused, run,
 from tests.conftest import ROOT, SAMPLES, moto_harness
 from tests.summaries.test_compress import filled
 from turnlog import Turnlog
-from turnlog.cli import compress
+from turnlog.cli import windows
 from turnlog.cli.jobs import job_line
 from turnlog.cli.options import sqlite_url
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.server.local_server import LocalServer
-from turnlog.testing.scripted import Outcome, ScriptedSummariser
+from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z")
 
@@ -144,7 +144,7 @@ def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.Monkey
         worker = threading.Thread(target=do)
         worker.start()
         told = list[str]()
-        done = compress.waited(log, job, told.append, seconds=30, is_ours=False)  # type: ignore[arg-type]
+        done = windows.waited(log, job, told.append, seconds=30, is_ours=False)  # type: ignore[arg-type]
         worker.join()
     assert done.status == "done"
     assert told and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is pending, \d+ s", line) for line in told)
@@ -157,7 +157,7 @@ def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.Monkey
 
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=100, highlight=False)
-    monkeypatch.setattr(compress, "console", lambda *, stderr=False: terminal if stderr else screen.console())
+    monkeypatch.setattr(windows, "console", lambda *, stderr=False: terminal if stderr else screen.console())
     assert "is done" in ok("compress", SESSION, "--data", data)
     assert "is pending" in written.getvalue()
     written.truncate(0)

@@ -164,7 +164,7 @@ def test_tasks_that_write_at_once_lose_nothing(url: str) -> None:
     async def work() -> None:
         async with AsyncTurnlog.open(url, max_calls=8) as log:
             session = await log.sessions.create("a")
-            await asyncio.gather(*(session.append(said(number), key=f"k{number}") for number in range(40)))
+            await asyncio.gather(*(session.append(said(number), idempotency_key=f"k{number}") for number in range(40)))
             found = await all_of(session.messages())
             assert sorted(one.body["content"] for one in found) == sorted(said(n)["content"] for n in range(40))
             assert [one.position for one in found] == list(range(2, 42))

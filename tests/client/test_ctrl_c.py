@@ -33,7 +33,7 @@ acknowledged, interrupted = dict(), 0
 for number in range(calls):
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest))
-        position = session.append({"role": "user", "content": f"message {number}"}, key=f"k{number}").first
+        position = session.append({"role": "user", "content": f"message {number}"}, idempotency_key=f"k{number}").first
         signal.setitimer(signal.ITIMER_REAL, 0)
         acknowledged[position] = f"message {number}"
     except BaseException as error:  # pydantic makes an error of its own of one that comes while it serialises
@@ -42,7 +42,7 @@ for number in range(calls):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     # Again, as a caller would: whether or not it was stored, it is there once.
-    position = session.append({"role": "user", "content": f"message {number}"}, key=f"k{number}").first
+    position = session.append({"role": "user", "content": f"message {number}"}, idempotency_key=f"k{number}").first
     assert acknowledged.setdefault(position, f"message {number}") == f"message {number}"
     if number % 5 == 0:
         acknowledged[beside.append({"role": "user", "content": f"beside {number}"}).first] = f"beside {number}"

@@ -100,7 +100,7 @@ def test_an_unanswered_call_can_be_repeated_with_the_key_that_its_error_has(gate
         assert key == gate.received[-1].text("idempotency-key")
     with opened(gate, SystemClock()) as log:
         session = log.sessions.of("a")
-        assert session.append(USER, key=key).first == 2
+        assert session.append(USER, idempotency_key=key).first == 2
         assert [one.body for one in session.messages()] == [USER]
         gate.plan = [silent]
     with opened(gate, SystemClock(), deadline_seconds=0.2) as log, pytest.raises(UnavailableError) as read:

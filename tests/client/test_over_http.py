@@ -13,8 +13,8 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
+from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Backend
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of
 from turnlog.core import errors
 from turnlog.core.errors import (
@@ -153,12 +153,12 @@ def test_a_call_that_fails_once_has_one_effect_and_one_key(log: Turnlog, gate: F
 def test_the_callers_key_is_the_one_sent_and_each_call_has_its_own_otherwise(log: Turnlog, gate: FaultyGate) -> None:
     session = log.sessions.create("a")
     gate.plan, gate.keys = ["after"], []
-    session.append(USER, key="mine")
+    session.append(USER, idempotency_key="mine")
     session.append(USER)
     session.append(USER)
     assert gate.keys[:2] == ["mine", "mine"]
     assert len(set(gate.keys[2:])) == 2 and None not in gate.keys
-    assert session.append(USER, key="mine").first == 2
+    assert session.append(USER, idempotency_key="mine").first == 2
 
 
 @pytest.mark.network
@@ -232,7 +232,10 @@ WRONG: list[tuple[str, Callable[[Turnlog], object]]] = [
     ("id of two parts", lambda log: log.sessions.get("a/messages")),
     ("empty id", lambda log: log.sessions.get("")),
     ("head", lambda log: log.sessions.get("a").append(USER, if_head=9)),
-    ("other payload", lambda log: [log.sessions.get("a").append({**USER, "n": n}, key="k") for n in (1, 2)]),
+    (
+        "other payload",
+        lambda log: [log.sessions.get("a").append({**USER, "n": n}, idempotency_key="k") for n in (1, 2)],
+    ),
     ("policy", lambda log: log.sessions.get("a").context(policy="nope")),
     ("policy body", lambda log: log.sessions.get("a").context(policy={"steps": [{"step": "turns", "n": -1}]})),
     ("budget", lambda log: log.sessions.get("a").context(budget=1)),
@@ -244,7 +247,7 @@ WRONG: list[tuple[str, Callable[[Turnlog], object]]] = [
     ("cursor", lambda log: log.sessions.page(cursor="AAAA")),
     ("limit", lambda log: log.sessions.page(limit=0)),
     ("agent", lambda log: log.sessions.get("a").agent()),
-    ("long key", lambda log: log.sessions.get("a").append(USER, key="k" * 300)),
+    ("long key", lambda log: log.sessions.get("a").append(USER, idempotency_key="k" * 300)),
 ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.importers.test_dual_write import OldList
 from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
-from turnlog.client import parts
+from turnlog.client import backend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TooLargeError
 from turnlog.importers.dual_write import DualWrite
@@ -39,8 +39,8 @@ def stored(log: Turnlog) -> list[Any]:
 @given(st.lists(st.integers(0, 1_100), max_size=60))
 def test_parts_are_all_of_it_in_order_and_each_as_long_as_may_be(sizes: list[int]) -> None:
     messages = ["x" * size for size in sizes]
-    with patch.object(parts, "MAX_APPEND_BYTES", 1_000):
-        found = parts.parts_of(messages, [0] * len(messages))
+    with patch.object(backend, "MAX_APPEND_BYTES", 1_000):
+        found = backend.parts_of(messages, [0] * len(messages))
     assert [one for part in found for one in messages[part]] == messages
     held = [sum(_bytes(one) for one in messages[part]) for part in found]
     for at, part in enumerate(found):
@@ -58,8 +58,8 @@ def _bytes(message: str) -> int:
 
 
 def test_what_is_no_json_is_left_to_the_append_to_refuse(log: Turnlog) -> None:
-    assert parts.parts_of([object(), float("nan")]) == [slice(0, 2)]
-    assert parts.parts_of([]) == []
+    assert backend.parts_of([object(), float("nan")]) == [slice(0, 2)]
+    assert backend.parts_of([]) == []
     with pytest.raises(TooLargeError):
         log.sessions.create("s").append(*LARGE)
 

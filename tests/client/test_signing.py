@@ -85,7 +85,9 @@ def signed(gate: Gate, *, user: str | None = None, aws: Aws | None = None, clock
 def everything(log: Turnlog) -> None:
     """Each kind of request: with a body and without, media types, encoded names, odd queries."""
     session = log.sessions.create("a", title="Ünïcode / ~tilde + plus & =")
-    session.append(USER, {"role": "assistant", "content": "\ud83d lone, 😀"}, key="a key with  spaces, ~ and é")
+    session.append(
+        USER, {"role": "assistant", "content": "\ud83d lone, 😀"}, idempotency_key="a key with  spaces, ~ and é"
+    )
     session.context()
     session.create_snapshot("before lunch; 100% ~ +&=")
     assert session.snapshot("before lunch; 100% ~ +&=").name
@@ -167,7 +169,7 @@ def test_any_name_key_query_and_body_are_signed_as_they_are_sent() -> None:
             with signed(gate, user=user) as log:
                 session = log.sessions.get_or_create("a")
                 for call in (
-                    lambda: session.append({"role": "user", "content": text}, key=key),
+                    lambda: session.append({"role": "user", "content": text}, idempotency_key=key),
                     lambda: session.search(text),
                     lambda: session.snapshot(snapshot),
                 ):

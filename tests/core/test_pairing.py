@@ -9,33 +9,36 @@ import pytest
 
 from turnlog.core import calls as pairing_module
 from turnlog.core.calls import (
-    OPEN_CALLS_KEPT,
-    CallFact,
+    MAX_LISTED_CALLS,
+    CallOutline,
     MessageOutline,
     OpenCalls,
     OpenIndex,
     Pairing,
-    ResultFact,
+    Ref,
+    ResultOutline,
+    call_key,
     outline_of,
     pair,
+    parse_ref,
+    result_key,
 )
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Message, ToolCall, ToolResult
-from turnlog.core.refs import Ref, call_key, parse_ref, result_key
 
 
 def calls(*ids: str, name: str = "f") -> MessageOutline:
-    return MessageOutline("assistant", "", 0, calls=tuple(CallFact(given, name, "{}") for given in ids))
+    return MessageOutline("assistant", "", 0, calls=tuple(CallOutline(given, name, "{}") for given in ids))
 
 
 def results(*ids: str) -> MessageOutline:
     return MessageOutline(
-        "tool", "", 0, results=tuple(ResultFact(given, "", by_name=False, is_error=False) for given in ids)
+        "tool", "", 0, results=tuple(ResultOutline(given, "", by_name=False, is_error=False) for given in ids)
     )
 
 
 def function(name: str) -> MessageOutline:
-    return MessageOutline("tool", "", 0, results=(ResultFact("", name, by_name=True, is_error=False),))
+    return MessageOutline("tool", "", 0, results=(ResultOutline("", name, by_name=True, is_error=False),))
 
 
 def paired(*messages: MessageOutline) -> Pairing:
@@ -157,7 +160,7 @@ def many(count: int) -> OpenCalls:
     return paired(calls(*(f"id-{at}" for at in range(count)))).open
 
 
-@pytest.mark.parametrize("count", [0, 1, OPEN_CALLS_KEPT - 1, OPEN_CALLS_KEPT])
+@pytest.mark.parametrize("count", [0, 1, MAX_LISTED_CALLS - 1, MAX_LISTED_CALLS])
 def test_a_headers_form_of_open_calls_reads_back_equal(count: int) -> None:
     assert OpenCalls.decode(*many(count).encode()) == many(count)
 
@@ -211,11 +214,11 @@ def test_pairing_takes_work_by_what_is_said(order: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("turnlog.core.calls.OpenIndex", Counted)
     asked = MessageOutline(
-        "assistant", "", 0, calls=tuple(CallFact(keys.get(order, f"c{n}"), f"f{n}", "{}") for n in range(count))
+        "assistant", "", 0, calls=tuple(CallOutline(keys.get(order, f"c{n}"), f"f{n}", "{}") for n in range(count))
     )
     said = [asked]
     for n in range(count) if order != "backwards" else range(count - 1, -1, -1):
-        answer = ResultFact(keys.get(order, f"c{n}"), f"f{n}", by_name=order == "by name", is_error=False)
+        answer = ResultOutline(keys.get(order, f"c{n}"), f"f{n}", by_name=order == "by name", is_error=False)
         said.append(MessageOutline("tool", "", 0, results=(answer,)))
     pairing = paired(*said)
     assert not pairing.open and not pairing.orphans and len(pairing.result_of) == count

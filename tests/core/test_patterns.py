@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from turnlog.core.pattern_syntax import PatternError
-from turnlog.core.patterns import MAX_PATTERN_CHARS, Pattern
+from turnlog.core.patterns import MAX_PATTERN_CHARS, Pattern, PatternError
 
 KNOWN = [
     "error",

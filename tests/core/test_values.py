@@ -166,7 +166,7 @@ class Found:
 
 
 def test_instances_are_copied_and_pickled() -> None:
-    one = Found(1, (2,))
+    one = Found(1, (2,))  # type: ignore[call-arg]
     for other in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):  # noqa: S301 - our own
         assert other == one
         assert other is not one
@@ -190,9 +190,9 @@ def test_nothing_is_compiled_before_it_is_called() -> None:
         return {getattr(Late, name).__name__ for name in ("__init__", "__eq__", "__hash__")}
 
     assert names() == {"first_init", "first_eq", "first_hash"}
-    one = Late(1)
+    one = Late(1)  # type: ignore[call-arg]
     assert names() == {"__init__", "first_eq", "first_hash"}
-    assert hash(one) == hash(Late(1))
+    assert hash(one) == hash(Late(1))  # type: ignore[call-arg]
     assert names() == {"__init__", "__eq__", "__hash__"}
     assert list(inspect.signature(Late).parameters) == ["a"]
 

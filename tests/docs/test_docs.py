@@ -18,18 +18,21 @@ import pytest
 
 from tests.http.events import event
 from turnlog import Turnlog, build_window, steps
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
+from turnlog.core.prefix_breaks import BreakReason
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES, Route
+from turnlog.http.route_table import ROUTES
 from turnlog.providers.cache_breakpoints import KINDS
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.context_models import BreakReason, PrefixAnswer, WindowPart
+from turnlog.routing import Route
+from turnlog.sessions.context_models import PrefixAnswer, WindowPart
 from turnlog.settings import PREFIX, Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows import policy as options

@@ -58,7 +58,7 @@ def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:
 
 def test_every_module_has_tests() -> None:
     files = [path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)]
-    assert len(files) > 90
+    assert len(files) > 75
     for file in files:
         assert related(file) and all((ROOT / test).is_file() for test in related(file)), file
 

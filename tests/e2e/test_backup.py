@@ -64,7 +64,7 @@ def log(path: Path) -> Iterator[Turnlog]:
 
 def checked(path: Path, session_id: str | None = None) -> Verification:
     """As another process would read it."""
-    from turnlog.log.commits import VERIFIED
+    from turnlog.log.commit import VERIFIED
 
     VERIFIED.clear()
     with Turnlog.open(f"sqlite:///{path}") as log:

@@ -23,7 +23,7 @@ with Turnlog.open(url) as log:
     for at in range(count):
         while True:
             try:
-                answer = session.append({"role": "user", "content": f"{name}-{at}"}, key=f"{name}-{at}")
+                answer = session.append({"role": "user", "content": f"{name}-{at}"}, idempotency_key=f"{name}-{at}")
                 break
             except (ConflictError, UnavailableError):
                 continue

@@ -18,10 +18,10 @@ from tests.conftest import SAMPLES, Harness
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.replay import Replay, ReplayOutcome, ReplayReport
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.replaying import Replay, ReplayOutcome, ReplayReport
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Backend
 from turnlog.core.identity import Owner
 from turnlog.engines.system import SystemClock
 from turnlog.linter.rules import lint
@@ -145,7 +145,7 @@ def test_a_wrong_window_and_a_lost_message_are_found(harness: Harness) -> None:
             def call(self, operation: str, **given: Any) -> Any:
                 return break_it(operation, super().call(operation, **given))
 
-        return Replay().one(Turnlog(cast("Backend", Broken(harness.app, owner))), transcript)
+        return Replay().replay_one(Turnlog(cast("Backend", Broken(harness.app, owner))), transcript)
 
     def without_results(operation: str, answer: Any) -> Any:
         if operation != "build_context":

@@ -15,7 +15,7 @@ from tests.conftest import SAMPLES, Harness, sqlite_harness
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.cli.options import sqlite_url
-from turnlog.cli.replaying.outcomes import (
+from turnlog.cli.replay.outcomes import (
     Compression,
     ReplayOutcome,
     ReplayReport,
@@ -23,17 +23,17 @@ from turnlog.cli.replaying.outcomes import (
     compressing_policy,
     wait_for_jobs,
 )
-from turnlog.cli.replaying.replay import Replay
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.replay.replaying import Replay
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Backend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.engines.system import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 PR_SESSIONS, PR_MESSAGES = 20, 36
 OFTEN = "loops > 3"
@@ -132,7 +132,7 @@ def test_replays_in_process_on_both_engines(harness: Harness) -> None:
     found = assert_all_is_well(report)
     assert (found.made, found.asked, found.loops) == (1, 2, 8 - 1 - KEEP_LOOPS)
     assert found.jobs == {"published": 1, "unchanged": 1}, "the first covers all that there was to cover"
-    one = Replay(threads=1, compress=OFTEN).one(harness.log(), talk(6))
+    one = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(6))
     assert one.compression is not None and one.compression.made == 1 and not one.findings
 
 
@@ -153,7 +153,7 @@ def _assert_it_is_found(harness: Harness) -> None:
                 return 0 if options.get("no_worker") else super().run_jobs()
 
         log = Turnlog(cast("Backend", Broken(harness.app, Owner.of("acme", "eve"))))
-        return Replay(threads=1, compress=OFTEN, wait_seconds=0.3).one(log, talk(8))
+        return Replay(threads=1, compress=OFTEN, wait_seconds=0.3).replay_one(log, talk(8))
 
     def codes(found: ReplayOutcome) -> list[str]:
         return [finding.message for finding in found.findings]
@@ -197,12 +197,12 @@ def test_a_job_that_fails_is_told(harness: Harness) -> None:
         raise InvalidInputError("this can't be summarised", code="filtered")
 
     harness.app.compress_session._summariser = ScriptedSummariser(then=fails)
-    found = Replay(threads=1, compress=OFTEN).one(harness.log(), talk(8))
+    found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert found.compression is not None
     assert (found.compression.made, found.compression.jobs["failed"], found.compression.wrong) == (0, 2, 0)
     assert {finding.code for finding in found.findings} == {"summary"} and found.row.lost == 0
     harness.app.compress_session._summariser = ScriptedSummariser(then=UnavailableError("down"))
-    found = Replay(threads=1, compress=OFTEN).one(harness.log(), talk(8))
+    found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert found.compression is not None and found.compression.ok, "an outage costs nothing: later appends ask again"
     assert found.compression.jobs == {"postponed": 2}
 

@@ -88,7 +88,7 @@ def _append_until_it_is_gone(url: str, first: int, *, acknowledged: dict[int, in
         session = log.sessions.get_or_create("s")
         while True:
             try:
-                acknowledged[number] = session.append(_message(number), key=f"k{number}").first
+                acknowledged[number] = session.append(_message(number), idempotency_key=f"k{number}").first
             except UnavailableError:
                 return number
             number += 1
@@ -125,7 +125,7 @@ def test_killed_in_the_middle_of_appends_it_has_lost_nothing_and_goes_on(served:
             assert len(stored) - len(acknowledged) in (0, 1), "at most the one that had no answer"
             assert list(stored) == list(range(2, len(stored) + 2))
             # The same key again: it is stored once, whether or not the first try had its effect.
-            acknowledged[unanswered] = session.append(_message(unanswered), key=f"k{unanswered}").first
+            acknowledged[unanswered] = session.append(_message(unanswered), idempotency_key=f"k{unanswered}").first
             assert [one.body for one in session.messages()] == [_message(number) for number in sorted(acknowledged)]
             assert session.context(budget=100_000).messages
         unanswered += 1

@@ -26,16 +26,17 @@ from moto.sqs import models as sqs_models
 from tests.conftest import SAMPLES
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.replaying.replay import Replay
-from turnlog.cli.replaying.transcripts import read_transcripts
-from turnlog.core.jobs import QUEUES
+from turnlog.cli.replay.replaying import Replay
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.engines import aws_clients
 from turnlog.engines.system import SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
-from turnlog.http.route_table import BY_NAME, ROUTES, Route
+from turnlog.http.route_table import BY_NAME, ROUTES
+from turnlog.ports import QUEUES
+from turnlog.routing import Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
-from turnlog.server.stack import NOT_MADE, REGION
+from turnlog.server.stack import NOT_CREATED, REGION
 from turnlog.testing.moto_guard import GuardError
 
 pytestmark = pytest.mark.network
@@ -144,7 +145,7 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "OffloadQueue": "Queue",
         "OffloadDeadLetters": "Queue",
     }
-    assert not {one.kind for one in stack.resources} & NOT_MADE.keys()
+    assert not {one.kind for one in stack.resources} & NOT_CREATED.keys()
 
 
 def test_each_function_has_the_engine_that_the_template_says(served: Served) -> None:
@@ -208,7 +209,7 @@ def test_a_route_is_answered_by_the_application_of_its_function(
         asked.append((f"{route.method} {route.path}", app.settings.engine))
         return as_it_is(app, route, request)
 
-    as_it_is = http.call
+    as_it_is = http.call  # type: ignore[attr-defined]
     monkeypatch.setattr(http, "call", call)
     _talk(served, "who", turns=1)
     served.call("compress_session", session_id="who", body={"mode": "sync"})
@@ -364,7 +365,7 @@ def test_a_job_goes_through_the_queue_to_the_worker_and_is_done(served: Served) 
 def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    later_ms, now_ms = 0, sqs_models.unix_time_millis
+    later_ms, now_ms = 0, sqs_models.unix_time_millis  # type: ignore[attr-defined]
     monkeypatch.setattr(sqs_models, "unix_time_millis", lambda: now_ms() + later_ms)
     source = next(one for one in served.service.stack.sources if one.function == "CompressWorker")
     queue = served.service.queue_of(source)

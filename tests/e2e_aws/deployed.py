@@ -24,7 +24,7 @@ from tests.certificates import make_certificate
 from tests.conftest import ROOT
 from tools.emulators import MINISTACK, Emulator, running
 from turnlog import Aws, Turnlog
-from turnlog.server.template import Template, expand
+from turnlog.server.stack import Template, expand
 
 REGION = "eu-central-1"
 STACK = "turnlog-e2e"

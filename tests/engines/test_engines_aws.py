@@ -12,7 +12,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 from moto import mock_aws
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core import DEFAULT_ACCOUNT_ID  # type: ignore[attr-defined]
 from moto.s3.models import s3_backends
 
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
@@ -452,8 +452,8 @@ def test_a_client_is_made_once_and_only_when_asked_for(clients: Clients) -> None
     assert clients.dynamodb.meta is clients.dynamodb.meta
     assert [service for service, _ in clients._opened] == ["dynamodb"]
     config = clients.dynamodb.meta.config
-    assert (config.connect_timeout, config.read_timeout) == (2, 5)
-    assert config.retries == {"mode": "standard", "total_max_attempts": 1}
+    assert (config.connect_timeout, config.read_timeout) == (2, 5)  # type: ignore[attr-defined]
+    assert config.retries == {"mode": "standard", "total_max_attempts": 1}  # type: ignore[attr-defined]
     assert clients.dynamodb.meta.region_name == REGION
 
 

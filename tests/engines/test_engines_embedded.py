@@ -15,8 +15,7 @@ from tests.effort import is_full
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.engines.system import SystemClock
 from turnlog.testing.contracts import (
     Advance,

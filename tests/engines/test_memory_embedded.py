@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Harness
-from turnlog.memory.embedded import EmbeddedMemory, by
-from turnlog.memory.sentences import SentenceFacts
-from turnlog.memory.store import Memories
+from turnlog.memory.embedded import EmbeddedMemory, Memories
+from turnlog.memory.facts import SentenceFacts, without_cost
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.testing.contracts import MemoryEngineContract, Settle
 
@@ -16,7 +15,7 @@ class TestEmbeddedMemory(MemoryEngineContract):
     @pytest.fixture
     def memory(self, harness: Harness) -> EmbeddedMemory:
         return EmbeddedMemory(
-            Memories(harness.app.engine.items), by(SentenceFacts()), Fts5SearchEngine(before_weight=0.0)
+            Memories(harness.app.engine.items), without_cost(SentenceFacts()), Fts5SearchEngine(before_weight=0.0)
         )
 
     @pytest.fixture

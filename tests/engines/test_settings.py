@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from turnlog import Turnlog
-from turnlog.app import make_engine
 from turnlog.core.errors import InvalidInputError
+from turnlog.engines.engine import make_engine
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 

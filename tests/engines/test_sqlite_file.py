@@ -15,11 +15,10 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
-from turnlog.engines import sqlite_file
+from turnlog.engines import sqlite
 from turnlog.engines.files import make_folder
-from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_file import APPLICATION_ID, FORMAT
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite import APPLICATION_ID, FORMAT, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import Absent, Key
 from turnlog.testing.fixed import FixedClock
 
@@ -266,10 +265,10 @@ def test_a_change_of_format_that_is_killed_is_done_by_the_next_process(tmp_path:
         format_1(path)
     code = """
 import os, sys
-from turnlog.engines import sqlite_file
+from turnlog.engines import sqlite
 from turnlog.engines.sqlite import SqliteDatabase
-made = sqlite_file._make_current
-sqlite_file._make_current = lambda *arguments: (made(*arguments), os._exit(9))
+made = sqlite._make_current
+sqlite._make_current = lambda *arguments: (made(*arguments), os._exit(9))
 SqliteDatabase(sys.argv[1]).connection()
 """
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
@@ -333,10 +332,10 @@ def test_a_put_without_ttl_and_one_that_lost_remove_nothing(database: SqliteData
 
 def test_the_index_answers_which_items_are_over(database: SqliteDatabase) -> None:
     """No put reads the table from one end to the other."""
-    from turnlog.engines import sqlite_items
+    from turnlog.engines import sqlite_tables
 
     with database.reading() as connection:
-        plan = connection.execute("EXPLAIN QUERY PLAN " + sqlite_items._REMOVE_EXPIRED, (0, 4)).fetchall()
+        plan = connection.execute("EXPLAIN QUERY PLAN " + sqlite_tables._REMOVE_EXPIRED, (0, 4)).fetchall()
     steps = [row[3] for row in plan if row[3].startswith(("SCAN", "SEARCH"))]
     assert steps and not any(step.startswith("SCAN items") for step in steps), steps
     assert any("expired" in step for step in steps)
@@ -367,4 +366,4 @@ def test_a_service_s_file_has_the_id(tmp_path: Path) -> None:
     with Turnlog.open(f"sqlite:///{path}") as log:
         log.sessions.create("s")
         header = path.read_bytes()[:100]
-        assert int.from_bytes(header[68:72], "big") == sqlite_file.APPLICATION_ID  # in the file itself, not in its WAL
+        assert int.from_bytes(header[68:72], "big") == sqlite.APPLICATION_ID  # in the file itself, not in its WAL

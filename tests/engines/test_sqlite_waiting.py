@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from turnlog.core.errors import UnavailableError
-from turnlog.engines import sqlite, sqlite_file
-from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_file import BUSY_TIMEOUT_SECONDS
+from turnlog.engines import sqlite
+from turnlog.engines.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 
 LONGEST_PAUSE_SECONDS = 0.005
 """About as long as one other commit takes."""
@@ -53,7 +52,7 @@ def test_a_writer_asks_again_soon_and_has_the_lock_when_it_is_free(
     waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Time(lambda number: other.execute("COMMIT") and None if number == 3 else None)
-    monkeypatch.setattr(sqlite_file, "time", time)
+    monkeypatch.setattr(sqlite, "time", time)
     with waiting.writing() as connection:
         connection.execute("DELETE FROM jobs")
     assert len(time.pauses) == 3
@@ -64,7 +63,7 @@ def test_a_writer_that_never_gets_the_lock_says_so_in_time(
     waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Time()
-    monkeypatch.setattr(sqlite_file, "time", time)
+    monkeypatch.setattr(sqlite, "time", time)
     with pytest.raises(UnavailableError, match="locked") as caught, waiting.writing():
         pytest.fail("the other has the lock")
     assert caught.value.retry_after_seconds == 1
@@ -76,7 +75,7 @@ def test_a_writer_that_never_gets_the_lock_says_so_in_time(
 
 def test_an_error_that_is_no_lock_is_not_waited_out(waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time()
-    monkeypatch.setattr(sqlite_file, "time", time)
+    monkeypatch.setattr(sqlite, "time", time)
     with pytest.raises(UnavailableError, match="within a transaction"), waiting.writing(), waiting.writing():
         pytest.fail("SQLite has no transactions in transactions")
     assert time.pauses == []
@@ -92,7 +91,7 @@ def test_all_else_still_waits_as_sqlite_does(
             return float(connection.execute("PRAGMA busy_timeout").fetchone()[0]) / 1000
 
     assert busy_timeout() == BUSY_TIMEOUT_SECONDS
-    monkeypatch.setattr(sqlite_file, "time", Time())
+    monkeypatch.setattr(sqlite, "time", Time())
     with pytest.raises(UnavailableError), waiting.writing():
         pytest.fail("the other has the lock")
     assert busy_timeout() == BUSY_TIMEOUT_SECONDS
@@ -103,7 +102,7 @@ def test_who_opens_a_new_file_while_another_does_asks_again(tmp_path: Path, monk
     first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
     first.execute("BEGIN EXCLUSIVE")
     time = Time(lambda number: first.execute("COMMIT") and None if number == 3 else None)
-    monkeypatch.setattr(sqlite_file, "time", time)
+    monkeypatch.setattr(sqlite, "time", time)
     database = SqliteDatabase(tmp_path / "turnlog.db")
     assert database.connection().execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert len(time.pauses) == 3
@@ -115,7 +114,7 @@ def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytes
     first = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
     first.execute("BEGIN EXCLUSIVE")
     time = Time()
-    monkeypatch.setattr(sqlite_file, "time", time)
+    monkeypatch.setattr(sqlite, "time", time)
     database = SqliteDatabase(tmp_path / "turnlog.db")
     with pytest.raises(UnavailableError, match="locked"), database.writing():
         pass

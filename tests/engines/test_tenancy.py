@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Harness, sqlite_harness
-from turnlog.app import Application, Engine, make_engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner, correlated, correlation_id, served_tenant, serving
-from turnlog.log.parallel import in_parallel
+from turnlog.engines.engine import Engine, make_engine
+from turnlog.log.payloads import in_parallel
 from turnlog.ports import Condition, Item, ItemTable, Key, Lost, Page, Query
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

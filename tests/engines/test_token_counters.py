@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
-from turnlog.engines import tiktoken_counter
-from turnlog.engines.estimate_counter import EstimateCounter
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines import token_counters
+from turnlog.engines.token_counters import EstimateCounter, TiktokenCounter
 from turnlog.ports import TokenCounter
 
 COUNTERS = [TiktokenCounter(), EstimateCounter()]
@@ -95,14 +94,14 @@ def test_forced_cuts_never_undercount_and_add_little(encoding: tiktoken.Encoding
 def test_no_call_of_the_encoder_gets_a_piece_that_is_slow_for_its_length(
     monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
-    sizes, encode = list[int](), tiktoken_counter._encoding().encode_ordinary
+    sizes, encode = list[int](), token_counters._encoding().encode_ordinary
 
     class Encoder:
         def encode_ordinary(self, text: str) -> list[int]:
             sizes.append(len(text))
             return encode(text)
 
-    monkeypatch.setattr(tiktoken_counter, "_encodings", [Encoder()])
+    monkeypatch.setattr(token_counters, "_encodings", [Encoder()])
     TiktokenCounter().count(unit * (300_000 // len(unit)))
     assert max(sizes) <= 16_384
     assert sum(sizes) == 300_000
@@ -130,7 +129,7 @@ PARTS += ["\u0301", "😀", "\u3000", "٣", "\x1c", "“", "_", "{"]
 
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map("".join), st.integers(1, 10))
 def test_safe_cuts_do_not_change_the_count(text: str, size: int) -> None:
-    chunks = list(tiktoken_counter._chunks(text, size=size, longest=1000))
+    chunks = list(token_counters._chunks(text, size=size, longest=1000))
     assert "".join(chunk for chunk, _ in chunks) == text
     count = TiktokenCounter().count
     assert sum(count(chunk) for chunk, _ in chunks) == count(text)
@@ -142,7 +141,7 @@ def test_safe_cuts_do_not_change_the_count(text: str, size: int) -> None:
     )
 )
 def test_forced_cuts_hide_less_than_they_add(text: str) -> None:
-    chunks = list(tiktoken_counter._chunks(text, size=20, longest=30))
+    chunks = list(token_counters._chunks(text, size=20, longest=30))
     assert "".join(chunk for chunk, _ in chunks) == text
     count = TiktokenCounter().count
     assert sum(count(chunk) + extra for chunk, extra in chunks) >= count(text)
@@ -157,7 +156,7 @@ def test_the_vocabulary_is_loaded_once_and_shared_by_threads(monkeypatch: pytest
         return original()
 
     monkeypatch.setattr(vocabulary, "mergeable_ranks", counted)
-    monkeypatch.setattr(tiktoken_counter, "_encodings", [])
+    monkeypatch.setattr(token_counters, "_encodings", [])
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(lambda _: TiktokenCounter().count(ENGLISH), range(16)))
     assert len(set(counts)) == 1
@@ -165,7 +164,7 @@ def test_the_vocabulary_is_loaded_once_and_shared_by_threads(monkeypatch: pytest
 
 
 def test_counting_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiktoken_counter, "_encodings", [])
+    monkeypatch.setattr(token_counters, "_encodings", [])
     monkeypatch.setitem(sys.modules, "tiktoken.load", None)
     assert TiktokenCounter().count("offline") >= 1
 

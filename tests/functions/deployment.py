@@ -32,8 +32,7 @@ from turnlog.core.errors import UnavailableError
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.system import SystemClock
 from turnlog.memory.embedded import EmbeddedMemory
-from turnlog.server.stack import STACK, Stack, deploy
-from turnlog.server.template import REGION, Template, expand
+from turnlog.server.stack import REGION, STACK, Stack, Template, deploy, expand
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/")
@@ -287,7 +286,7 @@ def _copied(made: Deployment) -> None:
     made.call("sessions", "POST", "/v1/sessions", 201, body={"session_id": "long"})
     messages = [{"role": "user", "content": noise(size)} for size in (3_000, 60_000, 6_000)]
     made.call("append", "POST", "/v1/sessions/long/messages", 201, body={"messages": messages})
-    for limit in ("create.MAX_UNSEALED", "exports.MAX_POSITIONS", "restore.MAX_POSITIONS"):
+    for limit in ("lifecycle.MAX_UNSEALED", "exports.MAX_POSITIONS", "restore.MAX_POSITIONS"):
         made.patch.setattr(f"turnlog.snapshots.{limit}", -1)
     job = made.call("snapshot", "POST", "/v1/sessions/long/snapshots", 202, body={"name": "whole", "kind": "full"})
     assert made.run("workers.snapshot.handler", _message("snapshot", job["job_id"], "long")) == _DONE

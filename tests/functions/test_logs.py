@@ -17,16 +17,15 @@ from tests.summaries.test_compress import turn
 from turnlog import correlated
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, InvalidInputError
-from turnlog.core.identity import correlation_id, is_correlation_id
-from turnlog.core.jobs import JOB_KINDS, correlation_of
+from turnlog.core.identity import correlation_id, correlation_of, is_correlation_id
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import HandlerError, _logger, logged, places
+from turnlog.http.logs import HandlerError, _logger, describe_error, log_calls
 from turnlog.http.metrics import EmfSignals
 from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import JobMessage
-from turnlog.ports import Delivery
-from turnlog.server.lambda_events import sqs_event
+from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.server.lambda_calls import sqs_event
 from turnlog.settings import Settings
 
 CANARY = "canary-4711"
@@ -195,7 +194,7 @@ def test_an_unexpected_error_is_logged_by_its_types_and_places(
 
 def test_what_no_handler_answers_to_leaves_without_its_text(functions: Functions) -> None:
     with pytest.raises(HandlerError) as left:
-        logged(broken)({}, Context())
+        log_calls(broken)({}, Context())
     assert str(left.value) == "RuntimeError: the function's log says where"
     assert left.value.__cause__ is None and left.value.__context__ is None, "Lambda's runtime would tell of them"
     (line,) = functions.lines()
@@ -209,7 +208,7 @@ def test_an_exception_of_a_library_is_logged_without_its_text(functions: Functio
         except RuntimeError:
             logging.getLogger("turnlog.somewhere").exception("failed")
 
-    logged(handler)({}, None)
+    log_calls(handler)({}, None)
     (line,) = functions.lines()
     assert line["exception_name"] == "RuntimeError" and "KeyError at broken" in line["exception"]
     assert CANARY not in json.dumps(line)
@@ -270,13 +269,13 @@ def test_places_name_types_and_frames_of_the_whole_chain() -> None:
         except RuntimeError:
             raise CorruptError(CANARY, item=CANARY)  # noqa: B904 - its context is what is tested
     except CorruptError as error:
-        told = places(error)
+        told = describe_error(error)
         error.__context__.__cause__.__context__ = error  # type: ignore[union-attr]
-        assert places(error) == told, "a loop ends"
+        assert describe_error(error) == told, "a loop ends"
     kinds = [part.split(" at ")[0] for part in told.split("; caused by ")]
     assert kinds == ["CorruptError", "RuntimeError", "KeyError"] and CANARY not in told
     assert "test_logs.py:" in told
-    assert places(ValueError("x")) == "ValueError at nowhere"
+    assert describe_error(ValueError("x")) == "ValueError at nowhere"
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "x" * 129, "ü", "a\n", 7])

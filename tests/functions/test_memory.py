@@ -21,8 +21,8 @@ from tests.http.events import event
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
-from turnlog.log.commits import VERIFIED
-from turnlog.server.lambda_events import LocalContext
+from turnlog.log.commit import VERIFIED
+from turnlog.server.lambda_calls import LocalContext
 
 FEW, MANY = (2_000, 6_000) if is_full() else (600, 1_800)
 """Requests before the first count, and before the second. The caches are full by the first."""

@@ -28,8 +28,8 @@ from turnlog.core.identity import Owner
 from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
-from turnlog.server.lambda_events import sqs_event
-from turnlog.server.template import expand
+from turnlog.server.lambda_calls import sqs_event
+from turnlog.server.stack import expand
 from turnlog.summaries.trigger import MAX_FAILURES
 
 

@@ -18,7 +18,7 @@ from tests.functions.deployment import Deployment, deployed, noise, use
 from tests.iam import allows, like, resolved, statements
 from turnlog.core.identity import serving
 from turnlog.log.keys import SessionKeys
-from turnlog.server.template import REGION, expand
+from turnlog.server.stack import REGION, expand
 
 TENANT = "111122223333"
 """Who calls in the events."""

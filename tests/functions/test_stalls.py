@@ -17,20 +17,21 @@ from typing import Any
 import pytest
 
 from tests.http.events import event
-from turnlog.app import Application, Engine, make_application
+from turnlog.app import Application, make_application
 from turnlog.core.errors import UnavailableError
-from turnlog.core.limits import check_time, seconds_left, within
+from turnlog.core.limits import check_time, seconds_left, with_deadline
 from turnlog.engines import aws_clients
 from turnlog.engines.dynamodb import DynamoItemTable
+from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.ports import Key
-from turnlog.server.template import expand
+from turnlog.server.stack import expand
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network
@@ -179,7 +180,10 @@ def test_an_object_that_stops_or_is_slow_is_a_503_of_ours_in_time(
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\nETag: x\r\n\r\n" + bytes(300_000)
     app = on_s3(stall(first=head, every=every).url, tmp_path)
     began = time.monotonic()
-    with within(lambda: FUNCTION_SECONDS - (time.monotonic() - began)), pytest.raises(UnavailableError) as caught:
+    with (
+        with_deadline(lambda: FUNCTION_SECONDS - (time.monotonic() - began)),
+        pytest.raises(UnavailableError) as caught,
+    ):
         app.engine.blobs.get("acme/ada/s/payload/1")
     assert time.monotonic() - began < FUNCTION_SECONDS
     assert caught.value.retry_after_seconds == 1
@@ -188,18 +192,18 @@ def test_an_object_that_stops_or_is_slow_is_a_503_of_ours_in_time(
 def test_no_try_is_begun_that_could_outlast_the_deadline(stall: Callable[..., Stall]) -> None:
     service = stall()
     table = DynamoItemTable(aws_clients.make_clients("eu-central-1", service.url).dynamodb, "t")
-    with within(lambda: 0.6), pytest.raises(UnavailableError) as caught:
+    with with_deadline(lambda: 0.6), pytest.raises(UnavailableError) as caught:
         table.get_many([Key("a", "b")])
     assert (caught.value.error_code, service.accepted) == ("deadline", [])
 
 
 def test_a_deadline_is_that_of_its_block() -> None:
     check_time(10**9, "anything")
-    with within(lambda: 5.0):
+    with with_deadline(lambda: 5.0):
         check_time(4.0, "it")
         with pytest.raises(UnavailableError, match=r"it may take 6 s .* 5\.0 s were left"):
             check_time(6.0, "it")
-        with within(None):
+        with with_deadline(None):
             check_time(6.0, "it")
     assert seconds_left() > 10**9
 

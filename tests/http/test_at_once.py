@@ -24,7 +24,7 @@ from turnlog.engines.system import SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
 from turnlog.ports import Item, ItemTable, Key, Page, Query
-from turnlog.server.lambda_events import LocalContext
+from turnlog.server.lambda_calls import LocalContext
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

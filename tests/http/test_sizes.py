@@ -15,14 +15,15 @@ import pytest
 from tests.conftest import Harness
 from tests.http.events import event
 from turnlog import Turnlog
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.core.errors import NotFoundError, TooLargeError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_BYTES, event_bytes, fits_as_text
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import ROUTES
@@ -314,7 +315,7 @@ def test_the_client_names_what_was_too_large_when_the_gateway_does_not() -> None
 
 
 def test_what_the_client_cuts_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnlog.client.parts import parts_of
+    from turnlog.client.backend import parts_of
 
     messages = [{"role": "user", "content": '"' * 400_000}] * 10
     for part in parts_of(messages):

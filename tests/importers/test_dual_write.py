@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.effort import boundaries
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
-from turnlog.importers.dual_write import MAX_KEPT, Difference, DualWrite
+from turnlog.importers.dual_write import MAX_DIFFERENCES, Difference, DualWrite
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_a_failure_of_the_old_store_is_the_callers_and_nothing_is_in_turnlog(log
 
 def test_the_newest_differences_are_kept(log: Turnlog) -> None:
     both = DualWrite(OldList(), log.sessions.create("s"))
-    both.old.kept.extend(said(*(f"{at}" for at in range(MAX_KEPT + 5))))  # type: ignore[attr-defined]
+    both.old.kept.extend(said(*(f"{at}" for at in range(MAX_DIFFERENCES + 5))))  # type: ignore[attr-defined]
     both.messages()
-    assert len(both.differences) == MAX_KEPT and both.differences[-1].index == MAX_KEPT + 4
+    assert len(both.differences) == MAX_DIFFERENCES and both.differences[-1].index == MAX_DIFFERENCES + 4
 
 
 def test_the_three_steps_of_the_documentation_run_one_after_the_other() -> None:

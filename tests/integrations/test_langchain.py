@@ -38,9 +38,9 @@ def asked(agent: Any, *questions: str, config: Any = THREAD, is_async: bool = Fa
 
 def kept(session: Session) -> list[Any]:
     """Messages as objects, as the log has them."""
-    from turnlog.agents.graph_state.messages import given_of
+    from turnlog.agents.graph_state.messages import original_message
 
-    return [given_of(one) for one in session.messages()]
+    return [original_message(one) for one in session.messages()]
 
 
 def saver() -> Any:

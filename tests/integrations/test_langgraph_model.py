@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import examples
 from tests.integrations.checkpoints import Model, checkpoint, config, plain
-from turnlog.integrations.langgraph import TurnlogSaver, checkpointing, elements, writing
+from turnlog.integrations.langgraph import TurnlogSaver, elements, writing
 
 SMALL = st.integers(-9, 2**40)
 THREADS = st.sampled_from(["t", "t", "t", "two words"])
@@ -74,7 +74,6 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "small":
         for module, name, value in (
             (elements, "BESIDE_BYTES", 80),
-            (checkpointing, "BESIDE_BYTES", 80),
             (writing, "BESIDE_BYTES", 80),
             (writing, "PART_BYTES", 300),
             (elements, "FIRST_SPAN_BYTES", 900),

@@ -19,13 +19,12 @@ from turnlog.app import Application
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.summaries import SummaryRequest
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
 from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import BlobStore, Delivery, ItemTable, Query
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable, Query
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, Crashed, run_schedule
 from turnlog.testing.fixed import SequentialIds

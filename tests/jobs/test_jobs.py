@@ -12,11 +12,9 @@ import pytest
 from tests.summaries.test_compress import filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.http.lambda_workers import make_worker
-from turnlog.ports import Delivery
-from turnlog.server.lambda_events import LocalContext, sqs_event
-from turnlog.server.poller import Poller
+from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.server.lambda_calls import LocalContext, Poller, sqs_event
 from turnlog.summaries import rounds
 
 
@@ -53,7 +51,7 @@ def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, m
     queue = harness.app.engine.queue
     polling = Poller(queue, make_worker(JOB_KINDS, harness.app), clock=harness.clock, chore=chore)
     with monkeypatch.context() as patched:
-        patched.setattr("turnlog.server.poller.threading.Thread", Interrupted)
+        patched.setattr("turnlog.server.lambda_calls.threading.Thread", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             polling.start()
     stopping = threading.Thread(target=polling.stop)
@@ -121,12 +119,12 @@ def test_s1_delivered_twice_late_and_after_another_summary(harness: Any) -> None
 def test_the_same_key_is_the_same_job(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 4)
-    first = session.compress(mode="async", key="k")
-    assert session.compress(mode="async", key="k") == first
+    first = session.compress(mode="async", idempotency_key="k")
+    assert session.compress(mode="async", idempotency_key="k") == first
     assert [job.job_id for job in log.jobs()] == [first.job_id]
     assert len(waiting(harness)) == 2, "sent again, for the first try may have ended before it was sent"
     poller(harness)
-    assert session.create_snapshot(mode="async", key="other").job_id != first.job_id
+    assert session.create_snapshot(mode="async", idempotency_key="other").job_id != first.job_id
 
 
 POISON = [

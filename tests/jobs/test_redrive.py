@@ -17,8 +17,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, SummariserConf
 from turnlog.core.identity import Owner
 from turnlog.ports import JobQueue
 from turnlog.settings import Settings
-from turnlog.testing.fixed import SequentialIds
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser, SequentialIds
 
 
 @pytest.fixture(autouse=True)

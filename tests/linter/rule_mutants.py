@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from turnlog.linter.reading import Rule
+from turnlog.linter.rules import Rule
 from turnlog.linter.rules import lint as violations_of
 
 Json = dict[str, Any]

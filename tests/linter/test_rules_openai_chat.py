@@ -21,7 +21,7 @@ from tests.linter.rule_mutants import (
     near_values,
     replaced,
 )
-from turnlog.linter.openai_chat_table import RULES
+from turnlog.linter.openai_chat import RULES
 from turnlog.linter.rules import FORMATS, Violation, lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}

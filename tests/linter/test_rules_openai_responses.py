@@ -19,7 +19,7 @@ from tests.linter.rule_mutants import (
     mutants,
     near_values,
 )
-from turnlog.linter.openai_responses_table import RULES
+from turnlog.linter.openai_responses import RULES
 from turnlog.linter.rules import lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}

@@ -34,7 +34,7 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
 
 
 def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
-    from turnlog.engines.sqlite_items import _decode
+    from turnlog.engines.sqlite_tables import _decode
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()

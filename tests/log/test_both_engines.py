@@ -37,7 +37,7 @@ PARTITION = "T#acme#U#ada#S#s"
 
 def conversation(harness: Any) -> Session:
     session = harness.log().sessions.create("s", system="Be brief.")
-    session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, key="k")
+    session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, idempotency_key="k")
     session.append({"role": "user", "content": "".join(f"{at * 7919:06x}" for at in range(1_000))})
     session.append({"role": "assistant", "content": "".join(f"{at * 7919:09x}" for at in range(9_000))})
     session.append({"role": "user", "content": "bye"})

@@ -21,7 +21,8 @@ from turnlog.core.identity import Owner
 from turnlog.integrations.langgraph import TurnlogSaver
 from turnlog.integrations.langgraph.records import Base, Checkpointed, Elements, Value
 from turnlog.integrations.langgraph.threads import ThreadSessions
-from turnlog.log.commits import VERIFIED, Draft
+from turnlog.log.commit import VERIFIED
+from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 

@@ -11,8 +11,7 @@ from tests.conftest import Harness, moto_harness, sqlite_harness
 from turnlog.client.model import Session
 from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
-from turnlog.testing.fixed import SequentialIds
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser, SequentialIds
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (
@@ -39,7 +38,7 @@ def filled(harness: Harness, messages: int) -> Session:
         batch = [
             {"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(at, min(at + 25, messages))
         ]
-        session.append(*batch, key=f"fill-{at}")
+        session.append(*batch, idempotency_key=f"fill-{at}")
     return session
 
 
@@ -51,7 +50,7 @@ def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harne
     for at in range(30):
         key = f"key-{at}" if at % 2 else None
         with moto.meter.measure() as spent:
-            head = session.append(FIXTURE, key=key).head
+            head = session.append(FIXTURE, idempotency_key=key).head
         # One in 256 asks for a segment: a job's record and a message.
         asks, keyed = int(head % SEGMENT_POSITIONS == 0), at % 2
         assert dict(spent.requests) == {"Query": 1, "PutItem": 1 + keyed + asks} | ({"SendMessage": 1} if asks else {})
@@ -62,11 +61,11 @@ def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harne
 
 def test_a_retry_reads_what_has_come_since_its_first_attempt(moto: Harness) -> None:
     session = filled(moto, 10)
-    session.append(FIXTURE, key="key")
+    session.append(FIXTURE, idempotency_key="key")
     for _ in range(4):
         session.append(FIXTURE)
     with moto.meter.measure() as spent:
-        session.append(FIXTURE, key="key")
+        session.append(FIXTURE, idempotency_key="key")
     assert dict(spent.requests) == {"Query": 2, "PutItem": 1}
     assert spent.write_units == 1
     assert spent.read_units <= 1 + 5
@@ -82,7 +81,7 @@ def test_a_key_costs_any_call_one_put_and_one_write_unit(moto: Harness, name: st
         arguments: dict[str, Any] = {"update": {"title": "New"}, "compress": {}, "end": {}}.get(name, {})
         positional = {"put_state": [{"n": 1}], "record": ["noted"], "rewind": [3]}.get(name, [])
         with moto.meter.measure() as spent:
-            getattr(session, name)(*positional, key=key, **arguments)
+            getattr(session, name)(*positional, idempotency_key=key, **arguments)
         requests.append(dict(spent.requests) | {"write units": spent.write_units})
     without, keyed = requests
     more = {name: keyed[name] - without.get(name, 0) for name in keyed}
@@ -93,7 +92,7 @@ def test_the_read_of_an_append_is_one_rcu(moto: Harness) -> None:
     session = filled(moto, 10)
     for at in range(30):
         with moto.meter.measure() as spent:
-            session.append(FIXTURE, key=f"key-{at}")
+            session.append(FIXTURE, idempotency_key=f"key-{at}")
         assert spent.read_units <= 1, f"append {at}"
 
 
@@ -112,7 +111,7 @@ def test_an_append_at_10000_messages_makes_the_calls_it_makes_at_10(tmp_path: An
             session.append(FIXTURE)
             counts.append(harness.faults.calls - before)
             before = harness.faults.calls
-            session.append(FIXTURE, key=f"at-{length}")
+            session.append(FIXTURE, idempotency_key=f"at-{length}")
             counts.append(harness.faults.calls - before)
         assert counts == [2, 3, 2, 3]
 
@@ -265,7 +264,7 @@ def test_the_list_entry_is_touched_at_most_every_five_minutes(moto: Harness) -> 
 def test_a_quiet_session_is_settled_by_the_first_list_and_exact_from_then_on(moto: Harness) -> None:
     session = filled(moto, 2)
     for at in range(5):
-        session.append(FIXTURE, key=f"key-{at}")
+        session.append(FIXTURE, idempotency_key=f"key-{at}")
     moto.log(*OWNER).sessions.create("newer")
     moto.clock.advance(301)
     for expected in (True, False):

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.effort import boundaries, is_full
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
@@ -34,47 +35,57 @@ CALLS = {
 }
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 STEPS: dict[str, Callable[[Turnlog], Any]] = {
-    "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, key="create").id,
-    "create with a made id": lambda log: log.sessions.create(key="made").id,
-    "append small": lambda log: Session(log._backend, "base").append({"role": "user", "content": "hi"}, key="small"),
-    "append with payloads": lambda log: Session(log._backend, "base").append(CALLS, LARGE, HUGE, key="large"),
+    "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, idempotency_key="create").id,
+    "create with a made id": lambda log: log.sessions.create(idempotency_key="made").id,
+    "append small": lambda log: Session(log._backend, "base").append(
+        {"role": "user", "content": "hi"}, idempotency_key="small"
+    ),
+    "append with payloads": lambda log: Session(log._backend, "base").append(
+        CALLS, LARGE, HUGE, idempotency_key="large"
+    ),
     "append with run": lambda log: Session(log._backend, "base").append(
-        {"role": "user", "content": "hi"}, run={"iteration": 1}, key="run"
+        {"role": "user", "content": "hi"}, run={"iteration": 1}, idempotency_key="run"
     ),
-    "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, key="patch"),
-    "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, key="put"),
-    "put a large state": lambda log: Session(log._backend, "base").put_state({"n": 1, "x": HUGE["content"]}, key="put"),
+    "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, idempotency_key="patch"),
+    "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, idempotency_key="put"),
+    "put a large state": lambda log: Session(log._backend, "base").put_state(
+        {"n": 1, "x": HUGE["content"]}, idempotency_key="put"
+    ),
     "patch state": lambda log: Session(log._backend, "base").patch_state(
-        [{"op": "add", "path": "/n", "value": 1}], if_version=0, key="patch"
+        [{"op": "add", "path": "/n", "value": 1}], if_version=0, idempotency_key="patch"
     ),
-    "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", key="refuse"),
-    "approve": lambda log: Session(log._backend, "base").decide_pending("approve", key="approve"),
-    "append what waited": lambda log: Session(log._backend, "base").append(RESULT, key="result"),
+    "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", idempotency_key="refuse"),
+    "approve": lambda log: Session(log._backend, "base").decide_pending("approve", idempotency_key="approve"),
+    "append what waited": lambda log: Session(log._backend, "base").append(RESULT, idempotency_key="result"),
     "put documents": lambda log: [
         one.revision
         for one in log._backend.call(
             "put_documents",
             path={"session_id": "base"},
             body={"put": [{"key": "a", "data": "QQ==", "if_absent": True}], "then": [{"key": "b", "data": "QQ=="}]},
-            key="documents",
+            idempotency_key="documents",
         ).documents
     ],
-    "record": lambda log: Session(log._backend, "base").record("handed_over", key="record"),
-    "update": lambda log: Session(log._backend, "base").update(title="New", system="x" * 3_000, key="update"),
-    "update with payloads": lambda log: Session(log._backend, "base").update(
-        title="New", system=HUGE["content"], key="update"
+    "record": lambda log: Session(log._backend, "base").record("handed_over", idempotency_key="record"),
+    "update": lambda log: Session(log._backend, "base").update(
+        title="New", system="x" * 3_000, idempotency_key="update"
     ),
-    "end": lambda log: Session(log._backend, "base").end(key="end"),
+    "update with payloads": lambda log: Session(log._backend, "base").update(
+        title="New", system=HUGE["content"], idempotency_key="update"
+    ),
+    "end": lambda log: Session(log._backend, "base").end(idempotency_key="end"),
     "end without a key": lambda log: Session(log._backend, "base").end(),
-    "reset": lambda log: Session(log._backend, "base").reset(key="reset").info(),
-    "rewind": lambda log: Session(log._backend, "base").rewind(1, key="rewind"),
-    "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", key="fork").info(),
-    "fork with a made id": lambda log: Session(log._backend, "base").fork(system="x" * 3_000, key="fork").info(),
-    "compress": lambda log: Session(log._backend, "base").compress(key="compress"),
-    "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", key="job"),
-    "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", key="snapshot"),
+    "reset": lambda log: Session(log._backend, "base").reset(idempotency_key="reset").info(),
+    "rewind": lambda log: Session(log._backend, "base").rewind(1, idempotency_key="rewind"),
+    "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", idempotency_key="fork").info(),
+    "fork with a made id": lambda log: (
+        Session(log._backend, "base").fork(system="x" * 3_000, idempotency_key="fork").info()
+    ),
+    "compress": lambda log: Session(log._backend, "base").compress(idempotency_key="compress"),
+    "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", idempotency_key="job"),
+    "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", idempotency_key="snapshot"),
     "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
-        "a name", if_name_absent=True, key="snapshot"
+        "a name", if_name_absent=True, idempotency_key="snapshot"
     ),
 }
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "done"}
@@ -201,7 +212,9 @@ def appending(
 ) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
         session = Session(application(items, blobs, SequentialIds(start))._backend, "s")
-        return session.append(*({"role": "user", "content": text} for text in contents), key=key, if_head=if_head)
+        return session.append(
+            *({"role": "user", "content": text} for text in contents), idempotency_key=key, if_head=if_head
+        )
 
     return operation
 
@@ -330,7 +343,9 @@ def test_every_order_with_a_crash_at_every_request_of_one_writer(after: bool) ->
 def test_every_order_of_two_creators_makes_one_session() -> None:
     def creating(start: int, key: str) -> Callable[[ItemTable, BlobStore], Any]:
         def operation(items: ItemTable, blobs: BlobStore) -> Any:
-            return application(items, blobs, SequentialIds(start)).sessions.create("s", title=key, key=key).id
+            return (
+                application(items, blobs, SequentialIds(start)).sessions.create("s", title=key, idempotency_key=key).id
+            )
 
         return operation
 
@@ -376,7 +391,9 @@ def test_a_crash_is_never_caught_by_the_code_it_ends() -> None:
 
 def compressing(start: int, key: str | None = None) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        return Session(application(items, blobs, SequentialIds(start))._backend, "s").compress(keep_loops=1, key=key)
+        return Session(application(items, blobs, SequentialIds(start))._backend, "s").compress(
+            keep_loops=1, idempotency_key=key
+        )
 
     return operation
 

@@ -24,7 +24,7 @@ from tests.log.test_faults_of_items import FEW, KEYS, OTHER_FORMS, READERS, Buil
 from turnlog import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, TurnlogError
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.ports import Key
 
 UNCOUNTED = frozenset({"snapshots", "snapshot", "documents", "document", "jobs", "list", "search of all"})
@@ -203,7 +203,7 @@ import json, random, sys
 from pathlib import Path
 from turnlog import Turnlog
 from turnlog.core.errors import TurnlogError
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 
 folder, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 READERS = {

@@ -24,7 +24,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.aws_errors import DENIED
 from turnlog.engines.dynamodb import DynamoItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
 from turnlog.testing.moto_guard import Guard
 

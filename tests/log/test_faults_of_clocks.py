@@ -41,7 +41,7 @@ def test_times_increase_when_the_clock_goes_back(harness: Harness, tells: Callab
     session = harness.log().sessions.create("s")
     for at, seconds in enumerate([0, -DAY, 1, 30 * 365 * DAY, -31 * 365 * DAY, -1]):
         harness.clock.advance(seconds)
-        session.append({"role": "user", "content": f"{at}"}, key=f"k{at}")
+        session.append({"role": "user", "content": f"{at}"}, idempotency_key=f"k{at}")
         session.patch_state({"at": at})
         assert session.state().state == {"at": at} == session.replay().state
     log = harness.app.log.commits
@@ -56,7 +56,7 @@ def test_expiry_goes_by_the_clock_and_comes_back_with_it(harness: Harness, tells
     """A clock that was ahead for a moment has erased nothing: that is the worker's, who looks again."""
     log = harness.log()
     session = log.sessions.create("s", ttl_days=2)
-    session.append({"role": "user", "content": "hi"}, key="k")
+    session.append({"role": "user", "content": "hi"}, idempotency_key="k")
     harness.clock.advance(3 * DAY)
     for call in (lambda: session.info(), lambda: session.append({"role": "user", "content": "no"})):
         with pytest.raises(NotFoundError):
@@ -64,7 +64,7 @@ def test_expiry_goes_by_the_clock_and_comes_back_with_it(harness: Harness, tells
     harness.clock.advance(-3 * DAY)
     assert [one.body["content"] for one in session.messages()] == ["hi"]
     harness.clock.advance(-DAY)
-    session.append({"role": "user", "content": "later"}, key="l")
+    session.append({"role": "user", "content": "later"}, idempotency_key="l")
     harness.clock.advance(2 * DAY)
     assert len(list(session.messages())) == 2, "the last commit's time is not before the one before it"
     harness.clock.advance(2 * DAY)

@@ -16,7 +16,7 @@ from tests.log.everything import blobs_of, items_of
 from tests.log.test_crashes import HUGE, STEPS, begin, check
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 
 resource = pytest.importorskip("resource", reason="no limits of files here")
 SPACES = (0, 4_200, 9_000, 14_000, 30_000, 60_000, 120_000)
@@ -84,7 +84,7 @@ def test_what_is_there_is_read_on_a_full_disk_and_another_process_goes_on(
     with full_after(folder, 9_000):
         for at in range(20):
             with contextlib.suppress(UnavailableError):
-                session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, key=f"k{at}")
+                session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, idempotency_key=f"k{at}")
             found = [one.body for one in session.messages()]
             assert found[:2] == wanted[0] and session.context(budget=10**6).messages[:1] == wanted[1][:1]
         with pytest.raises(UnavailableError):

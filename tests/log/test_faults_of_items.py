@@ -22,9 +22,8 @@ from tests.summaries.test_compress import turn
 from turnlog.client.model import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.checked_items import CHECKSUM
-from turnlog.log.commits import VERIFIED
-from turnlog.log.packing import MAX_UNPACKED_BYTES
+from turnlog.log.commit import VERIFIED
+from turnlog.log.packing import CHECKSUM, MAX_UNPACKED_BYTES
 from turnlog.ports import MAX_ITEM_BYTES, Key
 
 FEW = 16
@@ -99,7 +98,7 @@ def build(harness: Harness) -> Built:
     session.append({"role": "user", "content": "go on"}, run={"scratchpad": noise(9_000), "iteration": 1})
     session.compress(keep_loops=1)
     session.patch_state({"b": noise(4_000)})
-    session.create_snapshot("point", metadata={"m": 1}, key="k")
+    session.create_snapshot("point", metadata={"m": 1}, idempotency_key="k")
     session.create_snapshot("whole", kind="full")
     session.record("noted", metadata={"m": 1})
     session.documents.put_many({"a": b"small", "large": random.Random(1).randbytes(270_000)})

@@ -17,12 +17,11 @@ from tests.log.everything import held
 from tests.privacy.test_erase import CANARY, deliver, message_of
 from turnlog.client.model import Session
 from turnlog.core.errors import NotFoundError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.http.lambda_workers import make_worker
 from turnlog.jobs.models import Job
-from turnlog.ports import BlobStore, Delivery, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.testing.explorer import Crash, Crashed, run_schedule
 
 

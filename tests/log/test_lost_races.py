@@ -16,13 +16,12 @@ from tests.privacy.test_erase import message_of
 from tests.privacy.test_redact import bodies_are_gone, noise, said
 from turnlog.core.errors import ConflictError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.memory import MemoryFact
 from turnlog.core.summaries import Spent
 from turnlog.jobs.models import Job
-from turnlog.memory.store import Memories
-from turnlog.ports import Absent, Condition, Item, Key, Lost
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.memory.embedded import Memories
+from turnlog.ports import JOB_KINDS, Absent, Condition, Item, Key, Lost
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.summaries.budget import Spending
 from turnlog.testing.contracts.memory import part_of
 from turnlog.testing.fixed import SequentialIds
@@ -58,7 +57,7 @@ class Races:
 def redact(harness: Harness) -> tuple[Call, Call]:
     session, position = said(harness, noise(6_000), many=True)
     session.fork(session_id="forked").append({"role": "user", "content": "on"})
-    return lambda: done(harness, session.redact(position, key="redact")), lambda: bodies_are_gone(harness)
+    return lambda: done(harness, session.redact(position, idempotency_key="redact")), lambda: bodies_are_gone(harness)
 
 
 def redact_two(harness: Harness) -> tuple[Call, Call, Call]:
@@ -90,10 +89,10 @@ def forget(harness: Harness) -> tuple[Call, Call]:
     memories.add(
         part_of(ada, "s", [], first=1), [MemoryFact("entity", text, "", 2, 1_000) for text in ("a cat", "a dog")]
     )
-    (cat,) = [memory.id for memory in memories.of(ada) if memory.text == "a cat"]
+    (cat,) = [memory.id for memory in memories.read(ada) if memory.text == "a cat"]
 
     def is_forgotten() -> None:
-        assert [memory.text for memory in memories.of(ada)] == ["a dog"]
+        assert [memory.text for memory in memories.read(ada)] == ["a dog"]
 
     return lambda: memories.forget(ada, [cat]), is_forgotten
 
@@ -102,10 +101,10 @@ def forget_two(harness: Harness) -> tuple[Call, Call, Call]:
     ada, memories = Owner.of("acme", "ada"), Memories(harness.app.engine.items)
     facts = [MemoryFact("entity", text, "", 2, 1_000) for text in ("a cat", "a dog", "a fish")]
     memories.add(part_of(ada, "s", [], first=1), facts)
-    ids = {memory.text: memory.id for memory in memories.of(ada)}
+    ids = {memory.text: memory.id for memory in memories.read(ada)}
 
     def are_forgotten() -> None:
-        assert [memory.text for memory in memories.of(ada)] == ["a fish"]
+        assert [memory.text for memory in memories.read(ada)] == ["a fish"]
 
     return lambda: memories.forget(ada, [ids["a cat"]]), lambda: memories.forget(ada, [ids["a dog"]]), are_forgotten
 

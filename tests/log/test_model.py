@@ -64,10 +64,10 @@ class Sessions(RuleBasedStateMachine):
             with pytest.raises(SessionEndedError):
                 session.append(*messages)
             return
-        answer = session.append(*messages, key=f"append {plain.head}")
+        answer = session.append(*messages, idempotency_key=f"append {plain.head}")
         plain.append(messages)
         assert answer.head == plain.head
-        assert session.append(*messages, key=f"append {plain.head - len(messages)}") == answer
+        assert session.append(*messages, idempotency_key=f"append {plain.head - len(messages)}") == answer
 
     @rule(state=states, at=at_some)
     def put_state(self, state: dict[str, Any], at: float) -> None:

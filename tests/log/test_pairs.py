@@ -20,7 +20,7 @@ from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.linter.rules import lint
 from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys
@@ -32,17 +32,17 @@ from turnlog.testing.fixed import FixedClock, SequentialIds
 Does = Callable[[Session], Any]
 SAID = {"role": "user", "content": "said at the same time"}
 OPERATIONS: dict[str, Does] = {
-    "append": lambda session: session.append(SAID, {"role": "assistant", "content": "yes"}, key="append"),
-    "state": lambda session: session.put_state({"put": 1}, key="state"),
-    "compress": lambda session: session.compress(keep_loops=1, key="compress"),
-    "snapshot": lambda session: session.create_snapshot("made", key="snapshot"),
-    "full snapshot": lambda session: session.create_snapshot("made", kind="full", key="full"),
-    "restore": lambda session: session.restore_snapshot("before", as_="rewind", key="restore"),
-    "rewind": lambda session: session.rewind(3, key="rewind"),
-    "fork": lambda session: session.fork("fork", at=3, key="fork").info(),
-    "update": lambda session: session.update(title="new", key="update"),
-    "end": lambda session: session.end(key="end"),
-    "redact": lambda session: session.redact(2, key="redact"),
+    "append": lambda session: session.append(SAID, {"role": "assistant", "content": "yes"}, idempotency_key="append"),
+    "state": lambda session: session.put_state({"put": 1}, idempotency_key="state"),
+    "compress": lambda session: session.compress(keep_loops=1, idempotency_key="compress"),
+    "snapshot": lambda session: session.create_snapshot("made", idempotency_key="snapshot"),
+    "full snapshot": lambda session: session.create_snapshot("made", kind="full", idempotency_key="full"),
+    "restore": lambda session: session.restore_snapshot("before", as_="rewind", idempotency_key="restore"),
+    "rewind": lambda session: session.rewind(3, idempotency_key="rewind"),
+    "fork": lambda session: session.fork("fork", at=3, idempotency_key="fork").info(),
+    "update": lambda session: session.update(title="new", idempotency_key="update"),
+    "end": lambda session: session.end(idempotency_key="end"),
+    "redact": lambda session: session.redact(2, idempotency_key="redact"),
     "list": lambda session: [one.session_id for one in Turnlog(session._backend).sessions.list()],
 }
 OWNER = Owner.of("acme", "ada")

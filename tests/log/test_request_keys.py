@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Harness
 from tests.log.everything import items_of
 from tests.sessions.test_append import assistant, user
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
@@ -23,9 +23,10 @@ from turnlog.core.errors import (
 )
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following, short_hash
 from turnlog.log.keys import REQUESTS, SessionKeys
@@ -38,25 +39,25 @@ HOUR = 3600
 CALL = assistant(None, ("c1", "f"))
 TALK = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
 CALLS: dict[str, Callable[[Session], Any]] = {
-    "append": lambda s: s.append(user("PAY 100"), key="k"),
-    "append on a head": lambda s: s.append(user("PAY 100"), if_head=12, key="k"),
-    "append with run": lambda s: s.append(user("PAY 100"), run={"iteration": 1}, key="k"),
-    "put state": lambda s: s.put_state({"paid": 100}, key="k"),
-    "patch state": lambda s: s.patch_state([{"op": "add", "path": "/paid/-", "value": 100}], key="k"),
-    "patch agent": lambda s: s.patch_agent({"iteration": 2}, key="k"),
-    "approve": lambda s: s.decide_pending("approve", key="k"),
-    "refuse": lambda s: s.decide_pending("reject", reason="no", key="k"),
-    "record": lambda s: s.record("paid", key="k"),
-    "update": lambda s: s.update(title="Paid", key="k").title,
-    "rewind": lambda s: s.rewind(5, key="k"),
-    "end": lambda s: s.end(key="k"),
-    "reset": lambda s: s.reset(key="k").id,
-    "compress": lambda s: s.compress(keep_loops=1, key="k").summary,
-    "compress as a job": lambda s: s.compress(mode="async", key="k").job_id,
-    "discard": lambda s: s.discard_summary(key="k").job_id,
-    "snapshot": lambda s: s.create_snapshot("paid", key="k").snapshot_id,
-    "fork": lambda s: s.fork("other", key="k").id,
-    "redact": lambda s: s.redact(2, key="k").job_id,
+    "append": lambda s: s.append(user("PAY 100"), idempotency_key="k"),
+    "append on a head": lambda s: s.append(user("PAY 100"), if_head=12, idempotency_key="k"),
+    "append with run": lambda s: s.append(user("PAY 100"), run={"iteration": 1}, idempotency_key="k"),
+    "put state": lambda s: s.put_state({"paid": 100}, idempotency_key="k"),
+    "patch state": lambda s: s.patch_state([{"op": "add", "path": "/paid/-", "value": 100}], idempotency_key="k"),
+    "patch agent": lambda s: s.patch_agent({"iteration": 2}, idempotency_key="k"),
+    "approve": lambda s: s.decide_pending("approve", idempotency_key="k"),
+    "refuse": lambda s: s.decide_pending("reject", reason="no", idempotency_key="k"),
+    "record": lambda s: s.record("paid", idempotency_key="k"),
+    "update": lambda s: s.update(title="Paid", idempotency_key="k").title,
+    "rewind": lambda s: s.rewind(5, idempotency_key="k"),
+    "end": lambda s: s.end(idempotency_key="k"),
+    "reset": lambda s: s.reset(idempotency_key="k").id,
+    "compress": lambda s: s.compress(keep_loops=1, idempotency_key="k").summary,
+    "compress as a job": lambda s: s.compress(mode="async", idempotency_key="k").job_id,
+    "discard": lambda s: s.discard_summary(idempotency_key="k").job_id,
+    "snapshot": lambda s: s.create_snapshot("paid", idempotency_key="k").snapshot_id,
+    "fork": lambda s: s.fork("other", idempotency_key="k").id,
+    "redact": lambda s: s.redact(2, idempotency_key="k").job_id,
 }
 
 
@@ -82,7 +83,7 @@ def test_a3_a_repeated_call_has_one_effect_after_any_number_of_other_requests_wi
     session = begun(harness.log(), call)
     answer = CALLS[call](session)
     for at in range(26):
-        session.record("noted", key=f"other {at}")
+        session.record("noted", idempotency_key=f"other {at}")
     before = (session.info().head, len(list(harness.log().sessions.list())), len(list(harness.log().jobs())))
     assert CALLS[call](session) == answer
     assert CALLS[call](session) == answer
@@ -96,7 +97,7 @@ def test_a3_a_repeated_append_is_one_commit_with_10000_commits_between() -> None
     clock = FixedClock()
     app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=SequentialIds())
     session = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).sessions.create("s")
-    first = session.append(user("PAY 100"), key="pay-1")
+    first = session.append(user("PAY 100"), idempotency_key="pay-1")
     keys = SessionKeys(Owner.of("acme", "ada"), "s")
 
     def noted(tail: Tail) -> Draft:
@@ -106,7 +107,7 @@ def test_a3_a_repeated_append_is_one_commit_with_10000_commits_between() -> None
     for at in range(10_000):
         other = None if at % 2 else RequestKey(at.to_bytes(16, "big"), bytes(16))
         app.log.commits.write(keys, noted, other)
-    assert session.append(user("PAY 100"), key="pay-1") == first
+    assert session.append(user("PAY 100"), idempotency_key="pay-1") == first
     assert session.info().head == 10_002
 
 
@@ -116,55 +117,55 @@ def test_a3_a_key_is_remembered_for_24_hours_also_when_clocks_differ(harness: Ha
     session = begun(harness.log())
     started = harness.clock.now_ms() // 1000
     harness.clock.advance(skew_seconds)
-    first = session.append(user("PAY 100"), key="k")
+    first = session.append(user("PAY 100"), idempotency_key="k")
     (record,) = key_records(harness)
     assert set(record) == {"pk", "sk", "pos", "ttl", "cs"}
     assert record["pos"] == 12
     assert started + 24 * HOUR <= record["ttl"] <= started + 26 * HOUR
     harness.clock.advance(24 * HOUR)
-    assert session.append(user("PAY 100"), key="k") == first
+    assert session.append(user("PAY 100"), idempotency_key="k") == first
 
 
 def test_a3_a_key_whose_record_has_expired_counts_as_new(harness: Harness) -> None:
     session = begun(harness.log())
-    session.append(user("hi"), key="k")
+    session.append(user("hi"), idempotency_key="k")
     (record,) = key_records(harness)
     harness.app.engine.items.delete_many([Key(record["pk"], record["sk"])])
-    assert session.append(user("another day"), key="k").first == 14
+    assert session.append(user("another day"), idempotency_key="k").first == 14
 
 
 def test_a3_a_refused_request_does_not_bind_its_key(harness: Harness) -> None:
     session = begun(harness.log())
     with pytest.raises(HeadMismatchError):
-        session.append(user("hi"), if_head=1, key="k")
+        session.append(user("hi"), if_head=1, idempotency_key="k")
     with pytest.raises(VersionMismatchError):
-        session.put_state({"n": 1}, if_version=99, key="state")
-    corrected = session.append(user("corrected"), if_head=12, key="k")
-    assert session.put_state({"n": 2}, if_version=1, key="state").state == {"n": 2}
-    assert session.append(user("corrected"), key="k") == corrected
+        session.put_state({"n": 1}, if_version=99, idempotency_key="state")
+    corrected = session.append(user("corrected"), if_head=12, idempotency_key="k")
+    assert session.put_state({"n": 2}, if_version=1, idempotency_key="state").state == {"n": 2}
+    assert session.append(user("corrected"), idempotency_key="k") == corrected
     with pytest.raises(IdempotencyMismatchError):
-        session.append(user("hi"), if_head=1, key="k")
+        session.append(user("hi"), if_head=1, idempotency_key="k")
 
 
 def test_a3_a_retry_is_answered_where_a_new_request_would_be_refused(harness: Harness) -> None:
     session = begun(harness.log())
-    first = session.append(user("PAY 100"), if_head=12, key="k")
+    first = session.append(user("PAY 100"), if_head=12, idempotency_key="k")
     session.end()
-    assert session.append(user("PAY 100"), if_head=12, key="k") == first
+    assert session.append(user("PAY 100"), if_head=12, idempotency_key="k") == first
     with pytest.raises(SessionEndedError):
-        session.append(user("PAY 100"), if_head=12, key="another")
+        session.append(user("PAY 100"), if_head=12, idempotency_key="another")
 
 
 def test_a4_a_key_that_was_used_with_another_payload_is_refused_after_any_number_of_commits(harness: Harness) -> None:
     session = begun(harness.log())
-    session.append(user("hi"), key="k")
+    session.append(user("hi"), idempotency_key="k")
     for at in range(26):
-        session.append(user(str(at)), key=f"other {at}")
+        session.append(user(str(at)), idempotency_key=f"other {at}")
     for call in (
-        lambda: session.append(user("ho"), key="k"),
-        lambda: session.put_state({}, key="k"),
-        lambda: session.rewind(2, key="k"),
-        lambda: session.end(key="k"),
+        lambda: session.append(user("ho"), idempotency_key="k"),
+        lambda: session.put_state({}, idempotency_key="k"),
+        lambda: session.rewind(2, idempotency_key="k"),
+        lambda: session.end(idempotency_key="k"),
     ):
         with pytest.raises(IdempotencyMismatchError):
             call()
@@ -173,24 +174,24 @@ def test_a4_a_key_that_was_used_with_another_payload_is_refused_after_any_number
 
 def test_a3_a_retry_of_a_rewound_message_finds_it_and_a_forks_key_is_its_own(harness: Harness) -> None:
     session = begun(harness.log())
-    first = session.append(user("PAY 100"), key="k")
+    first = session.append(user("PAY 100"), idempotency_key="k")
     fork = session.fork("fork")
     session.rewind(5)
-    assert session.append(user("PAY 100"), key="k") == first
-    assert fork.append(user("PAY 100"), key="k").first == 15
+    assert session.append(user("PAY 100"), idempotency_key="k") == first
+    assert fork.append(user("PAY 100"), idempotency_key="k").first == 15
 
 
 def test_a3_a_discard_that_comes_again_leaves_the_summary_that_was_made_since(harness: Harness) -> None:
     session = begun(harness.log())
-    job = session.discard_summary(key="k")
+    job = session.discard_summary(idempotency_key="k")
     session.compress(keep_loops=1)
-    assert session.discard_summary(key="k").job_id == job.job_id
+    assert session.discard_summary(idempotency_key="k").job_id == job.job_id
     assert session.summary() is not None
 
 
 def test_a_missing_commit_is_an_error_of_a_retry_not_a_second_effect(harness: Harness) -> None:
     session = begun(harness.log())
-    session.append(user("PAY 100"), key="k")
+    session.append(user("PAY 100"), idempotency_key="k")
     for at in range(3):
         session.append(user(str(at)))
     for position in (13, 15):
@@ -198,7 +199,7 @@ def test_a_missing_commit_is_an_error_of_a_retry_not_a_second_effect(harness: Ha
         kept = harness.app.engine.items.get_many([key])[key]
         harness.app.engine.items.delete_many([key])
         with pytest.raises(CorruptError):
-            session.append(user("PAY 100"), key="k")
+            session.append(user("PAY 100"), idempotency_key="k")
         harness.app.engine.items.put(kept)
     assert session.info().head == 16
 
@@ -206,18 +207,18 @@ def test_a_missing_commit_is_an_error_of_a_retry_not_a_second_effect(harness: Ha
 def test_a_record_that_is_behind_the_end_of_the_log_tells_nothing(harness: Harness) -> None:
     """As of another session that has had this id."""
     session = begun(harness.log())
-    first = session.append(user("PAY 100"), key="k")
+    first = session.append(user("PAY 100"), idempotency_key="k")
     (record,) = key_records(harness)
     harness.app.items.put({**record, "pos": 99})
-    assert session.append(user("PAY 100"), key="k") == first
+    assert session.append(user("PAY 100"), idempotency_key="k") == first
     harness.app.items.put({**record, "pos": "99"})
     with pytest.raises(CorruptError):
-        session.append(user("PAY 100"), key="k")
+        session.append(user("PAY 100"), idempotency_key="k")
 
 
 def test_a_request_to_a_session_that_is_not_there_leaves_nothing(harness: Harness) -> None:
     with pytest.raises(Exception, match="no session"):
-        harness.log().sessions.get("nowhere").append(user("hi"), key="k")
+        harness.log().sessions.get("nowhere").append(user("hi"), idempotency_key="k")
     assert items_of(harness) == []
 
 
@@ -227,7 +228,7 @@ def test_a_request_to_a_session_that_is_not_there_leaves_nothing(harness: Harnes
 def append_as_before(harness: Harness, text: str, key: str) -> Any:
     """An append of a Turnlog that wrote the last 24 keys into headers, and no record."""
     session = Session(harness.log()._backend, "s")
-    answer = session.append(user(text), key=key)
+    answer = session.append(user(text), idempotency_key=key)
     items, at = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
     items.delete_many([at.request(short_hash(key))])
     log = harness.app.log.commits
@@ -247,14 +248,14 @@ def test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried(harness: Harn
     session = begun(harness.log())
     answers = [append_as_before(harness, f"PAY {at}", f"pay-{at}") for at in range(26)]
     for at in range(30):
-        session.append(user(f"new {at}"), key=f"new-{at}")
+        session.append(user(f"new {at}"), idempotency_key=f"new-{at}")
     for at in range(2, 26):
-        assert session.append(user(f"PAY {at}"), key=f"pay-{at}") == answers[at]
+        assert session.append(user(f"PAY {at}"), idempotency_key=f"pay-{at}") == answers[at]
     with pytest.raises(IdempotencyMismatchError):
-        session.append(user("PAY 9"), key="pay-7")
+        session.append(user("PAY 9"), idempotency_key="pay-7")
     head = harness.app.log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
     assert (head.last, len(head.keys)) == (12 + 26 + 30, 240)
-    assert session.append(user("new 0"), key="new-0").first == 39
+    assert session.append(user("new 0"), idempotency_key="new-0").first == 39
 
 
 def test_the_keys_of_a_log_of_before_go_when_nothing_was_said_for_an_hour(harness: Harness) -> None:

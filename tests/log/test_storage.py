@@ -11,15 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.log.commits import checked_chain
+from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.log.commit import checked_chain
 from turnlog.log.keys import MAX_POSITION, commit_sort_key, position_of
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query
@@ -165,7 +166,7 @@ def _commits(items: SqliteItemTable) -> list[dict[str, Any]]:
 def _conversation() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore, Session]:
     log, items, blobs = memory()
     session = log.sessions.create("s", system="Be brief.")
-    session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, key="k")
+    session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, idempotency_key="k")
     session.append({"role": "user", "content": "".join(f"{at * 7919:06x}" for at in range(1_000))})
     session.append({"role": "assistant", "content": "".join(f"{at * 7919:09x}" for at in range(9_000))})
     session.append({"role": "user", "content": "bye"})
@@ -227,7 +228,7 @@ def test_d4_a_hole_is_a_typed_error() -> None:
 def test_d4_a_commit_swapped_for_another_session_s_is_found() -> None:
     log, items, _, session = _conversation()
     other = log.sessions.create("other", system="Be brief.")
-    other.append({"role": "user", "content": "ho"}, {"role": "assistant", "content": "hello"}, key="k")
+    other.append({"role": "user", "content": "ho"}, {"role": "assistant", "content": "hello"}, idempotency_key="k")
     foreign = dict(items.query(Query("T#acme#U#ada#S#other", "C#000000000002", "C#000000000002")).items[0])
     items.put({**foreign, "pk": "T#acme#U#ada#S#s"})
     with pytest.raises(CorruptError, match="chain hash"):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from turnlog.core import events
-from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
-from turnlog.log.cards import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.lines import ENVELOPE, payload_content, stored_line
+from turnlog.log.payloads import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
 TEXT = st.text(max_size=9)
@@ -138,10 +138,12 @@ FACTS = st.builds(
     role=st.sampled_from(["user", "assistant", "tool"]),
     head=st.text(max_size=40) | st.just("long " * 400),
     chars=st.integers(0, 9_999),
-    calls=st.lists(st.builds(CallFact, NAME, NAME, st.text(max_size=30) | st.just("x" * 300)), max_size=3).map(tuple),
+    calls=st.lists(st.builds(CallOutline, NAME, NAME, st.text(max_size=30) | st.just("x" * 300)), max_size=3).map(
+        tuple
+    ),
     results=st.lists(
         st.builds(
-            ResultFact, NAME, NAME, st.booleans(), st.booleans(), st.text(max_size=30) | st.just("y" * 900), POSITION
+            ResultOutline, NAME, NAME, st.booleans(), st.booleans(), st.text(max_size=30) | st.just("y" * 900), POSITION
         ),
         max_size=3,
     ).map(tuple),
@@ -166,8 +168,8 @@ def test_a_card_tells_the_facts_of_its_message_shortened(facts: MessageOutline) 
 @pytest.mark.parametrize(("count", "has_card"), [(64, True), (65, False)])
 @pytest.mark.parametrize("kind", ["calls", "results"])
 def test_a_card_is_bounded(count: int, has_card: bool, kind: str) -> None:
-    calls = tuple(CallFact(f"c{at}", "name", "x" * 9_000) for at in range(count))
-    results = tuple(ResultFact(f"c{at}", "name", False, False, "y" * 9_000, 9_000) for at in range(count))
+    calls = tuple(CallOutline(f"c{at}", "name", "x" * 9_000) for at in range(count))
+    results = tuple(ResultOutline(f"c{at}", "name", False, False, "y" * 9_000, 9_000) for at in range(count))
     facts = (
         MessageOutline("assistant", "", 0, calls=calls)
         if kind == "calls"

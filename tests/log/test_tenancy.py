@@ -13,8 +13,9 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.models import Cursors
-from turnlog.http.route_table import ROUTES, HttpRequest, call
+from turnlog.http.route_table import ROUTES
 from turnlog.log.keys import SessionKeys
+from turnlog.routing import HttpRequest, call
 
 CANARY = "canary-7f3a9c"
 OTHERS = [
@@ -173,10 +174,10 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     log = harness.log()
     session = log.sessions.create("s", system=CANARY, metadata={"m": CANARY}, title=CANARY)
-    session.append({"role": "user", "content": CANARY}, key="k")
+    session.append({"role": "user", "content": CANARY}, idempotency_key="k")
     fitted = log.sessions.create("fitted", state_schema={"properties": {"a": {"const": 1}}})
     attempts: list[Callable[[], Any]] = [
-        lambda: session.append({"role": "user", "content": CANARY + "2"}, key="k"),
+        lambda: session.append({"role": "user", "content": CANARY + "2"}, idempotency_key="k"),
         lambda: session.append({"role": 7, "content": CANARY}),
         lambda: session.append({"role": "user", "content": {"x": CANARY}}),
         lambda: session.append({"role": "user", "content": CANARY}, if_head=99),

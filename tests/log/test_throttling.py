@@ -41,15 +41,15 @@ def test_v5_every_step_is_done_once_or_said_to_be_tried_again(
 def test_v5_a_conversation_goes_on_and_is_erased_under_throttling(harness: Harness) -> None:
     log, said = harness.log(), [{"role": ("user", "assistant")[at % 2], "content": f"{at}"} for at in range(30)]
     harness.faults.fail_often(0.3, "before", seed=7)
-    session = _tried(harness, lambda: log.sessions.create("s", key="create"), "before")
+    session = _tried(harness, lambda: log.sessions.create("s", idempotency_key="create"), "before")
     for at, body in enumerate(said):
-        _tried(harness, lambda: session.append(body, key=f"k{at}"), "before")  # noqa: B023 - called at once
+        _tried(harness, lambda: session.append(body, idempotency_key=f"k{at}"), "before")  # noqa: B023 - called at once
         window = _tried(harness, lambda: session.context(budget=4_000), "before")
         assert window.messages[-1]["content"] == body["content"]
     found = _tried(harness, lambda: [message.body for message in session.messages()], "before")
     assert found == said
     assert harness.faults.often_met > 30
-    _tried(harness, lambda: session.erase(key="erase"), "before")
+    _tried(harness, lambda: session.erase(idempotency_key="erase"), "before")
     harness.faults.clear()
     assert not log.sessions.exists("s")
 

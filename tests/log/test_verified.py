@@ -9,9 +9,8 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.commits import checked_chain, read_commit
+from turnlog.log.commit import VerifiedItems, checked_chain, read_commit
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
-from turnlog.log.verified import VerifiedItems
 from turnlog.ports import Item, Query
 
 
@@ -30,14 +29,14 @@ def items() -> list[Item]:
 
 def test_what_was_read_before_is_the_same_object(items: list[Item]) -> None:
     known = VerifiedItems()
-    first = [known.of(item) for item in items]
-    assert all(one is known.of(dict(item)) for one, item in zip(first, items, strict=True))
+    first = [known.read(item) for item in items]
+    assert all(one is known.read(dict(item)) for one, item in zip(first, items, strict=True))
 
 
 @pytest.mark.parametrize("name", ["l", "t", "n", "ct", "ol", "k", "b", "v"])
 def test_an_item_that_was_changed_since_is_found_out(items: list[Item], name: str) -> None:
     known, item = VerifiedItems(), items[20]
-    known.of(item)
+    known.read(item)
     changed: dict[str, Any] = {
         "l": 999,
         "t": int(item["t"]) + 1,
@@ -49,8 +48,8 @@ def test_an_item_that_was_changed_since_is_found_out(items: list[Item], name: st
         "v": 99,
     }
     with pytest.raises((CorruptError, NewerSchemaError)):
-        known.of({**item, name: changed[name]})
-    assert known.of(item).header.first == 21
+        known.read({**item, name: changed[name]})
+    assert known.read(item).header.first == 21
 
 
 def test_a_hash_that_does_not_follow_is_found_out_though_both_were_read_before(items: list[Item]) -> None:
@@ -69,15 +68,15 @@ def test_what_a_reader_does_to_a_message_is_not_seen_by_the_next(items: list[Ite
 
 def test_memory_is_bounded_and_the_newest_stay(items: list[Item]) -> None:
     known = VerifiedItems(max_bytes=20_000)
-    kept = known.of(items[0])
+    kept = known.read(items[0])
     for item in items[1:]:
-        known.of(item)
-        assert known.of(items[0]) is kept and known.bytes <= 20_000
-    assert known.of(items[1]) is not None and 0 < known.bytes <= 20_000
+        known.read(item)
+        assert known.read(items[0]) is kept and known.bytes <= 20_000
+    assert known.read(items[1]) is not None and 0 < known.bytes <= 20_000
     known.clear()
     assert known.bytes == 0
     one = VerifiedItems(max_bytes=0)
-    assert one.of(items[0]).header.first == 1 and one.bytes == 0
+    assert one.read(items[0]).header.first == 1 and one.bytes == 0
 
 
 def test_threads_read_at_once(items: list[Item]) -> None:
@@ -86,7 +85,7 @@ def test_threads_read_at_once(items: list[Item]) -> None:
     def read() -> None:
         for _ in range(20):
             for item in items:
-                if known.of(item).header.first != int(str(item["sk"])[2:]):
+                if known.read(item).header.first != int(str(item["sk"])[2:]):
                     wrong.append(item)
 
     threads = [threading.Thread(target=read) for _ in range(4)]

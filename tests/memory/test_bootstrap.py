@@ -33,7 +33,7 @@ from turnlog.importers.dual_write import DualWrite
 from turnlog.linter.rules import lint
 from turnlog.settings import Settings
 from turnlog.testing.contracts.memory import part_of
-from turnlog.testing.scripted import ScriptedMemory
+from turnlog.testing.fixed import ScriptedMemory
 
 CANARY = "canary-5c11"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
@@ -272,7 +272,11 @@ def test_what_is_no_request_is_refused(log: Turnlog, bootstrap: Any) -> None:
 
 def test_the_same_request_again_puts_nothing_in_twice(harness: Harness) -> None:
     memory, log = knowing(harness, TEA), harness.log()
-    for options in ({"key": "k"}, {"session_id": "s", "key": "l"}, {"session_id": "t", "if_exists": "return"}):
+    for options in (
+        {"idempotency_key": "k"},
+        {"session_id": "s", "idempotency_key": "l"},
+        {"session_id": "t", "if_exists": "return"},
+    ):
         first = log.sessions.create(bootstrap=True, **options)
         memory.says = [CITY]
         again = log.sessions.create(bootstrap=True, **options)
@@ -324,7 +328,7 @@ def test_d1_a_crash_at_every_call_then_the_same_call_again_has_one_effect(
     harness: Harness, when: str, large: bool
 ) -> None:
     memory = knowing(harness, *(LARGE if large else (TEA, CITY)))
-    options: dict[str, Any] = {"key": "k", "system": "Be brief." * 900, "state": {"a": 1}}
+    options: dict[str, Any] = {"idempotency_key": "k", "system": "Be brief." * 900, "state": {"a": 1}}
     options["bootstrap"] = {"max_tokens": 20_000, "limit": 100}
     calls, wanted, tried = 0, [0], list[int]()
     for at in wanted:
@@ -444,7 +448,7 @@ def test_it_is_first_in_every_window_of_every_policy_and_format(harness: Harness
             session.append({"role": "user", "content": "And now?"})
         for policy, budget in wanted if at in (0, 4, 5, 6) else ():
             for format in FORMATS:
-                window = session.context(policy=policy, format=format, budget=budget or None, settle=True)
+                window = session.context(policy=policy, format=format, budget=budget or None, answer_open_calls=True)
                 assert lint(window.messages, format=format) == []
                 strings = list(_strings([one for one in window.messages if one.get("role") != "system"]))
                 first = next(text for text in strings if text not in ("user", "message", "input_text"))
@@ -514,7 +518,7 @@ def test_every_moment_has_it(harness: Harness) -> None:
     session = harness.log().sessions.create("s", bootstrap=True, state={"a": 1})
     session.append(*turn(0))
     for at in range(1, session.info().head + 1):
-        assert CANARY in str(session.context(at=at, settle=True).messages)
+        assert CANARY in str(session.context(at=at, answer_open_calls=True).messages)
         assert session.state(at=at).state == {"a": 1}
     assert session.context(at=1).messages == session.context(at=2).messages
 

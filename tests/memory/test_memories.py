@@ -13,8 +13,7 @@ from turnlog.core.errors import MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact, Offloaded
 from turnlog.log.keys import OwnerKeys
-from turnlog.memory.profile import SessionFact, least_worth, memories_of, normal
-from turnlog.memory.store import MAX_FACTS, MAX_PART_FACTS, Memories
+from turnlog.memory.embedded import MAX_FACTS, MAX_PART_FACTS, Memories, SessionFact, least_worth, memories_of, normal
 from turnlog.ports import MAX_ITEM_BYTES, BlobStore, ItemTable, item_size_bytes
 from turnlog.testing.contracts.memory import part_of
 from turnlog.testing.explorer import ScheduleRun, explore
@@ -33,7 +32,7 @@ def part(session_id: str, number: int = 1) -> Offloaded:
 
 
 def texts(memories: Memories) -> list[str]:
-    return [one.text for one in memories.of(ADA)]
+    return [one.text for one in memories.read(ADA)]
 
 
 def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
@@ -145,7 +144,7 @@ def test_v1_what_reading_and_keeping_take(harness: Harness) -> None:
         memories.add(part(f"s{number}"), [fact(f"fact {number} {at}", position=at) for at in range(10)])
     spent = list[int]()
     for ask in (
-        lambda: memories.of(ADA),
+        lambda: memories.read(ADA),
         lambda: memories.add(part("new"), [fact("new")]),
         lambda: memories.fact_count(part("new")),
         lambda: memories.add(part("new"), [fact("new")]),
@@ -173,7 +172,7 @@ def test_d2_every_order_of_keeping_forgetting_and_erasing() -> None:
 
     def forgetting(items: ItemTable, _: BlobStore) -> Any:
         memories = Memories(items)
-        return memories.forget(ADA, [one.id for one in memories.of(ADA) if one.text == "I have a dog"])
+        return memories.forget(ADA, [one.id for one in memories.read(ADA) if one.text == "I have a dog"])
 
     def erasing(items: ItemTable, _: BlobStore) -> Any:
         return Memories(items).erase_message(ADA, "s", 4)

@@ -22,7 +22,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 
 __all__ = ["runs_before"]

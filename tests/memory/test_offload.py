@@ -25,11 +25,10 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
 from turnlog.jobs.models import Job
 from turnlog.memory.hand_over import MAX_WAITS
-from turnlog.ports import BlobStore, ItemTable
+from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 

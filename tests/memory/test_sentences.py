@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from turnlog.core.memory import MemoryFact, SpokenMessage
-from turnlog.memory.sentences import SentenceFacts
+from turnlog.memory.facts import SentenceFacts
 
 
 def facts(*texts: str, role: str = "user") -> list[MemoryFact]:

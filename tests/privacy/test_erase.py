@@ -24,10 +24,12 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.route_table import HttpRequest, call
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
+from turnlog.routing import HttpRequest, call
+from turnlog.sessions.state_store import States
+from turnlog.summaries.store import Summaries
 
 OWNER = Owner.of("acme", "ada")
 KEYS = SessionKeys(OWNER, "s")
@@ -154,15 +156,15 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
     log = harness.app.log
     tail = log.commits.tail(KEYS)
     in_force = log.settings(KEYS, tail.meta, None, tail.header)
-    state, summary = log.states.at(KEYS, tail.header.last_state), log.summaries.in_force(KEYS, tail.header.summary)
+    state, summary = States(log).at(KEYS, tail.header.last_state), Summaries(log).current(KEYS, tail.header.summary)
     job = session.erase()
     for _ in range(2):
-        log.show(KEYS, tail.header, in_force)
+        log.write_listing(KEYS, tail.header, in_force)
         log.caches.write_settings(
             KEYS, in_force.settings, position=tail.header.last, created_ms=in_force.created_ms, payload=None
         )
-        log.states.remember(KEYS, state)
-        log.summaries.write_cache(KEYS, summary.event, time_ms=summary.time_ms)
+        States(log).write_cache(KEYS, state)
+        Summaries(log).write_cache(KEYS, summary.event, time_ms=summary.time_ms)
         with pytest.raises(NotFoundError):
             session.info()
         assert list(harness.log().sessions.list()) == []
@@ -187,7 +189,7 @@ def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str, tell
         job = None
         for _ in range(2):
             try:
-                job = session.erase(key=f"k{at}")
+                job = session.erase(idempotency_key=f"k{at}")
             except UnavailableError:
                 continue
         assert job is not None
@@ -233,17 +235,17 @@ def test_e3_a_blob_error_is_never_reported_as_done(harness: Harness, monkeypatch
 
 def test_a_key_has_one_effect_and_one_receipt(harness: Harness) -> None:
     session = said(harness)
-    first = session.erase(key="k")
-    assert session.erase(key="k") == first
+    first = session.erase(idempotency_key="k")
+    assert session.erase(idempotency_key="k") == first
     done = worked(harness, first)
-    assert session.erase(key="k") == done
+    assert session.erase(idempotency_key="k") == done
     for key in (None, "other"):
         with pytest.raises(NotFoundError):
-            session.erase(key=key)
+            session.erase(idempotency_key=key)
     assert [job.job_id for job in harness.log().jobs() if job.kind == "erase"] == [first.job_id]
     other = harness.log().sessions.create("other")
     with pytest.raises(IdempotencyMismatchError):
-        other.erase(key="k")
+        other.erase(idempotency_key="k")
     assert other.info().status == "active"
 
 

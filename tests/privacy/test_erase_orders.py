@@ -12,17 +12,17 @@ from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import CANARY, KEYS, TOMBSTONE, noise
 from tests.summaries.test_compress import turn
-from turnlog.app import Application, Engine
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS
+from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import BlobStore, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -49,7 +49,7 @@ def erasing(start: int = 5000, *, passes: int = 0) -> Operation:
 
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
         app, clock = with_queue(items, blobs, start)
-        job = Session(InProcessBackend(app, Owner.of("acme", "ada")), "s").erase(key="erase")
+        job = Session(InProcessBackend(app, Owner.of("acme", "ada")), "s").erase(idempotency_key="erase")
         for _ in range(passes):
             for delivery in app.engine.queue.receive() if app.engine.queue else ():
                 app.run_job(delivery.body, kinds=JOB_KINDS)
@@ -79,7 +79,7 @@ def is_gone(items: ItemTable, blobs: BlobStore) -> None:
             read()
     assert "s" not in [one.session_id for one in log.sessions.list()]
     with pytest.raises(SessionExistsError):
-        log.sessions.create("s", key="again")
+        log.sessions.create("s", idempotency_key="again")
 
 
 def holds_nothing(items: ItemTable, blobs: BlobStore) -> None:
@@ -130,7 +130,7 @@ def test_d2_every_order_of_erasing_a_session_and_forking_it() -> None:
 
 
 OTHERS: dict[str, Operation] = {
-    "append": at_s(lambda session: session.append({"role": "user", "content": CANARY}, key="k")),
+    "append": at_s(lambda session: session.append({"role": "user", "content": CANARY}, idempotency_key="k")),
     "append a payload": at_s(lambda session: session.append({"role": "user", "content": noise(6_000)})),
     "put state": at_s(lambda session: session.put_state({"a": CANARY})),
     "update": at_s(lambda session: session.update(title=CANARY, system=noise(3_000))),

@@ -19,7 +19,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.testing.explorer import ScheduleRun, explore
 
 OWNED = OwnerKeys(OWNER).partition
@@ -33,7 +33,7 @@ def test_nothing_of_a_person_is_left_but_the_receipt(harness: Harness) -> None:
     log.sessions.get("s1").fork("child")
     gone = log.sessions.create("gone", title=CANARY, ttl_days=1)
     gone.create_snapshot(CANARY, kind="full")
-    done = worked(harness, log.erase_me(key="k"))
+    done = worked(harness, log.erase_me(idempotency_key="k"))
     assert (done.kind, done.session_id, done.status) == ("erase_user", "", "done")
     result = done.result or {}
     assert result["status"] == "erased" and result["commits"] > 8 and result["blobs"] > 3
@@ -42,7 +42,7 @@ def test_nothing_of_a_person_is_left_but_the_receipt(harness: Harness) -> None:
     assert [item["sk"][:2] for item in left if item["pk"] == OWNED and item["sk"][:2] != "S#"] == ["J#", "J#"]
     assert {name for item in left if not item["sk"].startswith("J#") for name in item} <= TOMBSTONE
     assert [job.job_id for job in log.jobs()] == [done.job_id]
-    assert log.erase_me(key="k") == done
+    assert log.erase_me(idempotency_key="k") == done
     assert list(log.sessions.list()) == []
     assert log.sessions.create("new").info().messages == 0, "the person may come back"
     assert other.info().title == "stays"
@@ -78,7 +78,7 @@ def test_e2_d1_interrupted_anywhere_it_resumes(harness: Harness, when: str) -> N
         job = None
         for _ in range(2):
             with contextlib.suppress(UnavailableError):
-                job = log.erase_me(key="k")
+                job = log.erase_me(idempotency_key="k")
         assert job is not None
         for _ in range(5):
             deliver(harness, message_of(job, user))

@@ -15,15 +15,14 @@ import pytest
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import UnavailableError
-from turnlog.engines import sqlite_file
+from turnlog.engines import sqlite
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.engines.system import SystemClock
-from turnlog.log.purging import Purging
 from turnlog.ports import Key
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
+from turnlog.privacy.erasure import Purging
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"
@@ -252,7 +251,7 @@ def test_deleted_rows_are_overwritten_at_once(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_stays_is_waited_for_and_then_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.2)
     path = tmp_path / "a.db"
     with closing(SqliteDatabase(path)) as database, closing(sqlite3.connect(path, isolation_level=None)) as reader:
         table = SqliteItemTable(database)
@@ -317,7 +316,7 @@ def test_a_purge_before_the_end_of_an_erasure_is_not_enough(tmp_path: Path) -> N
 def test_an_erasure_that_can_t_purge_is_not_said_to_be_done(
     tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.2)
     path = tmp_path / "a.db"
     with Turnlog.open(f"sqlite:///{path}") as log, closing(sqlite3.connect(path, isolation_level=None)) as reader:
         session = log.sessions.create("s")

@@ -17,14 +17,13 @@ from tests.summaries.test_compress import turn
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.linter.rules import lint
-from turnlog.log.commits import checked_chain
+from turnlog.log.commit import checked_chain
 from turnlog.log.keys import SessionKeys
-from turnlog.log.redacted_lines import Redacted
-from turnlog.ports import BlobStore, ItemTable
+from turnlog.log.lines import Redacted
+from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
@@ -168,12 +167,12 @@ def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
 def test_a_record_is_exchanged_only_while_it_is_as_it_was_read(harness: Harness) -> None:
     session = harness.log().sessions.create("s")
     session.create_snapshot("n")
-    records, shelf = harness.app.log.records, KEYS.snapshots
-    (first,) = records.every(shelf)
+    records, record_keys = harness.app.log.records, KEYS.snapshots
+    (first,) = records.every(record_keys)
     second, third = (replace(first, content={**first.content, "metadata": {"n": number}}) for number in (2, 3))
-    assert records.exchange(shelf, first, second) is True
-    assert records.exchange(shelf, first, third) is False
-    assert list(records.every(shelf)) == [second]
+    assert records.exchange(record_keys, first, second) is True
+    assert records.exchange(record_keys, first, third) is False
+    assert list(records.every(record_keys)) == [second]
 
 
 def at_position(harness: Harness, position: int) -> Redacted:
@@ -183,9 +182,9 @@ def at_position(harness: Harness, position: int) -> Redacted:
 
 def test_e5_a_second_time_changes_nothing(harness: Harness) -> None:
     session, position = said(harness, CANARY)
-    first = worked(harness, session.redact(position, key="once"))
+    first = worked(harness, session.redact(position, idempotency_key="once"))
     head = session.info().head
-    assert session.redact(position, key="once") == first
+    assert session.redact(position, idempotency_key="once") == first
     worked(harness, session.redact(position))
     assert session.info().head == head
     assert [one.action for one in session.history()].count("redact") == 1
@@ -284,7 +283,7 @@ def test_every_window_stays_valid_in_every_format(harness: Harness, given: str) 
 PREEMPTIONS = 2 if is_full() else 1
 SAID = {"role": "user", "content": CANARY}
 OTHERS = {
-    "append": at_s(lambda session: session.append({"role": "user", "content": "more"}, key="k")),
+    "append": at_s(lambda session: session.append({"role": "user", "content": "more"}, idempotency_key="k")),
     "compress": at_s(lambda session: session.compress(keep_loops=1)),
     "snapshot": at_s(lambda session: session.create_snapshot("a", kind="full")),
     "rewind": at_s(lambda session: session.rewind(5)),
@@ -299,13 +298,13 @@ def prepared(log: Turnlog) -> None:
 def asked(items: ItemTable, blobs: BlobStore) -> None:
     """The request alone; `swept` does what its job does at last."""
     app, _ = with_queue(items, blobs, 5000)
-    Session(InProcessBackend(app, OWNER), "s").redact(2, key="redact")
+    Session(InProcessBackend(app, OWNER), "s").redact(2, idempotency_key="redact")
 
 
 def redacting(items: ItemTable, blobs: BlobStore) -> None:
     """The request and both passes of its job."""
     app, clock = with_queue(items, blobs, 5000)
-    Session(InProcessBackend(app, OWNER), "s").redact(2, key="redact")
+    Session(InProcessBackend(app, OWNER), "s").redact(2, idempotency_key="redact")
     for _ in range(2):
         for delivery in app.engine.queue.receive() if app.engine.queue else ():
             app.run_job(delivery.body, kinds=JOB_KINDS)
@@ -332,7 +331,7 @@ def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
         for result in run.results:
             assert not isinstance(result, BaseException), result
         app, _ = with_queue(items, blobs, 10**8)
-        summary = app.log.summaries.in_force(KEYS, app.log.commits.tail(KEYS).header.summary)
+        summary = app.summaries.current(KEYS, app.log.commits.tail(KEYS).header.summary)
         assert summary is None or CANARY not in summary.event.text
         swept(items, blobs)
 

@@ -22,13 +22,14 @@ from turnlog.core import identity as tenancy
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.times import DAY_MS
-from turnlog.http.route_table import BY_NAME, HttpRequest, call
+from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Job
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
 from turnlog.privacy.retention import Retained, RetainSessions
+from turnlog.routing import HttpRequest, call
 from turnlog.settings import Settings
 from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock
@@ -123,8 +124,8 @@ def test_expiry_is_exact_without_any_cache(harness: Harness) -> None:
 def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s", title=CANARY, ttl_days=1)
-    session.append(HI, {"role": "user", "content": noise(60_000)}, key="k")
-    session.append(HI, key="another")
+    session.append(HI, {"role": "user", "content": noise(60_000)}, idempotency_key="k")
+    session.append(HI, idempotency_key="another")
     other = log.sessions.create("other", ttl_days=30)
     assert retained(harness) == Retained()
     harness.clock.advance(DAY + 1)
@@ -144,7 +145,7 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
         assert worked(harness, one).status == "done"
     assert of_session(harness) == []
     assert log.sessions.create("s", title="another").info().title == "another"
-    assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, key="k").head == 2
+    assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, idempotency_key="k").head == 2
     assert {one.session_id for one in log.sessions.list()} == {"s", "other"}
     assert retained(harness) == Retained()
     assert other.info().expires_at

@@ -11,7 +11,7 @@ from tests.properties.histories import Body, Format, Given, History
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
 from turnlog.windows.budgets import Budget
@@ -52,7 +52,7 @@ class Asked:
     policy: str = "default"
     budget: int = AMPLE
     format: Format = "openai_chat"
-    settle: bool = False
+    answer_open_calls: bool = False
     system: str | None = None
     tools: tuple[Body, ...] = ()
 
@@ -124,7 +124,7 @@ def request(asked: Asked) -> WindowRequest:
         system_tokens=_system_tokens(asked.system) if asked.system is not None else 0,
         tools=asked.tools,
         tools_tokens=count_tools(asked.tools, COUNTER),
-        settle=asked.settle,
+        answer_open_calls=asked.answer_open_calls,
     )
 
 
@@ -135,7 +135,7 @@ def _system_tokens(system: str) -> int:
 
 def out_of_line(held: Stored) -> Stored:
     """The same history with every payload out of line: a window sees cards, and fetches what it renders whole."""
-    from turnlog.log.cards import make_card, read_card
+    from turnlog.log.payloads import make_card, read_card
 
     sources = list[Source]()
     for source in held.sources:

@@ -31,11 +31,11 @@ class Plain:
     def unanswered(self, position: int) -> list[Call]:
         return [(position, at) for at in range(self.calls[position]) if (position, at) not in self.result_of]
 
-    def is_left_out(self, position: int, *, settle: bool) -> bool:
+    def is_left_out(self, position: int, *, answer_open_calls: bool) -> bool:
         """Whether the message, or one of its parallel calls, waits for results at the log's end, so that it is not sent."""
         group = self.groups.get(position, [position])
         waits = any(self.unanswered(one) for one in group if one in self.calls)
-        return waits and group[-1] >= self.last_turn and not settle
+        return waits and group[-1] >= self.last_turn and not answer_open_calls
 
 
 def plainly_paired(history: History) -> Plain:

@@ -17,7 +17,7 @@ from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.linter.rules import lint
 from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS
 from turnlog.windows import build as caching
@@ -36,7 +36,7 @@ asked = st.builds(
     policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
     budget=st.one_of(st.just(AMPLE), st.integers(200, 4000)),
     format=st.sampled_from(FORMATS),
-    settle=st.booleans(),
+    answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are an agent.")),
     tools=st.sampled_from(((), TOOLS)),
 )
@@ -131,12 +131,14 @@ def test_W1_a_window_with_breakpoints_is_valid_and_else_the_same(history: Histor
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("settle", [True, False])
-def test_W1_a_window_without_a_loop_is_valid(format: Format, settle: bool) -> None:
+@pytest.mark.parametrize("answer_open_calls", [True, False])
+def test_W1_a_window_without_a_loop_is_valid(format: Format, answer_open_calls: bool) -> None:
     """Before the first user message there is a system message, or nothing."""
     for history in ([], [Given({"role": "system", "content": "Be brief."})]):
         with patch.object(caching, "MIN_TOKENS", 1):
-            assert_breakpoints(stored(history), Asked(format=format, settle=settle, system="Be brief."))
+            assert_breakpoints(
+                stored(history), Asked(format=format, answer_open_calls=answer_open_calls, system="Be brief.")
+            )
 
 
 @pytest.mark.parametrize("format", FORMATS)

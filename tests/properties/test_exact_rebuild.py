@@ -21,7 +21,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 
 laws = settings(
     max_examples=examples(75),
@@ -48,7 +48,7 @@ options = st.fixed_dictionaries(
         "budget": st.one_of(st.just(1_000_000), st.integers(200, 3000)),
     },
     optional={
-        "settle": st.booleans(),
+        "answer_open_calls": st.booleans(),
         "include_current_loop": st.booleans(),
         "model": st.just("gpt-4o"),
         "breakpoints": st.sampled_from(("suggest", "apply")),

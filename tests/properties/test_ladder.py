@@ -57,7 +57,7 @@ asked = st.builds(
     policy=st.sampled_from(PRESETS),
     budget=st.integers(150, 6000),
     format=st.sampled_from(FORMATS),
-    settle=st.booleans(),
+    answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are a helpful agent.")),
 )
 

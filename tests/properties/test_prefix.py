@@ -53,7 +53,7 @@ asked = st.builds(
     ),
     budget=st.one_of(st.just(AMPLE), st.integers(100, 4000)),
     format=st.sampled_from(FORMATS),
-    settle=st.booleans(),
+    answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are an agent.", "  ")),
     tools=st.sampled_from(((), TOOLS)),
 )
@@ -214,8 +214,8 @@ def test_W6_of_what_is_sent_as_it_was_given_the_stable_tokens_are_all_but_lines(
 
 
 REAL_ASKED = tuple(
-    Asked(policy, budget, format, settle, "You are an agent.", TOOLS)
-    for policy, (budget, format, settle) in zip(
+    Asked(policy, budget, format, answer_open_calls, "You are an agent.", TOOLS)
+    for policy, (budget, format, answer_open_calls) in zip(
         ("default", "default", "run_loops", "default", "turns(2)", "messages(7)", "full"),
         (
             (AMPLE, "openai_chat", False),

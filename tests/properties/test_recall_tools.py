@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.linter.rules import lint
+from turnlog.providers.blocks import shape_of
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
-from turnlog.providers.tools import shape_of
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import WindowRequest, system_cost
 from turnlog.windows.policy import policy_of

@@ -68,8 +68,10 @@ def test_a_well_formed_history_of_a_provider_comes_back_equal_but_for_the_last_l
 @given(disorderly(fates=False), st.sampled_from(FORMATS))
 def test_rendering_what_was_rendered_changes_nothing(history: History, format: Format) -> None:
     """A window's messages, given as a history in their format, are a window again: nothing is left to repair."""
-    once = window(stored(history), Asked("full", format=format, settle=True)).messages
-    again = window(stored([Given(body, format) for body in once]), Asked("full", format=format, settle=True)).messages
+    once = window(stored(history), Asked("full", format=format, answer_open_calls=True)).messages
+    again = window(
+        stored([Given(body, format) for body in once]), Asked("full", format=format, answer_open_calls=True)
+    ).messages
     assert again == once
 
 
@@ -99,7 +101,7 @@ def _comes_back(history: History, format: Format) -> list[Given]:
         position, role = at + 1, role_of(one)
         if one.format != format or role == "unknown":
             continue
-        if position in plain.calls and (role != "assistant" or plain.is_left_out(position, settle=False)):
+        if position in plain.calls and (role != "assistant" or plain.is_left_out(position, answer_open_calls=False)):
             continue
         results = one.body.get("tool_results") or ([one.body] if role == "tool" else [])
         if results and (role != "tool" or not all((position, index) in answering for index in range(len(results)))):
@@ -119,7 +121,7 @@ def _is_shared(result_of: dict[tuple[int, int], tuple[int, int]], position: int)
 def _waits(plain: object, position: int) -> bool:
     callers = {call[0] for call, result in plain.result_of.items() if result[0] == position}  # type: ignore[attr-defined]
     return any(
-        plain.is_left_out(caller, settle=False) or plain.callers[caller] != "assistant"  # type: ignore[attr-defined]
+        plain.is_left_out(caller, answer_open_calls=False) or plain.callers[caller] != "assistant"  # type: ignore[attr-defined]
         for caller in callers
     )
 

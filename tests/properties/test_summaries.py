@@ -25,7 +25,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.models import SummaryAnswer
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import ScriptedSummariser
 from turnlog.windows.policy import PRESETS, Summary
 from turnlog.windows.prices import FENCING
 

@@ -95,9 +95,9 @@ def _reason(held: Stored, before: Window, after: Window, upto: int, budget: int)
         return "long loop"
     plain, earlier = plainly_paired(held.history[:upto]), plainly_paired(held.history[: upto - 1])
     for call, result in plain.result_of.items():
-        if result[0] == upto and not earlier.is_left_out(call[0], settle=False):
+        if result[0] == upto and not earlier.is_left_out(call[0], answer_open_calls=False):
             return "late result"
-    waited = [position for position in earlier.calls if earlier.is_left_out(position, settle=False)]
+    waited = [position for position in earlier.calls if earlier.is_left_out(position, answer_open_calls=False)]
     return "open call" if waited else "system" if after.system != before.system else ""
 
 

@@ -76,7 +76,7 @@ asked = st.builds(
     policy=policies,
     budget=budgets,
     format=st.sampled_from(FORMATS),
-    settle=st.booleans(),
+    answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are a helpful agent.", "")),
     tools=st.sampled_from(((), TOOLS)),
 )
@@ -127,7 +127,7 @@ def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> Non
             _mark("result", result) in sent for result in results
         }
         assert len(is_in) == 1, f"calls of message {position} and their results are in and out"
-        if plain.is_left_out(position, settle=wanted.settle):
+        if plain.is_left_out(position, answer_open_calls=wanted.answer_open_calls):
             assert is_in == {False}, f"message {position} waits for results and is sent"
             waiting += plain.unanswered(position)
     sent_results = {(int(p), int(at)) for p, at in re.findall(r"result#(\d+)\.(\d+);", sent)}
@@ -404,8 +404,8 @@ def test_W7_processes_with_different_hash_seeds_give_the_same_bytes() -> None:
 
 
 REAL_ASKED = tuple(
-    Asked(policy, budget, format, settle, "You are an agent.", TOOLS)
-    for policy, (budget, format, settle) in zip(
+    Asked(policy, budget, format, answer_open_calls, "You are an agent.", TOOLS)
+    for policy, (budget, format, answer_open_calls) in zip(
         (*PRESETS, "turns(2)", "messages(7)", "tokens(900)") * 2,
         (
             (AMPLE, "openai_chat", False),

@@ -108,7 +108,7 @@ def test_inside_a_long_loop_behind_its_stubs_and_notes() -> None:
 
 def test_not_behind_a_neutral_result_that_may_be_replaced_yet() -> None:
     messages = [said("user", LONG), calling("a")]
-    named, made = asked(*messages, format="anthropic", settle=True)
+    named, made = asked(*messages, format="anthropic", answer_open_calls=True)
     assert listed(named) == [("/messages/0/content/0", EPHEMERAL)]
     assert made.messages[1]["content"][0]["type"] == "tool_use"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.providers.tools import converted
+from turnlog.providers.blocks import convert_tools
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -26,27 +26,27 @@ OWN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("given", SHAPES)
 @pytest.mark.parametrize("wanted", SHAPES)
 def test_a_schema_of_any_shape_is_sent_in_any(given: str, wanted: str) -> None:
-    assert converted([SHAPES[given]], wanted) == [SHAPES[wanted]]
+    assert convert_tools([SHAPES[given]], wanted) == [SHAPES[wanted]]
 
 
 @pytest.mark.parametrize("given", OWN)
 @pytest.mark.parametrize("wanted", OWN)
 def test_what_a_provider_runs_itself_is_sent_to_it_alone(given: str, wanted: str) -> None:
-    assert converted([OWN[given]], wanted) == ([OWN[given]] if given == wanted else [])
+    assert convert_tools([OWN[given]], wanted) == ([OWN[given]] if given == wanted else [])
 
 
 def test_a_schema_in_its_own_shape_is_passed_as_given_and_an_unknown_one_too() -> None:
     tool = {**SHAPES["anthropic"], "cache_control": {"type": "ephemeral"}}
-    assert converted([tool, {"what": 1}], "anthropic") == [tool, {"what": 1}]
+    assert convert_tools([tool, {"what": 1}], "anthropic") == [tool, {"what": 1}]
 
 
 def test_strict_is_kept_and_an_illegal_name_made_legal() -> None:
     tool = {"type": "function", "function": {"name": "a.b", "parameters": SCHEMA, "strict": True}}
-    (sent,) = converted([tool], "openai_responses")
+    (sent,) = convert_tools([tool], "openai_responses")
     assert sent["strict"] is True
     assert str(sent["name"]).startswith("a_b_")
 
 
 def test_no_parameters_are_an_empty_object() -> None:
-    (sent,) = converted([{"type": "function", "function": {"name": "f"}}], "anthropic")
+    (sent,) = convert_tools([{"type": "function", "function": {"name": "f"}}], "anthropic")
     assert sent == {"name": "f", "input_schema": {"type": "object", "properties": {}}}

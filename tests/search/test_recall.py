@@ -236,7 +236,7 @@ def test_each_part_can_be_asked_for(log: Turnlog) -> None:
 
 @pytest.mark.parametrize("max_tokens", [64, 100, 2_000, 20_000])
 def test_what_is_cut_says_so_and_goes_on_where_it_was_cut(log: Turnlog, max_tokens: int) -> None:
-    from turnlog.engines.tiktoken_counter import TiktokenCounter
+    from turnlog.engines.token_counters import TiktokenCounter
 
     session, shown, start = filled(log), list[str](), 1
     for _ in range(100):

@@ -16,7 +16,7 @@ from tests.search.test_recall import calls, filled, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.models import FORMATS
-from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, asked_for
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request
 from turnlog.testing.fixed import SequentialIds
 
 OF_B = '3.1 f {"x": 1}\nresult, 1 line:\nof b'
@@ -69,8 +69,8 @@ def test_what_a_model_means_is_understood(session: Session, arguments: Any) -> N
 
 
 def test_a_ref_ends_with_a_zero_where_the_model_wrote_it_as_a_number() -> None:
-    assert asked_for(RECALL_TOOL, '{"ref": 12.10}').places == ("12.10",)
-    assert asked_for(RECALL_TOOL, "12.10").places == ("12.10",)
+    assert parse_recall_request(RECALL_TOOL, '{"ref": 12.10}').places == ("12.10",)
+    assert parse_recall_request(RECALL_TOOL, "12.10").places == ("12.10",)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_whatever_a_model_writes_is_an_answer(session: Session, value: Any, name
 def test_whatever_text_it_writes_is_understood_or_refused(text: str) -> None:
     for name in (RECALL_TOOL, SEARCH_TOOL):
         try:
-            asked_for(name, text)
+            parse_recall_request(name, text)
         except ArgumentsError as error:
             assert str(error)
 

@@ -18,7 +18,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.engines.aws_clients import make_clients
-from turnlog.search.bedrock_embedder import MAX_TEXTS, BedrockEmbedder
+from turnlog.engines.bedrock import MAX_TEXTS, BedrockEmbedder
 from turnlog.search.session import RERANKED, Reranker
 from turnlog.settings import Settings
 from turnlog.testing.fixed import SequentialIds

@@ -275,7 +275,7 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     keys = SessionKeys(OWNER, "s")
     newest = harness.app.log.commits.range(keys, 1, session.info().head)
     made = harness.app.corpus.messages(keys, newest, 1)
-    index = Index.of(Fts5SearchEngine(), made)
+    index = Index.from_messages(Fts5SearchEngine(), made)
     again = Index.decode(index.encode("e"), "e")
     assert again == index and len(index.entries) == session.info().messages - 1
     assert Index.decode(index.encode("e"), "f") is None

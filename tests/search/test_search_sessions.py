@@ -228,7 +228,7 @@ def test_words_that_another_engine_cut_or_that_are_damaged_are_as_if_they_were_n
 
 def test_words_come_back_as_they_were(harness: Any) -> None:
     counts = {f"word{at}": 1 + at % 9 for at in range(400)}
-    words = Words.of(counts, position=7, read_ms=5)
+    words = Words.from_counts(counts, position=7, read_ms=5)
     keys = SessionKeys(OWNER, "s")
     harness.app.session_words.write(keys, words)
     assert harness.app.session_words.read([keys]) == {"s": words}
@@ -237,7 +237,7 @@ def test_words_come_back_as_they_were(harness: Any) -> None:
         assert 1 <= least <= count < 2 * least + (least == 8) * 100
     absent = sum(bool(words.count(word_hash(f"absent{at}"))) for at in range(400))
     assert absent <= 1, "three bytes of a hash"
-    harness.app.session_words.write(keys, Words.of({}, position=9, read_ms=4))
+    harness.app.session_words.write(keys, Words.from_counts({}, position=9, read_ms=4))
     assert harness.app.session_words.read([keys]) == {"s": words}, "an older one does not replace it"
 
 

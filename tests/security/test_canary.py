@@ -26,17 +26,17 @@ from tests.summaries.test_compress import turn
 from turnlog.app import Application
 from turnlog.client.exports import ExportFile
 from turnlog.core.errors import TurnlogError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.memory import Memory
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import logged
+from turnlog.http.logs import log_calls
 from turnlog.http.metrics import EmfSignals
-from turnlog.http.route_table import BY_NAME, ROUTES, Route
-from turnlog.ports import Delivery
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.http.route_table import BY_NAME, ROUTES
+from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.routing import Route
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
-from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
+from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 CANARY = "canary7f3a9c41"
 NAMED = "named8e2b7d50"
@@ -95,7 +95,7 @@ def watched(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Watched]:
-    from turnlog.engines.sqlite_jobs import SqliteJobQueue
+    from turnlog.engines.sqlite_tables import SqliteJobQueue
     from turnlog.engines.sqs import SqsJobQueue
 
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog")
@@ -130,7 +130,7 @@ class Ask:
 
 @lru_cache(maxsize=1)
 def handler_of(app: Application) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    return logged(make_handler(ROUTES, app))
+    return log_calls(make_handler(ROUTES, app))
 
 
 def answer_to(harness: Harness, watched: Watched, ask: Ask) -> tuple[int, Any]:
@@ -253,7 +253,7 @@ def worked(harness: Harness, watched: Watched, *, milliseconds: int = 60_000) ->
         deliveries = queue.receive()
         if not deliveries:
             return
-        answer = logged(make_worker(JOB_KINDS, harness.app))(
+        answer = log_calls(make_worker(JOB_KINDS, harness.app))(
             sqs_event(deliveries, now_ms=harness.clock.now_ms()), LocalContext(milliseconds)
         )
         watched.headers.append(json.dumps(answer))
@@ -502,7 +502,7 @@ def test_v2_an_exception_that_says_contents_is_told_without_them(
         deliveries = harness.app.engine.queue.receive()  # type: ignore[union-attr]
         break_tables(harness, broken, make)
         assert 500 in asked_all(harness, watched)
-        answer = logged(make_worker(JOB_KINDS, harness.app))(sqs_event(deliveries, now_ms=0), LocalContext(60_000))
+        answer = log_calls(make_worker(JOB_KINDS, harness.app))(sqs_event(deliveries, now_ms=0), LocalContext(60_000))
         assert answer["batchItemFailures"]
         watched.headers.append(json.dumps(answer))
         with pytest.raises(Exception) as raised:
@@ -596,7 +596,7 @@ def test_v2_a_message_that_is_no_job_is_not_told(harness: Harness, watched: Watc
         *(json.dumps({**real, name: f"{CANARY}/../#"}) for name in real),
     ]
     deliveries = [Delivery(f"m{at}", body, f"r{at}", 1) for at, body in enumerate(bodies)]
-    answer = logged(make_worker(JOB_KINDS, harness.app))(sqs_event(deliveries, now_ms=0), LocalContext(60_000))
+    answer = log_calls(make_worker(JOB_KINDS, harness.app))(sqs_event(deliveries, now_ms=0), LocalContext(60_000))
     assert len(answer["batchItemFailures"]) >= len(bodies) - 3
     watched.headers.append(json.dumps(answer))
     text = watched.told()

@@ -55,7 +55,7 @@ def world() -> dict[str, bytes]:
         first = log.sessions.create(
             "first", system="Be brief.", state={"a": 1}, ttl_days=30, inactive_after_days=7, tools=[tool], model="m"
         )
-        first.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok"}, key="k")
+        first.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok"}, idempotency_key="k")
         session = first.fork("s")
         for number in range(3):
             session.append(

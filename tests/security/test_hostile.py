@@ -22,14 +22,14 @@ from tests.security.corpus import KEPT, REFUSED, STRINGS
 from turnlog import Turnlog
 from turnlog.app import Application
 from turnlog.core.errors import MalformedError, TurnlogError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.json_values import check_json, encode_json, parse_strict_json
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
-from turnlog.http.route_table import ROUTES, Route
+from turnlog.http.route_table import ROUTES
 from turnlog.importers.running import import_files
-from turnlog.ports import Delivery
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.routing import Route
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 
 on_sqlite = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 PATH = {

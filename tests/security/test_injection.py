@@ -14,11 +14,11 @@ from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.memory import Memory
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.providers.blocks import escaped, fenced
-from turnlog.testing.scripted import ScriptedMemory, ScriptedSummariser
+from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog")
 POLICIES: tuple[Any, ...] = (

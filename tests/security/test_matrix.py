@@ -19,10 +19,10 @@ from tests.log.everything import blobs_of, items_of
 from turnlog.app import Application
 from turnlog.client.model import Session
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import QUEUES, JobKind
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.log.keys import OwnerKeys
+from turnlog.ports import QUEUES, JobKind
 
 CANARY = "canary-matrix-41"
 MINE = ("111122223333", "ada")

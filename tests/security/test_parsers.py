@@ -31,37 +31,37 @@ from tests.security.corpus import KEPT, STRINGS
 from tests.summaries.test_compress import turn
 from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
-from turnlog.app import make_application, make_engine
-from turnlog.cli.chat.scripted import script_of
-from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.app import make_application
+from turnlog.cli.chat.models import script_of
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
+from turnlog.core import calls, patterns, recall_calls, times
 from turnlog.core import json_patch as patches
-from turnlog.core import patterns, recall_calls, refs, times
 from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
-from turnlog.core.identity import check_session_id, owner_of_ids
-from turnlog.core.jobs import correlation_of
+from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
+from turnlog.engines.engine import make_engine
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.http.route_table import ROUTES, HttpRequest, read_body
-from turnlog.importers.files import SourceFile
+from turnlog.http.route_table import ROUTES
+from turnlog.importers.models import SourceFile
 from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
 from turnlog.linter.rules import lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
-from turnlog.memory import model as memory_model
-from turnlog.memory import webhook
+from turnlog.memory import facts, webhook
+from turnlog.ports import ModelAnswer
 from turnlog.providers.registry import CODECS, recognise
+from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
 from turnlog.snapshots.export_models import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
 from turnlog.summaries import openai_compatible
-from turnlog.summaries.model import ModelAnswer
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -89,45 +89,19 @@ _OURS = "a file of the project or of the person who starts it"
 NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
-            *(
-                "snapshots/full",
-                "log/caches",
-                "log/commits",
-                "memory/store",
-                "memory/hand_over_store",
-                "log/records",
-            ),
-            *("log/redacted_lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
-            *(
-                "snapshots/full",
-                "sessions/state_store",
-                "sessions/document_store",
-                "snapshots/materialise",
-                "memory/hand_over_store",
-                "search/owner_sessions",
-            ),
-            *("engines/sqlite_items", "privacy/redaction", "privacy/redacted_archives", "log/verified"),
+            *("snapshots/full", "log/caches", "memory/embedded", "memory/hand_over", "log/records"),
+            *("log/lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
+            *("sessions/state_store", "snapshots/materialise", "search/owner_sessions"),
+            *("engines/sqlite_tables", "privacy/redact", "privacy/redacted_archives", "log/commit"),
         ),
         _CHECKED,
     ),
-    "engines/sqlite_file": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
+    "engines/sqlite": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
     **dict.fromkeys(
         (
-            *("sessions/read", "summaries/trigger", "snapshots/create", "memory/bootstrap"),
-            *(
-                "summaries/compress",
-                "sessions/create",
-                "search/parts",
-                "snapshots/create",
-            ),
-            *(
-                "sessions/messages",
-                "search/recall",
-                "snapshots/restore",
-                "cli/replaying/outcomes",
-                "app",
-                "log/reading",
-            ),
+            *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
+            *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
+            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/engine", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),
@@ -135,7 +109,6 @@ NOT_INPUT: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            *("integrations/langgraph/records", "integrations/strands/messages"),
             *("integrations/strands/repository", "integrations/strands/storage"),
             *("integrations/langgraph/values", "integrations/langgraph/records"),
         ),
@@ -143,10 +116,8 @@ NOT_INPUT: dict[str, str] = {
     ),
     "engines/aws_service_models": "what botocore ships",
     "server/stack": _OURS,
-    "server/template": _OURS,
-    "search/bedrock_embedder": "an answer of Bedrock; tests/search feeds it with what is none",
-    "cli/chat/posting": "an answer of the model that the person has chosen; tests/cli feeds it with what is none",
-    "agents/tools": "arguments of a model's calls; tests/runs feeds it with what is none",
+    "engines/bedrock": "an answer of Bedrock; tests/search feeds it with what is none",
+    "agents/functions": "arguments of a model's calls; tests/runs feeds it with what is none",
 }
 """Module -> why what it reads is nobody else's."""
 
@@ -303,7 +274,10 @@ def searched(pattern: str) -> object:
 
 
 def recalled(arguments: Any) -> object:
-    return [recall_calls.asked_for(tool, arguments) for tool in (recall_calls.RECALL_TOOL, recall_calls.SEARCH_TOOL)]
+    return [
+        recall_calls.parse_recall_request(tool, arguments)
+        for tool in (recall_calls.RECALL_TOOL, recall_calls.SEARCH_TOOL)
+    ]
 
 
 def set_up(text: str) -> object:
@@ -484,7 +458,7 @@ PARSERS: dict[str, Parser] = {
     "a cursor": Parser(
         "text", lambda: [CURSOR], lambda text: Cursors(b"secret").read(text, scope="x"), ("core/models",)
     ),
-    "a ref": Parser("text", lambda: ["12.0", "3.10"], refs.parse_ref),
+    "a ref": Parser("text", lambda: ["12.0", "3.10"], calls.parse_ref),
     "a session id": Parser("text", lambda: ["support-42"], check_session_id),
     "an id in a job": Parser("text", lambda: ["acme", "h_ABC"], lambda text: owner_of_ids(text, text)),
     "a time": Parser(
@@ -497,14 +471,14 @@ PARSERS: dict[str, Parser] = {
     ),
     "a job's message": Parser("text", lambda: [json.dumps(JOB)], read_message, ("jobs/worker", "jobs/models")),
     "the correlation id of a message": Parser(
-        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("core/jobs",)
+        "text", lambda: [json.dumps({**JOB, "correlation_id": "order-17"})], correlation_of, ("core/identity",)
     ),
     "a pattern": Parser(
         "text",
         lambda: [r"(\w+)-[a-z]{2,4}|^x$", r"(?i)\bfoo\b", "[^a-z]+?"],
         searched,
         (),
-        (patterns.PatternError,),
+        (patterns.PatternError,),  # type: ignore[attr-defined]
         400,
     ),
     "a merge patch": Parser("json", lambda: [{"a": {"b": None}}], merged),
@@ -537,7 +511,11 @@ PARSERS: dict[str, Parser] = {
     },
     **{
         f"a stream of {format}": Parser(
-            "json", lambda format=format: streamed(format), accumulated(format), ("agents/streams/base",), effort=240
+            "json",
+            lambda format=format: streamed(format),
+            accumulated(format),
+            ("agents/streams/__init__",),
+            effort=240,
         )
         for format in CODECS
         if format != "turnlog"
@@ -601,17 +579,17 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         import_samples,
         imported,
-        ("importers/exported", "importers/files", "importers/openai_agents"),
+        ("importers/exported", "importers/models", "importers/openai_agents"),
         effort=240,
     ),
     "a transcript": Parser(
         "bytes",
         lambda: [b'{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n{"messages": []}', b"[]"],
         replayed,
-        ("cli/replaying/transcripts",),
+        ("cli/replay/transcripts",),
     ),
     "a script": Parser(
-        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/scripted",)
+        "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/models",)
     ),
     "an answer of a summariser": Parser(
         "bytes",
@@ -622,8 +600,8 @@ PARSERS: dict[str, Parser] = {
     "facts of a model": Parser(
         "text",
         lambda: [f"{FACT}\n{FACT},", "NONE."],
-        lambda text: memory_model._read(ModelAnswer(text), []),
-        ("memory/model", "memory/sentences"),
+        lambda text: facts._read(ModelAnswer(text), []),
+        ("memory/facts", "memory/facts"),
     ),
     "an answer of a webhook": Parser(
         "bytes",
@@ -645,26 +623,26 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"],
         lambda text: to_event(text),
-        ("server/lambda_events",),
+        ("server/lambda_calls",),
     ),
     "who calls the local server": Parser(
         "text",
         lambda: ["localhost:8787 http://localhost:8787 same-origin http://[::1]/v1", "[::1]:80 https://a.b none /v1"],
         lambda text: called(text),
-        ("server/callers",),
+        ("server/admission",),
     ),
 }
 
 
 def called(text: str) -> None:
-    from turnlog.server.callers import Callers
+    from turnlog.server.admission import Callers
 
     names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "REQUEST_URI")
     Callers().check(dict(zip(names, text.split(" "), strict=False)))
 
 
 def to_event(text: str) -> object:
-    from turnlog.server.lambda_events import proxy_event
+    from turnlog.server.lambda_calls import proxy_event
 
     path, _, query = text.partition("?")
     environ: dict[str, Any] = {

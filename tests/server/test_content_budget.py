@@ -17,9 +17,9 @@ from turnlog.app import make_application
 from turnlog.core.errors import UnavailableError
 from turnlog.engines.system import SystemClock
 from turnlog.log.packing import pack, unpack
-from turnlog.log.parallel import in_parallel
+from turnlog.log.payloads import in_parallel
 from turnlog.server import local_server as server_module
-from turnlog.server.content_budget import ContentBudget
+from turnlog.server.admission import ContentBudget
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

@@ -74,7 +74,7 @@ def test_a1_concurrent_appenders_lose_nothing_and_leave_no_gap(log: Turnlog, wri
             key = f"{writer}-{at}"
             while True:
                 try:
-                    session.append(user(key), key=key)
+                    session.append(user(key), idempotency_key=key)
                     break
                 except ConflictError:
                     continue
@@ -93,26 +93,26 @@ def test_a1_concurrent_appenders_lose_nothing_and_leave_no_gap(log: Turnlog, wri
 
 def test_a3_the_same_key_makes_one_commit_and_the_same_answer(log: Turnlog) -> None:
     session = log.sessions.create("one")
-    first = session.append(user("hi"), assistant(None, ("c1", "f")), key="k")
-    session.append(result("c1", "42"), key="other")
-    assert session.append(user("hi"), assistant(None, ("c1", "f")), key="k") == first
+    first = session.append(user("hi"), assistant(None, ("c1", "f")), idempotency_key="k")
+    session.append(result("c1", "42"), idempotency_key="other")
+    assert session.append(user("hi"), assistant(None, ("c1", "f")), idempotency_key="k") == first
     assert len(bodies(session)) == 3
 
 
 def test_a4_the_same_key_with_another_payload_is_refused(log: Turnlog) -> None:
     session = log.sessions.create("one")
-    session.append(user("hi"), key="k")
+    session.append(user("hi"), idempotency_key="k")
     with pytest.raises(IdempotencyMismatchError):
-        session.append(user("ho"), key="k")
+        session.append(user("ho"), idempotency_key="k")
     with pytest.raises(IdempotencyMismatchError):
-        session.append(user("hi"), run_id="r", key="k")
+        session.append(user("hi"), run_id="r", idempotency_key="k")
     assert bodies(session) == [user("hi")]
 
 
 def test_a4_if_head_is_no_part_of_the_payload(log: Turnlog) -> None:
     session = log.sessions.create("one")
-    first = session.append(user("hi"), key="k")
-    assert session.append(user("hi"), key="k", if_head=first.head) == first
+    first = session.append(user("hi"), idempotency_key="k")
+    assert session.append(user("hi"), idempotency_key="k", if_head=first.head) == first
 
 
 def test_a5_acknowledged_means_readable_at_once_by_anyone(log: Turnlog, harness: Any) -> None:
@@ -132,7 +132,7 @@ def test_a6_a_wrong_if_head_is_refused_with_the_head(log: Turnlog) -> None:
             session.append(user("b"), if_head=wrong)
         assert caught.value.details["head"] == answer.head
         with pytest.raises(HeadMismatchError):
-            session.append(user("b"), if_head=wrong, key=f"key {wrong}")
+            session.append(user("b"), if_head=wrong, idempotency_key=f"key {wrong}")
     after = session.append(user("c"), if_head=answer.head)
     assert after.first == answer.head + 1
     assert bodies(session) == [user("a"), user("c")]
@@ -197,9 +197,9 @@ def test_a3_a_repeated_append_is_answered_as_the_first_was(log: Turnlog, kind: s
     session = log.sessions.create("messy")
     for batch in batches[:-1]:
         session.append(*batch)
-    first = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    first = session.append(*batches[-1], idempotency_key="k", usage={"input_tokens": 9, "output_tokens": 2})
     session.append(user("more"))
-    again = session.append(*batches[-1], key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    again = session.append(*batches[-1], idempotency_key="k", usage={"input_tokens": 9, "output_tokens": 2})
     assert code in codes(first)
     assert again == first
 

@@ -22,7 +22,7 @@ from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.log import reading as history
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.sessions.state_store import SessionState
+from turnlog.sessions.state_store import SessionState, States
 
 
 def as_json(window: WindowAnswer) -> str:
@@ -61,7 +61,10 @@ def test_at_a_head_of_the_past_is_the_window_of_that_time(harness: Any) -> None:
 
 def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:
     session, windows = grown(harness)
-    for options in ({"policy": "run_loops", "budget": 3_000}, {"format": "turnlog", "settle": True, "model": "o3"}):
+    for options in (
+        {"policy": "run_loops", "budget": 3_000},
+        {"format": "turnlog", "answer_open_calls": True, "model": "o3"},
+    ):
         window = session.context(**options)  # type: ignore[arg-type]
         windows[-len(windows)] = window
     for number in range(20, 24):
@@ -98,7 +101,7 @@ def test_at_a_commit_with_a_state_event(harness: Any) -> None:
     head = session.info().head
     assert (head, session.context(at=6).head) == (6, 6)
     assert session.context(at=5).messages == session.context(at=6).messages == session.context().messages
-    assert harness.app.log.states.at(SessionKeys(harness.log()._backend._owner, "s"), 6) != SessionState({})
+    assert States(harness.app.log).at(SessionKeys(harness.log()._backend._owner, "s"), 6) != SessionState({})
 
 
 def test_at_inside_a_commit_with_messages_out_of_line(harness: Any) -> None:

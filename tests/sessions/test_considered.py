@@ -73,7 +73,7 @@ def test_a_window_considers_the_newest_calls_and_the_message_that_opens_their_lo
     session.append({"role": "user", "content": "go"})
     for start in range(0, 60, 20):
         session.append(*map(call_of, range(start, start + 20)))
-    window = session.context(budget=1_000_000, policy="full", settle=True)
+    window = session.context(budget=1_000_000, policy="full", answer_open_calls=True)
     calls = [call["id"] for message in window.messages for call in message.get("tool_calls") or ()]
     assert calls == [f"c{n}" for n in range(50, 60)]
     assert "go" in [message["content"] for message in window.messages]

@@ -29,7 +29,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.engines.system import SystemClock
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 from turnlog.sessions.documents import READING_MS
@@ -199,12 +199,12 @@ def test_a_repeated_conditional_writing_is_one(harness: Harness, session: Sessio
     for at in (1, 2):
         harness.faults.fail(at, when)
         with pytest.raises(UnavailableError):
-            session.documents.put(f"d{at}", b"1", if_absent=True, key=f"k{at}")
+            session.documents.put(f"d{at}", b"1", if_absent=True, idempotency_key=f"k{at}")
         harness.faults.clear()
-        revision = session.documents.put(f"d{at}", b"1", if_absent=True, key=f"k{at}").revision
-        assert session.documents.put(f"d{at}", b"1", if_absent=True, key=f"k{at}").revision == revision
+        revision = session.documents.put(f"d{at}", b"1", if_absent=True, idempotency_key=f"k{at}").revision
+        assert session.documents.put(f"d{at}", b"1", if_absent=True, idempotency_key=f"k{at}").revision == revision
         with pytest.raises(DocumentChangedError):
-            session.documents.put(f"d{at}", b"1", if_absent=True, key="other")
+            session.documents.put(f"d{at}", b"1", if_absent=True, idempotency_key="other")
 
 
 def test_documents_go_with_their_session(harness: Harness, session: Session) -> None:

@@ -12,7 +12,7 @@ from tests.log.test_crashes import application, fresh
 from tests.summaries.test_compress import filled
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
-from turnlog.log.caches import TOUCH_MS
+from turnlog.log.caches import LISTING_MS
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
@@ -34,7 +34,7 @@ def test_an_ended_session_says_so_and_takes_no_more(harness: Harness) -> None:
     refused: list[Callable[[], object]] = [
         lambda: session.append(RESULT),
         lambda: session.append(RESULT, if_head=5),
-        lambda: session.append(RESULT, if_head=2, key="behind"),
+        lambda: session.append(RESULT, if_head=2, idempotency_key="behind"),
         lambda: session.append(ASK, run={"iteration": 1}),
         lambda: session.put_state({}),
         lambda: session.patch_state({"a": 1}),
@@ -77,7 +77,7 @@ def test_what_is_told_of_a_session_may_still_change(harness: Harness) -> None:
     session.record("rated", metadata={"stars": 5})
     session.compress(keep_loops=1)
     session.create_snapshot("last")
-    harness.clock.advance(TOUCH_MS / 1000)
+    harness.clock.advance(LISTING_MS / 1000)
     assert [(one.status, one.title) for one in harness.log().sessions.list()] == [("ended", "Done")]
     with pytest.raises(SessionEndedError):
         session.append(ASK)
@@ -94,13 +94,13 @@ def test_the_open_loop_is_closed_by_the_end(log: Turnlog, last: dict[str, Any], 
 
 def test_ending_twice_is_one_end(log: Turnlog) -> None:
     session = log.sessions.create("s")
-    session.append(ASK, key="a")
-    first = session.end(key="k")
-    assert [session.end(key="k"), session.end(), session.end(key="another")] == [first] * 3
+    session.append(ASK, idempotency_key="a")
+    first = session.end(idempotency_key="k")
+    assert [session.end(idempotency_key="k"), session.end(), session.end(idempotency_key="another")] == [first] * 3
     assert session.info().head == 3
-    assert session.append(ASK, key="a").last == 2, "an append of before the end is recognised"
+    assert session.append(ASK, idempotency_key="a").last == 2, "an append of before the end is recognised"
     with pytest.raises(IdempotencyMismatchError):
-        session.end(key="a")
+        session.end(idempotency_key="a")
     with pytest.raises(NotFoundError):
         Session(log._backend, "not-there").end()
 

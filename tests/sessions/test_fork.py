@@ -23,7 +23,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys, export_blob
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
@@ -133,8 +133,8 @@ def test_at_every_position_a_fork_is_what_its_parent_was(parent: Session) -> Non
 
 def test_both_go_on_by_themselves(parent: Session) -> None:
     fork = parent.fork("fork", at=3, title="Fork")
-    fork.append(*said(8), key="same")
-    parent.append(*said(9), key="same")
+    fork.append(*said(8), idempotency_key="same")
+    parent.append(*said(9), idempotency_key="same")
     fork.patch_state({"of": "fork"})
     parent.put_state({"of": "parent"})
     assert seen(fork) == ["Question 1", "Answer 1", "Question 8", "Answer 8"]
@@ -204,10 +204,10 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
     log = harness.log()
     session = log.sessions.create("s")
     session.append(*said(1))
-    fork = session.fork("fork", at=2, key="k")
+    fork = session.fork("fork", at=2, idempotency_key="k")
     session.append(*said(2))
-    assert session.fork("fork", at=2, key="k").info() == fork.info()
-    assert session.fork(key="made").id == session.fork(key="made").id
+    assert session.fork("fork", at=2, idempotency_key="k").info() == fork.info()
+    assert session.fork(idempotency_key="made").id == session.fork(idempotency_key="made").id
     with pytest.raises(SessionExistsError):
         session.fork("fork", at=2)
     with pytest.raises(SessionExistsError):
@@ -222,7 +222,7 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         Session(log._backend, "not-there").fork("other")
     with pytest.raises(NotFoundError):
         Session(harness.log(user="bob")._backend, "s").fork("other")
-    assert {one.session_id for one in log.sessions.list()} == {"s", "fork", session.fork(key="made").id}
+    assert {one.session_id for one in log.sessions.list()} == {"s", "fork", session.fork(idempotency_key="made").id}
     assert log.sessions.create("fork", if_exists="return").info().forked_from == "s"
 
 
@@ -258,7 +258,11 @@ def test_nothing_is_copied(harness: Harness) -> None:
 
 
 def forking(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(application(items, blobs, SequentialIds(2_000))._backend, "s").fork("fork", key="fork").info()
+    return (
+        Session(application(items, blobs, SequentialIds(2_000))._backend, "s")
+        .fork("fork", idempotency_key="fork")
+        .info()
+    )
 
 
 def creating(items: ItemTable, blobs: BlobStore) -> Any:
@@ -336,7 +340,7 @@ def test_e1_so_does_a_fork_of_a_session_whose_first_commit_is_one_event(harness:
 
 def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Session) -> None:
     """`Forks.make_independent` by itself: a fault at each of its calls, and then again."""
-    owner, forks = Owner.of("acme", "ada"), harness.app.log.forks
+    owner, forks = Owner.of("acme", "ada"), harness.app.forks
     fork = parent.fork("fork", at=6)
     before = everything(fork)
     for at in range(1, 40):

@@ -161,10 +161,15 @@ def test_large_diffs_are_told_whole_and_a_page_ends_at_4_mb(session: Session) ->
 
 def test_a_recorded_entry_changes_nothing_and_a_key_records_it_once(session: Session) -> None:
     state, window = session.state(), session.context().messages
-    entry = session.record("handed_over", agent_id="a", metadata={"to": "x", "old_state_keys": "mine"}, key="k")
-    assert session.record("handed_over", agent_id="a", metadata={"to": "x", "old_state_keys": "mine"}, key="k") == entry
+    entry = session.record(
+        "handed_over", agent_id="a", metadata={"to": "x", "old_state_keys": "mine"}, idempotency_key="k"
+    )
+    assert (
+        session.record("handed_over", agent_id="a", metadata={"to": "x", "old_state_keys": "mine"}, idempotency_key="k")
+        == entry
+    )
     with pytest.raises(IdempotencyMismatchError):
-        session.record("handed_over", agent_id="b", key="k")
+        session.record("handed_over", agent_id="b", idempotency_key="k")
     assert entry.metadata == {"to": "x", "old_state_keys": ["lang"], "new_state_keys": ["lang"]}
     assert (session.state(), session.context().messages) == (state, window)
     assert session.patch_state({"n": 1}, if_version=state.version).version == 3

@@ -38,7 +38,7 @@ def windows(session: Session, format: str) -> Iterator[WindowAnswer]:
     yield newest
     yield session.context(format=format, at=6)
     yield session.context(build=newest.manifest.build)
-    yield session.context(format=format, include_current_loop=False, settle=True)
+    yield session.context(format=format, include_current_loop=False, answer_open_calls=True)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -74,7 +74,7 @@ def test_counts_that_can_not_be_true_are_kept_reported_and_teach_nothing(harness
     for number in range(6):
         assert told(session, number, 300, tokens=40).warnings == []
     assert factor(session) == 1, "small windows teach nothing"
-    told(session, 9, 150, key="k")
+    told(session, 9, 150, idempotency_key="k")
     session.append({"role": "user", "content": "?"}, usage={"input_tokens": 9, "output_tokens": 9})
 
 
@@ -119,14 +119,14 @@ def test_last_sent_is_what_the_newest_append_with_a_window_named(harness: Any) -
 def test_an_append_that_is_repeated_teaches_once(log: Any) -> None:
     session = filled(log, 4)
     for number in range(2):
-        answer = told(session, number, 150, key=f"k{number}")
+        answer = told(session, number, 150, idempotency_key=f"k{number}")
     window = {"position": session.info().head, "tokens": 1_000}
     for _ in range(4):
         again = session.append(
             {"role": "user", "content": "hi"},
             window=window,
             usage={"input_tokens": 100, "output_tokens": 5},
-            key="same",
+            idempotency_key="same",
         )
     assert [one.code for one in again.warnings] == ["usage_ignored"]
     assert answer.warnings == []

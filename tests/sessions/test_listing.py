@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Harness
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, MalformedError
-from turnlog.log.caches import TOUCH_MS
+from turnlog.log.caches import LISTING_MS
 from turnlog.sessions import read as read_session
 
 ASK = {"role": "user", "content": "And now?"}
@@ -43,7 +43,7 @@ def test_each_status_is_listed_once_newest_first(harness: Harness, limit: int) -
     _some(harness, 7, ended={0, 3, 4})
     assert _pages(harness, "ended", limit)[0] == ["s4", "s3", "s0"]
     assert _pages(harness, "active", limit)[0] == ["s6", "s5", "s2", "s1"]
-    harness.clock.advance(2 * TOUCH_MS / 1000)
+    harness.clock.advance(2 * LISTING_MS / 1000)
     assert _pages(harness, "ended", limit)[0] == ["s4", "s3", "s0"], "settled entries say the same"
     harness.log().sessions.get("s6").end()
     assert _pages(harness, "ended", limit)[0][0] == "s6"
@@ -97,7 +97,7 @@ def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(
         lambda: session.update(title="New"),
         session.end,
     ):
-        harness.clock.advance(TOUCH_MS / 1000)
+        harness.clock.advance(LISTING_MS / 1000)
         touch()
         (listed,) = harness.log().sessions.list()
         assert (listed.metadata, listed.policy) == told

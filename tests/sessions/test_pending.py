@@ -160,13 +160,13 @@ def test_what_can_not_be_decided(here: Turnlog) -> None:
 @pytest.mark.parametrize("decision", ["approve", "reject"])
 def test_a_key_decides_once(log: Turnlog, decision: Any) -> None:
     session = waiting(log)
-    answer = session.decide_pending(decision, key="k")
+    answer = session.decide_pending(decision, idempotency_key="k")
     head = session.info().head
-    assert session.decide_pending(decision, key="k") == answer
+    assert session.decide_pending(decision, idempotency_key="k") == answer
     session.append(result("c1"))
-    assert session.decide_pending(decision, key="k") == answer
+    assert session.decide_pending(decision, idempotency_key="k") == answer
     with pytest.raises(IdempotencyMismatchError):
-        session.decide_pending(decision, reason="other", key="k")
+        session.decide_pending(decision, reason="other", idempotency_key="k")
     assert session.info().head == head + (2 if decision == "approve" else 1)
 
 
@@ -255,14 +255,16 @@ def test_a_refusal_that_crashes_anywhere_is_whole_or_not_there(after: bool) -> N
         session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
         answers = [message for message in session.messages() if message.body["role"] == "tool"]
         assert len(answers) == (0 if "pending_action" in session.agent().state else 1)
-        again = Session(application(items, blobs, SequentialIds(5_000))._backend, "s").decide_pending("reject", key="k")
+        again = Session(application(items, blobs, SequentialIds(5_000))._backend, "s").decide_pending(
+            "reject", idempotency_key="k"
+        )
         assert "pending_action" not in again.state
         refused = [message for message in session.messages() if message.body["role"] == "tool"]
         assert [message.position for message in refused] == [again.refusal]
         assert session.state().state == {"n": 1, "agents": {"main": {"agent_id": "main"}}}
 
     operations = [
-        doing(1000, lambda session: session.decide_pending("reject", key="k")),
+        doing(1000, lambda session: session.decide_pending("reject", idempotency_key="k")),
         doing(2000, lambda session: session.patch_state({"n": 1})),
     ]
     for at in range(1, 7):

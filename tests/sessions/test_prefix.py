@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Harness
 from tests.summaries.test_compress import filled
 from turnlog.client.model import Session
-from turnlog.engines.tiktoken_counter import TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.sessions import context as build_context

@@ -52,13 +52,15 @@ def test_the_fresh_one_has_the_settings_and_nothing_else(harness: Harness) -> No
 
 def test_a_session_has_one_in_its_place_however_often_it_is_asked_for(log: Turnlog) -> None:
     session = log.sessions.create("s")
-    first = session.reset(key="k")
+    first = session.reset(idempotency_key="k")
     first.append(ASK)
-    assert {session.reset(key="k").id, session.reset().id, session.reset(key="another").id} == {first.id}
+    assert {session.reset(idempotency_key="k").id, session.reset().id, session.reset(idempotency_key="another").id} == {
+        first.id
+    }
     assert session.info().head == 2
     assert first.info().messages == 1
     with pytest.raises(IdempotencyMismatchError):
-        session.end(key="k")
+        session.end(idempotency_key="k")
     with pytest.raises(NotFoundError):
         Session(log._backend, "not-there").reset()
 

@@ -18,7 +18,7 @@ from turnlog.core.errors import (
     PatchError,
     SessionEndedError,
 )
-from turnlog.core.positions import KEPT, VisibleRanges, without
+from turnlog.core.positions import MAX_HEADER_STRETCHES, VisibleRanges, without
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
@@ -119,14 +119,14 @@ def test_to_the_middle_of_a_commit(harness: Harness) -> None:
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_more_often_than_a_header_has_room_for(harness: Harness) -> None:
     session, wanted = harness.log().sessions.create("s"), list[str]()
-    for n in range(2 * KEPT + 3):
+    for n in range(2 * MAX_HEADER_STRETCHES + 3):
         session.append({"role": "user", "content": f"kept {n}"}, {"role": "user", "content": f"dropped {n}"})
         wanted.append(f"kept {n}")
         session.rewind(session.info().head - 1)
     assert contents(session, in_view=True) == wanted
     assert contents(session, in_view=True, order="desc") == wanted[::-1]
     assert seen(session) == wanted
-    middle = 3 * KEPT
+    middle = 3 * MAX_HEADER_STRETCHES
     assert contents(session, at=middle) == seen(session, at=middle)
     session.rewind(middle)
     assert contents(session, in_view=True) == contents(session, at=middle)
@@ -180,16 +180,16 @@ def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harn
 def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s")
-    session.append(*said(1), key="a")
+    session.append(*said(1), idempotency_key="a")
     session.append(*said(2))
     with pytest.raises(HeadMismatchError):
         session.rewind(3, if_head=4)
-    first = session.rewind(3, if_head=5, key="k")
+    first = session.rewind(3, if_head=5, idempotency_key="k")
     session.append(*said(3))
-    assert session.rewind(3, if_head=5, key="k") == first
-    assert session.append(*said(1), key="a").last == 3, "an append of before the rewind is recognised"
+    assert session.rewind(3, if_head=5, idempotency_key="k") == first
+    assert session.append(*said(1), idempotency_key="a").last == 3, "an append of before the rewind is recognised"
     with pytest.raises(IdempotencyMismatchError):
-        session.rewind(2, key="k")
+        session.rewind(2, idempotency_key="k")
     with pytest.raises(InvalidInputError, match="above the head"):
         session.rewind(99)
     with pytest.raises(InvalidInputError):
@@ -275,7 +275,7 @@ def test_stretches() -> None:
     assert VisibleRanges().rewound(7, at=8) == VisibleRanges(), "to the head: nothing leaves"
     assert VisibleRanges().rewound(5, at=8).rewound(9, at=12).closed == ((1, 5), (8, 9))
     assert VisibleRanges().rewound(5, at=8).rewound(3, at=9) == VisibleRanges(((1, 3),), 9)
-    many = VisibleRanges(tuple((at, at) for at in range(1, 2 * KEPT, 2)), 99)
+    many = VisibleRanges(tuple((at, at) for at in range(1, 2 * MAX_HEADER_STRETCHES, 2)), 99)
     assert not many.cut().is_cut
     longer = VisibleRanges(((1, 1), *((at + 2, at + 2) for at, _ in many.closed)), 99).cut()
     assert longer.is_cut

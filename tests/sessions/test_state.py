@@ -165,21 +165,21 @@ def test_a_key_has_one_effect_and_one_answer(session: Session) -> None:
     session.put_state({"n": 0})
     add = [{"op": "copy", "from": "/n", "path": "/m"}]
     answers = [
-        session.patch_state({"n": 1}, key="k1"),
-        session.patch_state(add, key="k2"),
-        session.put_state({"z": 1}, key="k3"),
+        session.patch_state({"n": 1}, idempotency_key="k1"),
+        session.patch_state(add, idempotency_key="k2"),
+        session.put_state({"z": 1}, idempotency_key="k3"),
     ]
     head = session.info().head
     session.patch_state({"later": True})
-    assert session.patch_state({"n": 1}, key="k1") == answers[0]
-    assert session.patch_state(add, key="k2", if_version=answers[0].version) == answers[1]
-    assert session.put_state({"z": 1}, key="k3") == answers[2]
+    assert session.patch_state({"n": 1}, idempotency_key="k1") == answers[0]
+    assert session.patch_state(add, idempotency_key="k2", if_version=answers[0].version) == answers[1]
+    assert session.put_state({"z": 1}, idempotency_key="k3") == answers[2]
     assert session.info().head == head + 1
     for attempt in (
-        lambda: session.patch_state({"n": 2}, key="k1"),
-        lambda: session.patch_state({"n": 1}, key="k1", action="other"),
-        lambda: session.put_state({"n": 1}, key="k1"),
-        lambda: session.append({"role": "user", "content": "x"}, key="k1"),
+        lambda: session.patch_state({"n": 2}, idempotency_key="k1"),
+        lambda: session.patch_state({"n": 1}, idempotency_key="k1", action="other"),
+        lambda: session.put_state({"n": 1}, idempotency_key="k1"),
+        lambda: session.append({"role": "user", "content": "x"}, idempotency_key="k1"),
     ):
         with pytest.raises(IdempotencyMismatchError):
             attempt()
@@ -307,7 +307,7 @@ def test_d7_the_state_at_every_position_and_time(harness: Any, session: Session,
         assert session.state(at=iso(time_ms + 9_000 * (head % 2))).state == state
         before = (head, state)
     assert session.state().state == seen[-1][2]
-    harness.app.engine.items.delete_many([SessionKeys(session._backend._owner, "s").state])
+    harness.app.engine.items.delete_many([SessionKeys(session._backend._owner, "s").state])  # type: ignore[attr-defined]
     assert session.state().state == seen[-1][2], "the log alone says the same"
 
 
@@ -372,7 +372,7 @@ def test_patches_too_large_to_be_kept_beside_a_large_state_make_it_whole_again(s
 def test_d4_a_damaged_state_is_a_typed_error(harness: Any, session: Session) -> None:
     session.put_state({"a": 1})
     session.patch_state({"b": 1})
-    keys = SessionKeys(session._backend._owner, "s")
+    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     harness.app.engine.items.delete_many([keys.state])
     harness.app.engine.items.delete_many([keys.commit(2)])
     with pytest.raises(CorruptError):
@@ -497,7 +497,9 @@ def test_every_order_of_the_same_patch_twice_applies_it_once() -> None:
         assert run.results[0] == run.results[1]
         assert of(items, blobs).state().state == {"l": [1]}
 
-    operations = [changing(start, lambda session: session.patch_state(add, key="k")) for start in (1000, 2000)]
+    operations = [
+        changing(start, lambda session: session.patch_state(add, idempotency_key="k")) for start in (1000, 2000)
+    ]
     assert (
         explore(operations, fresh(lambda log: log.sessions.create("s", state={"l": []})), check, max_preemptions=2) >= 6
     )

@@ -55,5 +55,5 @@ def said(session: Session, messages: list[dict[str, Any]], rng: random.Random) -
 
 
 def window(session: Session, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = session.context(budget=BUDGET, settle=True, **options).messages
+    found: list[dict[str, Any]] = session.context(budget=BUDGET, answer_open_calls=True, **options).messages
     return found

@@ -127,15 +127,15 @@ def test_other_settings_are_in_force_for_the_next_append(harness: Harness) -> No
 
 def test_a_key_has_one_effect_and_its_answer_again(harness: Harness) -> None:
     session = created(harness.log())
-    first = session.update(title="One", key="k")
+    first = session.update(title="One", idempotency_key="k")
     session.update(title="Two")
-    assert session.update(title="One", key="k") == first
+    assert session.update(title="One", idempotency_key="k") == first
     assert session.info().title == "Two"
     with pytest.raises(IdempotencyMismatchError):
-        session.update(title="Three", key="k")
-    session.update(title=None, key="null")
+        session.update(title="Three", idempotency_key="k")
+    session.update(title=None, idempotency_key="null")
     with pytest.raises(IdempotencyMismatchError):
-        session.update(model=None, key="null")
+        session.update(model=None, idempotency_key="null")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from turnlog.client.model import Session
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnavailableError
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.snapshots.full import INLINE_BYTES
 from turnlog.snapshots.models import Snapshot
 from turnlog.snapshots.segment_format import read_segment
@@ -165,9 +165,9 @@ def test_what_it_costs_does_not_grow_with_the_session(harness: Any, few: None) -
 
 def test_a_long_history_that_is_not_sealed_is_a_job(harness: Any, few: None) -> None:
     session = filled(harness.log(), 12 * FEW, batch=4, policy="turns")
-    job = session.create_snapshot("big", kind="full", key="k")
+    job = session.create_snapshot("big", kind="full", idempotency_key="k")
     assert isinstance(job, Job)
-    again = session.create_snapshot("big", kind="full", key="k")
+    again = session.create_snapshot("big", kind="full", idempotency_key="k")
     assert isinstance(again, Job)
     assert again.job_id == job.job_id
     harness.log().run_jobs()
@@ -175,7 +175,7 @@ def test_a_long_history_that_is_not_sealed_is_a_job(harness: Any, few: None) -> 
     assert done.status == "done"
     (only,) = session.snapshots(name="big")
     assert done.result == {"snapshot_id": only.snapshot_id, "position": only.position}
-    repeated = session.create_snapshot("big", kind="full", key="k")
+    repeated = session.create_snapshot("big", kind="full", idempotency_key="k")
     assert isinstance(repeated, Snapshot)
     assert repeated == only
 
@@ -193,7 +193,7 @@ def test_a_job_that_is_delivered_twice_makes_one_snapshot(harness: Any) -> None:
 def test_a_job_without_time_for_all_goes_on_at_the_next_try(harness: Any, few: None) -> None:
     session = filled(harness.log(), 6 * FEW, batch=4)
     options = {"kind": "full", "snapshot_id": "1700000000000-x"}
-    with mock.patch("turnlog.snapshots.create._JOB_MS", -1), pytest.raises(UnavailableError):
+    with mock.patch("turnlog.snapshots.lifecycle._JOB_MS", -1), pytest.raises(UnavailableError):
         harness.app.create_snapshot.run(KEYS.owner, "s", options)
     assert list(session.snapshots()) == []
     harness.app.create_snapshot.run(KEYS.owner, "s", options)
@@ -248,8 +248,10 @@ def test_a_name_stands_for_an_older_snapshot_once_the_newest_is_deleted(harness:
     newer = session.create_snapshot("daily")
     with pytest.raises(ConflictError):
         session.create_snapshot("daily", if_name_absent=True)
-    assert session.delete_snapshot("daily", key="k").snapshot_id == newer.snapshot_id
-    assert session.delete_snapshot("daily", key="k").snapshot_id == newer.snapshot_id, "the same request again"
+    assert session.delete_snapshot("daily", idempotency_key="k").snapshot_id == newer.snapshot_id
+    assert session.delete_snapshot("daily", idempotency_key="k").snapshot_id == newer.snapshot_id, (
+        "the same request again"
+    )
     assert session.snapshot("daily").snapshot_id == older.snapshot_id
     with pytest.raises(ConflictError):
         session.create_snapshot("daily", if_name_absent=True)
@@ -262,13 +264,13 @@ def test_a_name_stands_for_an_older_snapshot_once_the_newest_is_deleted(harness:
 
 def test_a_request_whose_snapshot_was_deleted_does_not_make_it_again(harness: Any) -> None:
     session = filled(harness.log(), 3)
-    made = session.create_snapshot("a", key="k")
+    made = session.create_snapshot("a", idempotency_key="k")
     session.delete_snapshot(made.snapshot_id)
     with pytest.raises(ConflictError) as raised:
-        session.create_snapshot("a", key="k")
+        session.create_snapshot("a", idempotency_key="k")
     assert raised.value.error_code == "snapshot_deleted"
     with pytest.raises(InvalidInputError):
-        session.delete_snapshot("b", key="k")
+        session.delete_snapshot("b", idempotency_key="k")
     assert list(session.snapshots()) == []
 
 
@@ -332,10 +334,10 @@ def test_an_append_goes_on_when_its_snapshot_cannot_be_made(harness: Any) -> Non
     session = harness.log().sessions.create("s", snapshots={"every_loops": 1})
     loops(session, 1)
     harness.faults.fail(4, "before")
-    appended = session.append(said(0), key="k")
+    appended = session.append(said(0), idempotency_key="k")
     assert not harness.faults.is_pending
     assert list(session.snapshots()) == []
-    assert session.append(said(0), key="k") == appended
+    assert session.append(said(0), idempotency_key="k") == appended
     (made,) = session.snapshots()
     assert made.position == 3
 

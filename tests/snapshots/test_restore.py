@@ -17,7 +17,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.snapshots import restore
@@ -63,7 +63,7 @@ def varied(harness: Any) -> Session:
         session.compress()
         return session
     session = harness.log().sessions.create("s", system=noise(5_000), state={"a": 1})
-    session.append(*(said(at) for at in range(20)), run={"iteration": 1}, key="k")
+    session.append(*(said(at) for at in range(20)), run={"iteration": 1}, idempotency_key="k")
     session.append(*({"role": "user", "content": noise(size)} for size in (3_000, 9_000, 90_000)))
     session.update(title="Renamed")
     session.append(*(said(at) for at in range(25)))
@@ -146,8 +146,8 @@ def test_d6_of_a_live_session_another_one_begins_with_the_snapshot_by_a_pointer(
     made = session.create_snapshot("point", kind=kind)
     before = fold(session, made.position)
     session.append(said(0), run={"iteration": 2})
-    restored = session.restore_snapshot("point", session_id="other", key="k")
-    assert session.restore_snapshot("point", session_id="other", key="k") == restored
+    restored = session.restore_snapshot("point", session_id="other", idempotency_key="k")
+    assert session.restore_snapshot("point", session_id="other", idempotency_key="k") == restored
     assert items_of(harness, SessionKeys(OWNER, "other"), 10**6)[1:] == [], "one commit of its own"
     other = harness.log().sessions.get("other")
     assert [one.body for one in other.messages()] == [one.body for one in before["messages"]]
@@ -164,9 +164,9 @@ def test_d6_a_live_session_goes_back_to_its_snapshot(harness: Any, kind: Any) ->
     before = session.snapshot("point").content
     session.append(said(7), run={"iteration": 2})
     session.update(title="Now")
-    restored = session.restore_snapshot("point", as_="rewind", key="k")
+    restored = session.restore_snapshot("point", as_="rewind", idempotency_key="k")
     assert (restored.title, restored.messages) == ("Then", 6)
-    assert session.restore_snapshot("point", as_="rewind", key="k") == restored
+    assert session.restore_snapshot("point", as_="rewind", idempotency_key="k") == restored
     newest = next(session.history())
     assert newest.action == "restore"
     assert newest.metadata["snapshot_id"] == made.snapshot_id
@@ -210,8 +210,8 @@ def test_a_made_id_is_the_same_for_the_same_key(harness: Any) -> None:
     session = filled(harness.log(), 5)
     session.create_snapshot("whole", kind="full")
     expire(harness, KEYS)
-    first = session.restore_snapshot("whole", key="k")
-    assert session.restore_snapshot("whole", key="k").session_id == first.session_id
+    first = session.restore_snapshot("whole", idempotency_key="k")
+    assert session.restore_snapshot("whole", idempotency_key="k").session_id == first.session_id
     assert session.restore_snapshot("whole").session_id != first.session_id
 
 
@@ -249,9 +249,9 @@ def test_a_long_history_is_restored_by_a_job(harness: Any, few: None, monkeypatc
     session = filled(harness.log(), 3 * FEW, batch=4)
     session.create_snapshot("whole", kind="full")
     expire(harness, KEYS)
-    job = session.restore_snapshot("whole", session_id="other", key="k")
+    job = session.restore_snapshot("whole", session_id="other", idempotency_key="k")
     assert isinstance(job, Job)
-    assert session.restore_snapshot("whole", session_id="other", key="k").job_id == job.job_id
+    assert session.restore_snapshot("whole", session_id="other", idempotency_key="k").job_id == job.job_id
     harness.log().run_jobs()
     done = harness.log().job(job.job_id)
     assert (done.status, done.result) == ("done", {"session_id": "other", "position": 3 * FEW + 2})
@@ -314,8 +314,8 @@ def test_d1_a_fault_at_every_call_of_making_and_deleting(harness: Any, few: None
     log = harness.log()
     session = log.sessions.create("s")
     steps: dict[str, Callable[[int], Any]] = {
-        "create": lambda at: session.create_snapshot(f"new{at}", kind="full", key=f"create{at}"),
-        "delete": lambda at: session.delete_snapshot(f"new{at}", key=f"delete{at}"),
+        "create": lambda at: session.create_snapshot(f"new{at}", kind="full", idempotency_key=f"create{at}"),
+        "delete": lambda at: session.delete_snapshot(f"new{at}", idempotency_key=f"delete{at}"),
     }
     for step, perform in steps.items():
         calls, at, done = 0, 0, list[int]()

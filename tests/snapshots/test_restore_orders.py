@@ -23,13 +23,13 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.times import DAY_MS
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.jobs.worker import Later
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy import retention
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.sessions.models import Session as SessionAnswer
 from turnlog.testing.explorer import Crash, Operation, ScheduleRun, explore
 
@@ -95,7 +95,7 @@ def session_of(app: Application) -> Session:
 
 
 def restore(app: Application, _stage: Stage | None = None) -> Any:
-    return session_of(app).restore_snapshot("whole", as_="rewind", key="k")
+    return session_of(app).restore_snapshot("whole", as_="rewind", idempotency_key="k")
 
 
 def back(app: Application, at: Stage, snapshot: str = "whole") -> None:

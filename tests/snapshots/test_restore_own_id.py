@@ -17,11 +17,11 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.models import Job
-from turnlog.log.commits import VERIFIED
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import QUIET_MS
 from turnlog.privacy import retention
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS
+from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots import restore
 from turnlog.snapshots.materialise import Materialiser
 
@@ -106,7 +106,7 @@ def test_d6_e4_an_expired_session_goes_back_to_its_snapshot_under_its_own_id(har
     with pytest.raises(NotFoundError):
         session.info()
     VERIFIED.clear()
-    restored = back(harness, session, key="k")
+    restored = back(harness, session, idempotency_key="k")
     assert (restored.session_id, restored.head, restored.title) == ("s", made.position + 1, "t")
     assert fold(session, made.position) == before
     assert held(CANARY, harness) == [], "what the snapshot has not is gone"
@@ -120,7 +120,7 @@ def test_d6_e4_an_expired_session_goes_back_to_its_snapshot_under_its_own_id(har
     assert not {"kp", "c", "ok", "mat", "g2pk"} & set(stored["C#000000000001"])
     assert all("pos" in stored[name] and stored[name]["pos"] < 100 for name in ("D#META", "S#STATE", "S#s"))
     head = session.info().head
-    assert session.restore_snapshot("whole", as_="rewind", key="k").head == head, "the same request again"
+    assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k").head == head, "the same request again"
     session.create_snapshot("later")
     assert session.snapshot("later").content and session.snapshot("whole").content
     erased(harness)
@@ -129,11 +129,11 @@ def test_d6_e4_an_expired_session_goes_back_to_its_snapshot_under_its_own_id(har
 
 def test_a_key_of_the_life_before_counts_as_new(harness: Harness) -> None:
     session = whole(harness)
-    session.append({"role": "user", "content": CANARY}, key="k")
+    session.append({"role": "user", "content": CANARY}, idempotency_key="k")
     harness.clock.advance(3 * DAY + 1)
     erased(harness)
     restored = back(harness, session)
-    assert session.append({"role": "user", "content": "of this life"}, key="k").head == restored.head + 1
+    assert session.append({"role": "user", "content": "of this life"}, idempotency_key="k").head == restored.head + 1
 
 
 def test_a_day_later_too_and_as_a_job_when_it_is_long(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +150,14 @@ def test_a_day_later_too_and_as_a_job_when_it_is_long(harness: Harness, monkeypa
         assert [one.name for one in session.snapshots()] == ["whole"]
         with pytest.raises(SessionExistsError):
             harness.log().sessions.create("s")
-    job = session.restore_snapshot("whole", as_="rewind", key="k")
+    job = session.restore_snapshot("whole", as_="rewind", idempotency_key="k")
     assert isinstance(job, Job)
     assert deliver(harness, message_of(job)) == set()
     head = session.info().head
     session.append(said())
-    assert session.restore_snapshot("whole", as_="rewind", key="k").head == head + 1, "the same request again"  # type: ignore[union-attr]
+    assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k").head == head + 1, (
+        "the same request again"
+    )  # type: ignore[union-attr]
 
 
 def test_it_expires_again_and_goes_back_to_any_of_its_snapshots(harness: Harness) -> None:
@@ -322,7 +324,7 @@ def test_d1_a_fault_at_every_call_of_a_restore_under_its_own_id(harness: Harness
         for _ in range(8):
             with contextlib.suppress(UnavailableError):
                 try:
-                    return session.restore_snapshot("whole", as_="rewind", key="k"), waited
+                    return session.restore_snapshot("whole", as_="rewind", idempotency_key="k"), waited
                 except ConflictError as error:
                     assert error.error_code == "session_expiring"
                     wait = error.retry_after_seconds or 0
@@ -343,14 +345,16 @@ def test_d1_a_fault_at_every_call_of_a_restore_under_its_own_id(harness: Harness
         assert not harness.faults.is_pending, "the fault was never met: there are fewer calls than before"
         assert waited == 0 if later else waited <= QUIET_MS // 1000 + 30
         assert (answer.head, answer.messages, answer.status) == (expected.head, len(bodies), "active")
-        assert session.restore_snapshot("whole", as_="rewind", key="k") == answer
+        assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k") == answer
         assert session.restore_snapshot("whole", as_="rewind") == answer, "nothing has come since"
         assert [one.action for one in session.history()].count("restore") == 1
         assert [message.body for message in session.messages()] == bodies
         assert session.state().state == {"a": 1}
         assert session.id in [one.session_id for one in log.sessions.list()]
         assert session.append(said()).head == answer.head + 1
-        assert session.restore_snapshot("whole", as_="rewind", key="k").head == answer.head + 1, "its key is remembered"
+        assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k").head == answer.head + 1, (
+            "its key is remembered"
+        )
     assert len(tried) > 3
 
 

@@ -24,7 +24,7 @@ from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import application, fresh
 from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
-from turnlog.cli.replaying.transcripts import read_transcripts
+from turnlog.cli.replay.transcripts import read_transcripts
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError, UnavailableError
@@ -33,7 +33,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_items import SqliteItemTable
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.headers import chain_hash, hashed_header
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Key, Query
@@ -87,7 +87,7 @@ def rich(log: Turnlog) -> Session:
     session = log.sessions.create("s", system="Be careful. " * 400, state={"a": [1, 2.0, None]})
     call = {"id": "c", "type": "function", "function": {"name": "cat", "arguments": '{"path": "a"}'}}
     for at in range(12):
-        session.append(*(said(n) for n in range(at * 20, at * 20 + 20)), key=f"k{at}" if at % 3 else None)
+        session.append(*(said(n) for n in range(at * 20, at * 20 + 20)), idempotency_key=f"k{at}" if at % 3 else None)
         if at % 4 == 0:
             session.append({"role": "user", "content": "Show it."}, run={"iteration": at}, run_id=f"r{at}")
             session.append(
@@ -95,15 +95,17 @@ def rich(log: Turnlog) -> Session:
                 usage={"input_tokens": 9, "output_tokens": 2},
             )
             size = (3_000, 9_000, 90_000)[at % 3]
-            session.append({"role": "tool", "tool_call_id": "c", "content": noise(size, at)}, key=f"result{at}")
+            session.append(
+                {"role": "tool", "tool_call_id": "c", "content": noise(size, at)}, idempotency_key=f"result{at}"
+            )
         if at == 5:
             assert session.compress().status == "published"
     session.patch_agent({"iteration": 99, "scratchpad": noise(6_000), "pending_action": {"tool": "x"}})
-    session.decide_pending("approve", key="decided")
+    session.decide_pending("approve", idempotency_key="decided")
     session.put_state({"replaced": [None]}, action="handover")
     session.patch_state([{"op": "add", "path": "/noise", "value": noise(9_000)}])
-    session.record("noted", agent_id="main", metadata={"why": None}, key="noted")
-    session.update(title="Renamed", policy="full", key="renamed")
+    session.record("noted", agent_id="main", metadata={"why": None}, idempotency_key="noted")
+    session.update(title="Renamed", policy="full", idempotency_key="renamed")
     session.update(system=noise(9_000), tools=None)
     session.append({"role": "user", "content": "a lone surrogate \ud83d and \n a line"}, meta=[{"pin": True}])
     while session.info().head < 2 * borders.SEGMENT_POSITIONS + 3:
@@ -186,9 +188,9 @@ def test_the_append_that_completes_a_stretch_asks_once_and_waits_for_nothing(har
     session = filled(log, 250, policy="turns")
     assert jobs_of(log) == []
     for at in range(5):
-        assert session.append(said(at), key=f"k{at}").compression == "off"
+        assert session.append(said(at), idempotency_key=f"k{at}").compression == "off"
         assert len(jobs_of(log)) == int(at == 4)
-    assert session.append(said(4), key="k4").head == 256
+    assert session.append(said(4), idempotency_key="k4").head == 256
     session.append(said(9))
     (job,) = jobs_of(log)
     assert (job.status, job.session_id) == ("queued", "s")
@@ -649,7 +651,7 @@ def test_any_history_comes_back_from_its_segments(
             batch, given = given[:size], given[size:]
             meta = [{"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"} for one in batch]
             key = f"k{number}-{len(given)}" if keyed else None
-            session.append(*(one.body for one in batch), meta=meta, format=format, key=key)
+            session.append(*(one.body for one in batch), meta=meta, format=format, idempotency_key=key)
     with mock.patch.object(borders, "SEGMENT_POSITIONS", positions):
         app = log._backend._app  # type: ignore[attr-defined]
         last = app.seal_session.run(OWNER, "s", {})["last"]
@@ -709,7 +711,7 @@ def test_a_segment_holds_the_end_of_a_session_and_what_came_behind_it(monkeypatc
     log = application(items, blobs, SequentialIds())
     session, app = log.sessions.create("s"), log._backend._app  # type: ignore[attr-defined]
     session.append(*(said(at) for at in range(3)))
-    session.end(key="end")
+    session.end(idempotency_key="end")
     for at in range(FEW):
         session.record("noted", metadata={"at": at})
     assert app.seal_session.run(OWNER, "s", {})["last"] >= FEW

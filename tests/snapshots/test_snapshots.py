@@ -49,8 +49,8 @@ def test_names_may_repeat_and_stand_for_the_newest(harness: Any, session: Sessio
 
 
 def test_if_name_absent(harness: Any, session: Session) -> None:
-    first = session.create_snapshot("once", if_name_absent=True, key="k")
-    assert session.create_snapshot("once", if_name_absent=True, key="k") == first
+    first = session.create_snapshot("once", if_name_absent=True, idempotency_key="k")
+    assert session.create_snapshot("once", if_name_absent=True, idempotency_key="k") == first
     with pytest.raises(ConflictError) as raised:
         session.create_snapshot("once", if_name_absent=True)
     assert raised.value.error_code == "snapshot_exists"
@@ -58,7 +58,7 @@ def test_if_name_absent(harness: Any, session: Session) -> None:
 
 
 def test_a_name_whose_snapshot_was_never_stored_is_free_after_a_minute(harness: Any, session: Session) -> None:
-    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")
+    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     lost = keys.snapshots.name("once")
     items.put({"pk": lost.pk, "sk": lost.sk, "id": "1700000000000-gone", "c": harness.clock.now_ms()})
     with pytest.raises(ConflictError):
@@ -119,7 +119,7 @@ def test_one_put_and_one_more_for_the_name(harness: Any, session: Session) -> No
 
 def test_a_log_that_is_another_one_is_told(harness: Any, session: Session) -> None:
     session.create_snapshot("s1")
-    keys = SessionKeys(session._backend._owner, "s")
+    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
     items = harness.app.engine.items
     commit = dict(items.get_many([keys.commit(2)])[keys.commit(2)])
     items.put(commit | {"h": bytes(16)})
@@ -137,9 +137,9 @@ def test_what_is_not_taken(session: Session, body: dict[str, Any]) -> None:
 
 
 def test_another_payload_with_the_same_key(session: Session) -> None:
-    session.create_snapshot("a", key="k")
+    session.create_snapshot("a", idempotency_key="k")
     with pytest.raises(InvalidInputError) as raised:
-        session.create_snapshot("b", key="k")
+        session.create_snapshot("b", idempotency_key="k")
     assert raised.value.error_code == "idempotency_mismatch"
 
 

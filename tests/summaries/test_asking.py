@@ -16,7 +16,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries.trigger import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, read_attempts, write_attempts
-from turnlog.testing.scripted import Outcome, ScriptedSummariser
+from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 OWNER = Owner.of("acme", "ada")
 POLICY = {
@@ -81,8 +81,8 @@ def test_the_same_append_again_gives_the_same_job(harness: Any) -> None:
     log = harness.log()
     session = log.sessions.create("s", policy=POLICY)
     asks(session, 4)
-    first = session.append({"role": "user", "content": "five"}, key="k")
-    again = session.append({"role": "user", "content": "five"}, key="k")
+    first = session.append({"role": "user", "content": "five"}, idempotency_key="k")
+    again = session.append({"role": "user", "content": "five"}, idempotency_key="k")
     assert first == again
     assert first.compression == "queued"
     assert len(list(log.jobs())) == 1

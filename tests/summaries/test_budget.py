@@ -19,12 +19,11 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.summaries import Spent, Summarised, SummaryRequest
-from turnlog.engines.estimate_counter import EstimateCounter
+from turnlog.engines.token_counters import EstimateCounter
 from turnlog.log.keys import TenantKeys
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
-from turnlog.summaries.extractive import ExtractiveSummariser
-from turnlog.testing.fixed import SequentialIds
-from turnlog.testing.scripted import Outcome, ScriptedSummariser
+from turnlog.summaries.summarisers import ExtractiveSummariser
+from turnlog.testing.fixed import Outcome, ScriptedSummariser, SequentialIds
 
 DAY_SECONDS = 24 * 3600
 GOOD = "All orders have left the warehouse."

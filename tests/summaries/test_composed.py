@@ -15,7 +15,7 @@ from turnlog.core.errors import ThrottledError
 from turnlog.core.identity import Owner
 from turnlog.http.lambda_api import status_of
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
-from turnlog.server.lambda_events import LocalContext, sqs_event
+from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 

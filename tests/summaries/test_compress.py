@@ -168,13 +168,13 @@ def test_a_lost_or_outdated_cache_is_no_loss(harness: Any) -> None:
 
 def test_s1_a_request_with_a_key_has_one_effect(log: Any) -> None:
     session = filled(log, 6)
-    first = session.compress(key="k")
+    first = session.compress(idempotency_key="k")
     head = session.info().head
     session.append(*turn(7))
-    assert session.compress(key="k") == first
+    assert session.compress(idempotency_key="k") == first
     assert session.info().head == head + 4
     with pytest.raises(InvalidInputError) as raised:
-        session.compress(key="k", keep_loops=0)
+        session.compress(idempotency_key="k", keep_loops=0)
     assert raised.value.error_code == "idempotency_mismatch"
 
 

@@ -11,14 +11,15 @@ from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from turnlog import Turnlog
-from turnlog.app import Application, Engine, make_application
+from turnlog.app import Application, make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
+from turnlog.engines.engine import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_jobs import SqliteJobQueue
+from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.engines.system import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
@@ -27,8 +28,7 @@ from turnlog.settings import Settings as AppSettings
 from turnlog.summaries import compress
 from turnlog.summaries import rounds as loops_to_cover
 from turnlog.testing.explorer import ScheduleRun, explore
-from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.testing.fixed import FixedClock, ScriptedSummariser, SequentialIds
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 
@@ -83,16 +83,16 @@ def test_s6_every_position_has_the_summary_that_was_in_force_there(harness: Any)
 
 def test_a_request_with_a_key_has_one_effect(harness: Any) -> None:
     session = summarised(harness)
-    first = session.discard_summary(key="k")
+    first = session.discard_summary(idempotency_key="k")
     head = session.info().head
-    assert session.discard_summary(key="k") == first
+    assert session.discard_summary(idempotency_key="k") == first
     poller(harness).run_once()
     made = session.summary()
-    assert session.discard_summary(key="k").job_id == first.job_id
+    assert session.discard_summary(idempotency_key="k").job_id == first.job_id
     assert (session.summary(), session.info().head) == (made, head + 1)
     with pytest.raises(IdempotencyMismatchError):
-        session.compress(key="k")
-    assert session.discard_summary(key="other").job_id != first.job_id
+        session.compress(idempotency_key="k")
+    assert session.discard_summary(idempotency_key="other").job_id != first.job_id
     assert session.summary() is None
 
 
@@ -168,11 +168,11 @@ def test_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: 
         if at:
             harness.faults.fail(at, when)
             with contextlib.suppress(UnavailableError):
-                session.discard_summary(key="k")
+                session.discard_summary(idempotency_key="k")
             assert not harness.faults.is_pending
-        job = session.discard_summary(key="k")
+        job = session.discard_summary(idempotency_key="k")
         calls = calls if calls is not None else harness.faults.calls - started
-        assert session.discard_summary(key="k") == job
+        assert session.discard_summary(idempotency_key="k") == job
         assert session.info().head == 13, "one summary, one discard"
         assert [one.job_id for one in log.jobs()] == [job.job_id]
         assert session.summary() is None
@@ -240,9 +240,9 @@ def test_over_http_too() -> None:
         with Turnlog.open(server.url) as log:
             session = filled(log, 6)
             session.compress(keep_loops=1)
-            job = session.discard_summary(key="k")
+            job = session.discard_summary(idempotency_key="k")
             assert log.job(job.job_id).kind == "compress"
-            assert session.discard_summary(key="k").job_id == job.job_id
+            assert session.discard_summary(idempotency_key="k").job_id == job.job_id
     finally:
         server.stop()
         app.close()

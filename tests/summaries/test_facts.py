@@ -15,7 +15,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
 from turnlog.core.memory import SpokenMessage
-from turnlog.memory.embedded import MAX_CALLS, MESSAGE_CHARS, STRETCH_CHARS, stretches
+from turnlog.memory.facts import MAX_CALLS, MESSAGE_CHARS, STRETCH_CHARS, stretches
 
 pytestmark = pytest.mark.network
 TEA = {"role": "user", "content": "I prefer green tea over coffee, order 4471 every Monday."}

@@ -27,14 +27,14 @@ from turnlog.core.errors import (
 )
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines.aws_clients import make_clients
-from turnlog.engines.estimate_counter import EstimateCounter
+from turnlog.engines.bedrock import BedrockConverseModel
 from turnlog.engines.system import SystemClock
-from turnlog.ports import Clock
+from turnlog.engines.token_counters import EstimateCounter
+from turnlog.ports import ChatModel, Clock
 from turnlog.settings import Settings
-from turnlog.summaries import model as prompt
-from turnlog.summaries.bedrock import BedrockConverseModel
-from turnlog.summaries.model import MAX_TRIES, ChatModel, ModelSummariser
+from turnlog.summaries import summarisers
 from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
+from turnlog.summaries.summarisers import MAX_TRIES, ModelSummariser
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 pytestmark = pytest.mark.network
@@ -154,18 +154,18 @@ def test_the_language_of_the_history_is_demanded(setup: Setup) -> None:
     assert "客户想去东京旅行。" in asked.record
     assert asked.record.count("<turnlog-data") == 2
     assert setup.failing(SummaryRefusedError, Reply(GOOD), request=CHINESE).details["reason"] == "wrong_language"
-    assert "language that the person" in prompt.prompt_for(REQUEST, EstimateCounter()).system  # type: ignore[union-attr]
+    assert "language that the person" in summarisers.prompt_for(REQUEST, EstimateCounter()).system  # type: ignore[union-attr]
 
 
 def test_a_long_history_is_told_shorter_and_a_longer_one_not_at_all(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loops = tuple(LoopText(at, "words and words " * 30, "yes " * 120, ("call {}",) * 50) for at in range(20))
-    monkeypatch.setattr(prompt, "MAX_RECORD_TOKENS", 5_000)
+    monkeypatch.setattr(summarisers, "MAX_RECORD_TOKENS", 5_000)
     setup.summariser().summarise(SummaryRequest("", loops, 200))
     assert EstimateCounter().count(setup.server.asked[0].record) < 5_200
     assert "called: 42 more" in setup.server.asked[0].record
-    monkeypatch.setattr(prompt, "MAX_RECORD_TOKENS", 100)
+    monkeypatch.setattr(summarisers, "MAX_RECORD_TOKENS", 100)
     with pytest.raises(SummaryRefusedError) as raised:
         setup.summariser().summarise(SummaryRequest("", loops, 200))
     assert raised.value.details == {"reason": "source_too_long", "input_tokens": 0, "output_tokens": 0}

@@ -16,12 +16,13 @@ from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.summaries import FAN, Branch, SummaryRequest, grown
-from turnlog.engines.estimate_counter import EstimateCounter
+from turnlog.engines.token_counters import EstimateCounter
 from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
-from turnlog.summaries.model import prompt_for
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.summaries.store import Summaries
+from turnlog.summaries.summarisers import prompt_for
+from turnlog.testing.fixed import ScriptedSummariser
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 
@@ -99,7 +100,7 @@ def test_what_a_round_stored_is_not_in_the_cache_that_every_window_reads(harness
     newest = events(harness)[-1]
     assert "Question 2" in newest.outline
     assert "Question 1" not in newest.outline
-    cached = harness.app.log.summaries.in_force(KEYS, harness.app.log.commits.tail(KEYS).header.summary)
+    cached = harness.app.summaries.current(KEYS, harness.app.log.commits.tail(KEYS).header.summary)
     assert cached.event == replace(newest, outline="")
 
 
@@ -131,7 +132,7 @@ def publish(harness: Any, event: SummaryEvent) -> None:
 
     written = log.commits.write(KEYS, draft)
     header = written.commit.header
-    log.summaries.write_cache(KEYS, replace(event, position=header.first), time_ms=header.time_ms)
+    Summaries(log).write_cache(KEYS, replace(event, position=header.first), time_ms=header.time_ms)
 
 
 @pytest.mark.parametrize("good", [0, 3])

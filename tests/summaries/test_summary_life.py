@@ -26,8 +26,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import MAX_FAILURES
-from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.testing.scripted import Outcome, ScriptedSummariser
+from turnlog.testing.fixed import FixedClock, Outcome, ScriptedSummariser, SequentialIds
 from turnlog.windows.policy import classic
 
 

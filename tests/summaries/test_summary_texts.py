@@ -8,12 +8,11 @@ from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.core.text import Script, main_script, script_shares
-from turnlog.engines.estimate_counter import EstimateCounter
+from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.summaries.extractive import ExtractiveSummariser
-from turnlog.summaries.model import Reason, refusal
-from turnlog.testing.scripted import ScriptedSummariser
+from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, refusal
+from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
 CHINESE = "客户想去东京旅行，预算是一万元。已经订好了四月三日的机票，酒店还没有决定。"

@@ -19,7 +19,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.summaries import LEASE_MS
 from turnlog.http.lambda_workers import make_worker
 from turnlog.linter.rules import lint
-from turnlog.server.poller import Poller
+from turnlog.server.lambda_calls import Poller
 from turnlog.settings import Settings
 from turnlog.testing.fixed import SequentialIds
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.template.test_template import WORKERS, template
-from turnlog.core.jobs import QUEUES
 from turnlog.http.lambda_workers import make_worker
-from turnlog.ports import Delivery
-from turnlog.server.lambda_events import sqs_event
+from turnlog.ports import QUEUES, Delivery
+from turnlog.server.lambda_calls import sqs_event
 
 JOBS = 200
 CONCURRENCY = 4

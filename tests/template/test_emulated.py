@@ -8,7 +8,7 @@ from samtranslator.yaml_helper import yaml_parse
 
 from tests.conftest import ROOT
 from tests.e2e_aws.deployed import adapted
-from turnlog.server.template import expand, wiring_problems
+from turnlog.server.stack import expand, wiring_problems
 
 WORKERS = ("CompressWorker", "SnapshotWorker", "EraseWorker", "OffloadWorker")
 FORMULAS = ("TableThrottlesAlarm", "FunctionThrottlesAlarm")

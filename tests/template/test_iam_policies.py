@@ -20,7 +20,7 @@ pytest.importorskip("cfnlint")
 from moto.iam.policy_validation import IAMPolicyDocumentValidator, IAMTrustPolicyDocumentValidator
 
 from tests.iam import resolved
-from turnlog.server.template import Template, expand, referred
+from turnlog.server.stack import Template, expand, referred
 
 INLINE_CHARACTERS = 10_240
 """Of all inline policies of one role, without white space."""

@@ -20,7 +20,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.functions.events import RUNS, Context, handler_of, load, run_events
 from turnlog.core.errors import InvalidInputError
-from turnlog.server.template import Template, expand, template_path
+from turnlog.server.stack import Template, expand, template_path
 
 PAGE = ROOT / "docs" / "sam-local.md"
 MAKEFILE = ROOT / "mk" / "local.mk"

@@ -11,9 +11,17 @@ import pytest
 from tests.conftest import ROOT
 from turnlog.core.errors import InvalidInputError
 from turnlog.http.route_table import ROUTES
-from turnlog.server import template as template_module
-from turnlog.server.stack import NOT_MADE, Function
-from turnlog.server.template import Template, expand, need_extra, referred, template_path, wiring_problems
+from turnlog.server import stack as stack_module
+from turnlog.server.stack import (
+    NOT_CREATED,
+    Function,
+    Template,
+    expand,
+    need_extra,
+    referred,
+    template_path,
+    wiring_problems,
+)
 
 SMALL = """
 Transform: AWS::Serverless-2016-10-31
@@ -54,7 +62,7 @@ def test_the_checkout_has_the_template() -> None:
 def test_a_wheel_has_the_template_beside_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = tmp_path / "site-packages" / "turnlog" / "local"
     installed.mkdir(parents=True)
-    monkeypatch.setattr(template_module, "__file__", str(installed / "template.py"))
+    monkeypatch.setattr(stack_module, "__file__", str(installed / "stack.py"))
     # What stands somewhere above an installed package is not ours.
     (tmp_path / "template.yaml").write_text("")
     with pytest.raises(InvalidInputError) as caught:
@@ -87,8 +95,8 @@ def test_what_is_wired_wrongly_is_named(template: Template) -> None:
 
 def test_every_type_of_the_template_is_made_or_has_a_reason_not_to_be(template: Template) -> None:
     kinds = {resource["Type"] for resource in template.resources.values()}
-    assert kinds - NOT_MADE.keys() == {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
-    assert all(NOT_MADE.values())
+    assert kinds - NOT_CREATED.keys() == {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
+    assert all(NOT_CREATED.values())
 
 
 def test_the_queues_and_their_workers(template: Template) -> None:
@@ -139,7 +147,7 @@ def test_a_template_that_is_none_is_a_typed_error(tmp_path: Path, text: str, say
 @pytest.mark.parametrize("missing", ["moto", "samtranslator"])
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(
-        template_module, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name)
+        stack_module, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name)
     )
     with pytest.raises(InvalidInputError) as caught:
         need_extra()

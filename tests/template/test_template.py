@@ -17,14 +17,14 @@ from moto import mock_aws
 
 from tests.conftest import ROOT
 from tests.iam import is_met
-from turnlog.core.jobs import QUEUES
 from turnlog.http.metrics import METRICS, NAMESPACE
 from turnlog.http.route_table import ROUTES
+from turnlog.ports import QUEUES
 from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")
 
-from turnlog.server.template import Template, expand, referred
+from turnlog.server.stack import Template, expand, referred
 from turnlog.testing.aws import create_table
 
 OPEN = {"GET /v1/health", "GET /v1/openapi.json"}

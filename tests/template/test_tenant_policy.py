@@ -42,7 +42,7 @@ class Recorded:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = dict[str, Asked]()
-        inner = BaseClient._make_api_call
+        inner = BaseClient._make_api_call  # type: ignore[attr-defined]
 
         def record(client: Any, operation: str, params: dict[str, Any]) -> Any:
             service = client.meta.service_model.service_name

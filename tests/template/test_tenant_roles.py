@@ -16,7 +16,7 @@ pytest.importorskip("samtranslator")
 
 from tests.iam import Asked, allows, may_assume, resolved, statements
 from turnlog.core.identity import Owner
-from turnlog.server.template import expand
+from turnlog.server.stack import expand
 
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
 

@@ -147,7 +147,7 @@ def test_what_is_no_step_is_refused(model: Any, message: str) -> None:
 
 def test_an_object_of_another_class_of_the_name_is_not_taken() -> None:
     with pytest.raises(ValueError, match="short is not a step that is known here"):
-        Policy(steps=(own("short")(),))
+        Policy(steps=(own("short")(),))  # type: ignore[call-arg]
 
 
 # ---------------------------------------------------------------- what it may not do

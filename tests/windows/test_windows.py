@@ -74,7 +74,7 @@ def test_one_at_the_logs_end_is_left_out_with_its_results_and_named(later: list[
 
 
 def test_or_settled_when_the_call_says_so() -> None:
-    answer = full(said("user"), calling("a"), settle=True)
+    answer = full(said("user"), calling("a"), answer_open_calls=True)
     assert answer.messages[-1]["content"] == SETTLEMENT
     assert answer.open_calls == []
 

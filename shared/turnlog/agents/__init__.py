@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from turnlog.agents.replies import Reply
+from turnlog.agents.functions import Hooks, Reply, RequestedCall, RunResult
 from turnlog.agents.runners import AsyncRun, Run
-from turnlog.agents.tools import Hooks, RequestedCall, RunResult
 
 __all__ = ["AsyncRun", "Hooks", "Reply", "RequestedCall", "Run", "RunResult"]

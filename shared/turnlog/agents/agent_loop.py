@@ -10,22 +10,24 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.agents.replies import Reply, events_of, is_stream, reply_of
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import Accumulator, plain
-from turnlog.agents.tools import (
+from turnlog.agents.functions import (
     ExecutedCall,
     Handler,
     Hooks,
     NotExecutedError,
+    Reply,
     RequestedCall,
     RunResult,
+    bind_call,
     error_text,
-    prepared,
+    events_of,
+    is_stream,
+    reply_of,
     text_of,
 )
+from turnlog.agents.streams import Accumulator, accumulator, as_mapping
+from turnlog.client.backend import parts_of
 from turnlog.client.finding import handles
-from turnlog.client.parts import parts_of
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, encode_json
@@ -154,7 +156,7 @@ class AgentLoop:
         plan, accumulated = self.plan, accumulator(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
-            accumulated.add(plain(event))
+            accumulated.add(as_mapping(event))
             return [_partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
@@ -244,7 +246,7 @@ class AgentLoop:
         elif text is None:
             try:
                 text = text_of(
-                    (yield LoopStep(prepared(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
+                    (yield LoopStep(bind_call(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
                 )
             except NotExecutedError as error:
                 text, is_error = str(error), True
@@ -326,7 +328,10 @@ class AgentLoop:
         def append() -> list[Appended]:
             answers = list[Appended]()
             for part in parts_of(messages, metas):
-                more = {**(options if not part.start else {"run_id": self.run_id}), "key": f"{key}-{part.start}"}
+                more = {
+                    **(options if not part.start else {"run_id": self.run_id}),
+                    "idempotency_key": f"{key}-{part.start}",
+                }
                 answers.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
             return answers
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
-from turnlog.agents.tools import RunResult
-from turnlog.client.threads import finished
+from turnlog.agents.functions import RunResult
+from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 
 RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -147,7 +147,7 @@ async def _perform_async(step: LoopStep | StreamEvents) -> Any:
     """Perform a step and return its value."""
     if isinstance(step, LoopStep):
         # A session call ends also when the caller is cancelled, so that the loop knows what is in the log.
-        return await (finished(step.function) if step.by_session else _call_user_function(step))
+        return await (run_to_end(step.function) if step.by_session else _call_user_function(step))
     if hasattr(step.events, "__aiter__"):
         async for event in step.events:
             await _handle_event(step, event)

@@ -8,23 +8,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from turnlog.cli import checks, compress, context, imports, jobs, replay, serve, snapshots
-from turnlog.cli import checks as doctor
-from turnlog.cli import checks as upkeep
-from turnlog.cli import imports as export
-from turnlog.cli import search as memory
-from turnlog.cli import search as recall
-from turnlog.cli import serve as mcp
-from turnlog.cli import sessions as erase
-from turnlog.cli import sessions as history
-from turnlog.cli import sessions as redact
-from turnlog.cli import sessions as state
-from turnlog.cli import sessions as time_travel
-from turnlog.cli.chat import command as chat
+from turnlog import __version__
+from turnlog.cli import chat, checks, copies, jobs, replay, search, serve, sessions, windows
 from turnlog.cli.options import Data, Tenant, Token, Url, User, remember
 from turnlog.cli.screen import plain
 from turnlog.core.errors import InvalidInputError, TurnlogError
-from turnlog.version import __version__
 
 _HINTS = {
     "unreachable": "is `turnlog serve` running there?",
@@ -106,30 +94,30 @@ def options(
 app.command()(serve.serve)
 app.command()(replay.replay)
 app.command()(chat.chat)
-app.command()(context.context)
-app.command()(history.loops)
-app.command()(history.sessions)
-app.command()(history.show)
-app.command()(history.end)
-app.command()(history.reset)
-app.command()(state.state)
-app.command()(state.history)
-app.command()(time_travel.diff)
-app.command()(time_travel.rewind)
-app.command()(time_travel.fork)
-app.command()(recall.recall)
-app.command()(recall.search)
-app.command()(compress.compress)
+app.command()(windows.context)
+app.command()(sessions.loops)
+app.command()(sessions.sessions)
+app.command()(sessions.show)
+app.command()(sessions.end)
+app.command()(sessions.reset)
+app.command()(sessions.state)
+app.command()(sessions.history)
+app.command()(sessions.diff)
+app.command()(sessions.rewind)
+app.command()(sessions.fork)
+app.command()(search.recall)
+app.command()(search.search)
+app.command()(windows.compress)
 app.add_typer(jobs.jobs, name="jobs")
-app.add_typer(snapshots.snapshots, name="snapshot")
-app.add_typer(memory.memory, name="memory")
-app.command()(mcp.mcp)
-app.command()(export.export)
-app.command("import")(imports.import_)
-app.command()(erase.erase)
-app.command()(redact.redact)
-app.command()(upkeep.verify)
-app.command()(upkeep.backup)
+app.add_typer(copies.snapshots, name="snapshot")
+app.add_typer(search.memory, name="memory")
+app.command()(serve.mcp)
+app.command()(copies.export)
+app.command("import")(copies.import_)
+app.command()(sessions.erase)
+app.command()(sessions.redact)
+app.command()(checks.verify)
+app.command()(checks.backup)
 app.command()(checks.lint)
 app.command()(checks.schema)
-app.command()(doctor.doctor)
+app.command()(checks.doctor)

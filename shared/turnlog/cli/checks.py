@@ -17,18 +17,28 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from turnlog.app import make_counter
-from turnlog.cli.options import DATABASE, DEFAULT_DATA, Connection, Data, Json, connected, opened, remember, sqlite_url
-from turnlog.cli.replaying.transcripts import Transcript, read_transcripts
-from turnlog.cli.screen import console, cut, number, plain, print_json, table
+from turnlog import __version__
+from turnlog.cli.options import (
+    DATABASE,
+    DEFAULT_DATA,
+    Connection,
+    Data,
+    Json,
+    open_client,
+    remember,
+    sqlite_url,
+    with_connection,
+)
+from turnlog.cli.replay.transcripts import Transcript, read_transcripts
+from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.engines.engine import make_counter
 from turnlog.linter.models import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
 from turnlog.linter.use_case import format_of, problem_of
 from turnlog.upkeep.models import Damage, Verification
-from turnlog.version import __version__
 
 Files = Annotated[
     list[Path],
@@ -234,7 +244,7 @@ _COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "document
 _MAX_DETAIL = 100
 
 
-@connected
+@with_connection
 def verify(
     connection: Connection,
     session: Annotated[
@@ -243,17 +253,17 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check stored data: commits, checksums, payloads, caches and blobs. Exit 1 when something is damaged."""
-    with opened(connection) as log, _progress("checking", json=json) as progress:
+    with open_client(connection) as log, _progress("checking", json=json) as progress:
         done = log.verify(session, progress=progress)
     if json:
         print_json(done.model_dump(mode="json"))
     else:
-        _show(console(), done)
+        _print_verification(console(), done)
     if done.damages:
         raise typer.Exit(1)
 
 
-@connected
+@with_connection
 def backup(
     connection: Connection,
     file: Annotated[
@@ -262,21 +272,22 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy the database and blobs of the data folder while it is in use, and check the copy."""
-    with opened(connection) as log, _progress("copying", json=json) as progress:
+    with open_client(connection) as log, _progress("copying", json=json) as progress:
         report = log.backup(file, progress=progress)
     if json:
         print_json(report.model_dump(mode="json"))
     else:
-        sizes = f"{number(report.size_bytes)} bytes, {number(report.blobs)} blobs of {number(report.blob_bytes)} bytes"
+        blobs = f"{format_number(report.blobs)} blobs of {format_number(report.blob_bytes)} bytes"
+        sizes = f"{format_number(report.size_bytes)} bytes, {blobs}"
         console().print(f"{report.file}: {sizes}", soft_wrap=True)
-        _show(console(), report.verification)
+        _print_verification(console(), report.verification)
     if report.verification.damages:
         raise typer.Exit(1)
 
 
-def _show(screen: Console, done: Verification) -> None:
+def _print_verification(screen: Console, done: Verification) -> None:
     counts = table(None, [(name, "right") for name in _COUNTS])
-    counts.add_row(*(number(done[name]) for name in _COUNTS))
+    counts.add_row(*(format_number(done[name]) for name in _COUNTS))
     screen.print(counts)
     if not done.damages:
         screen.print("all is whole")
@@ -286,10 +297,14 @@ def _show(screen: Console, done: Verification) -> None:
     )
     for damage in done.damages:
         damages.add_row(
-            _owner(damage), damage.session_id, cut(damage.item, 60), damage.code, cut(damage.detail, _MAX_DETAIL)
+            _owner(damage),
+            damage.session_id,
+            one_line(damage.item, 60),
+            damage.code,
+            one_line(damage.detail, _MAX_DETAIL),
         )
     screen.print(damages)
-    screen.print(f"{number(len(done.damages))} damaged")
+    screen.print(f"{format_number(len(done.damages))} damaged")
 
 
 def _owner(damage: Damage) -> str:
@@ -304,4 +319,6 @@ def _progress(word: str, *, json: bool) -> Iterator[Callable[[Verification], Non
         yield lambda done: None
         return
     with screen.status(word) as status:
-        yield lambda done: status.update(f"{word}: {number(done.sessions)} sessions, {number(done.commits)} commits")
+        yield lambda done: status.update(
+            f"{word}: {format_number(done.sessions)} sessions, {format_number(done.commits)} commits"
+        )

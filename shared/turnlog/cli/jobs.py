@@ -8,8 +8,8 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from rich.text import Text
 
-from turnlog.cli.options import Connection, Json, connected, opened
-from turnlog.cli.screen import console, cut, number, plain, print_json, table
+from turnlog.cli.options import Connection, Json, open_client, with_connection
+from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
 from turnlog.jobs.models import Job
@@ -25,7 +25,7 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 
 
 @jobs.callback(invoke_without_command=True)
-@connected
+@with_connection
 def listed(
     connection: Connection,
     ctx: typer.Context,
@@ -38,7 +38,7 @@ def listed(
     if ctx.invoked_subcommand is not None:
         return
     stored_status = _status(status)
-    with opened(connection) as log:
+    with open_client(connection) as log:
         listing = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
     shown, has_more = listing[:limit], len(listing) > limit
     if json:
@@ -53,9 +53,9 @@ def listed(
             job.kind,
             job.session_id,
             Text(_name_of(job.status), style=_STYLES[job.status]),
-            number(job.attempts),
+            format_number(job.attempts),
             job.updated_at,
-            cut(_outcome(job), _MAX_ERROR),
+            one_line(_outcome(job), _MAX_ERROR),
         )
     screen = console()
     screen.print(grid if shown else "no jobs")
@@ -64,14 +64,14 @@ def listed(
 
 
 @jobs.command()
-@connected
+@with_connection
 def show(
     connection: Connection,
     job_id: JobId,
     json: Json = False,
 ) -> None:
     """Print one job."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         job = log.job(job_id)
     if json:
         print_json(job.model_dump(mode="json"))
@@ -91,7 +91,7 @@ def show(
 
 
 @jobs.command()
-@connected
+@with_connection
 def redrive(
     connection: Connection,
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job. By default, all dead letters.")] = None,
@@ -101,7 +101,7 @@ def redrive(
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
     if failed and job_id is not None:
         raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
-    with opened(connection) as log:
+    with open_client(connection) as log:
         redriven = log.redrive(job_id, failed=failed)
     if json:
         print_json(redriven.model_dump(mode="json"))
@@ -146,4 +146,4 @@ def _name_of(status: Status) -> str:
 
 
 def _counted(count: int, noun: str, plural: str | None = None) -> str:
-    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
+    return f"{format_number(count)} {noun if count == 1 else plural or noun + 's'}"

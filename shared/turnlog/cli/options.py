@@ -50,7 +50,13 @@ Tenant = Annotated[
 ]
 User = Annotated[
     str | None,
-    typer.Option("--user", metavar="NAME", envvar="TURNLOG_USER", help="User within the tenant.", show_default="me"),
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        envvar="TURNLOG_USER",
+        help="User within the tenant; each user sees only their own sessions.",
+        show_default="me",
+    ),
 ]
 Token = Annotated[
     str | None,
@@ -97,7 +103,7 @@ def remember(ctx: typer.Context, **options: Any) -> Connection:
     return connection
 
 
-def connected(command: Callable[..., None]) -> Callable[..., None]:
+def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with the shared options, passed to it as ``connection``.
 
     In its help, the shared options follow the command's own ones, before ``--json``.
@@ -122,7 +128,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def opened(connection: Connection) -> Turnlog:
+def open_client(connection: Connection) -> Turnlog:
     """Open the service, or the data folder's engine in this process. Raises `NotFoundError` for a folder without data."""
     if connection.url is not None:
         return Turnlog.open(connection.url, tenant=connection.tenant, user=connection.user, token=connection.token)
@@ -133,11 +139,11 @@ def opened(connection: Connection) -> Turnlog:
     return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
 
 
-def opened_or_made(connection: Connection) -> Turnlog:
+def open_or_make_client(connection: Connection) -> Turnlog:
     """Open the service or the data folder, which is created when it is missing: for commands that write first."""
     folder = connection.data or DEFAULT_DATA
     if connection.url is not None or (folder / DATABASE).is_file():
-        return opened(connection)
+        return open_client(connection)
     folder.mkdir(parents=True, exist_ok=True)
     return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
 

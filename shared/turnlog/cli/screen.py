@@ -56,7 +56,7 @@ def plain(text: str, *, lines: bool = True) -> str:
     return safe if lines else " ".join(safe.split())
 
 
-def cut(text: str, limit: int) -> str:
+def one_line(text: str, limit: int) -> str:
     """Return the text as one line of at most ``limit`` characters."""
     line = plain(text, lines=False)
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -70,14 +70,14 @@ def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
     return grid
 
 
-def number(value: int | None) -> str:
+def format_number(value: int | None) -> str:
     """Return a number with thousands separators, or a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
-def bad(value: int) -> Text:
+def red_if_any(value: int) -> Text:
     """Return a count that should be 0, in green if it is 0, otherwise in red."""
-    return Text(number(value), style="bold red" if value else "green")
+    return Text(format_number(value), style="bold red" if value else "green")
 
 
 MAX_CHARS = 600
@@ -89,13 +89,13 @@ def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None
     try:
         message = recognise(dict(body)).parse(dict(body))
     except TurnlogError:
-        return Text(f"{heading}  {cut(json.dumps(body), MAX_CHARS)}\n")
+        return Text(f"{heading}  {one_line(json.dumps(body), MAX_CHARS)}\n")
     text = Text()
     text.append(f"{heading}  ", style="dim").append(
-        cut(message.given_role or message.role, 40), style=_ROLES.get(message.role, "red")
+        one_line(message.given_role or message.role, 40), style=_ROLES.get(message.role, "red")
     )
     if message.name:
-        text.append(f" ({cut(message.name, 64)})")
+        text.append(f" ({one_line(message.name, 64)})")
     for line, style in _lines(message, max_chars):
         text.append("\n  ").append(line.replace("\n", "\n  "), style=style)
     return text.append("\n")
@@ -109,7 +109,7 @@ def _lines(message: Message, max_chars: int | None) -> Iterator[tuple[str, str]]
     if media:
         yield f"[{media} part{'s' * (media > 1)} without text]", "dim"
     for call in message.tool_calls:
-        yield f"→ {cut(call.name, 64)}({cut(call.arguments, 200)})", "magenta"
+        yield f"→ {one_line(call.name, 64)}({one_line(call.arguments, 200)})", "magenta"
     for result in message.tool_results:
         mark = "✗" if result.is_error else "←"
         yield f"{mark} {_shortened(result.text, max_chars)}", "red" if result.is_error else ""
@@ -138,7 +138,7 @@ class _Row:
     reason: str
 
 
-def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
+def window_table(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
     """Return a window as a table of its parts in sending order, and a bar of the total within the budget."""
     manifest = window.manifest
     rows = list(_rows(manifest.parts))
@@ -157,7 +157,7 @@ def picture(window: WindowAnswer, *, title: str | None = None) -> RenderableType
     for row in rows:
         bar = Text(bar_of(row.tokens, largest, _BAR_WIDTH), style=row.style)
         level = Text(row.level, style=row.style)
-        grid.add_row(row.label, row.positions, level, bar, number(row.tokens), Text(row.reason, style="dim"))
+        grid.add_row(row.label, row.positions, level, bar, format_number(row.tokens), Text(row.reason, style="dim"))
     return Group(grid, Text(), _total(window, rows))
 
 
@@ -181,7 +181,7 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     line.append("░" * max(0, _TOTAL_WIDTH - len(line.plain)), style="bright_black")
     share = window.tokens * budget.factor / budget.tokens
     learned = f", counted x {budget.factor:g} by the provider" if budget.factor != 1 else ""
-    line.append(f"  {number(window.tokens)} of {number(budget.tokens)} tokens ")
+    line.append(f"  {format_number(window.tokens)} of {format_number(budget.tokens)} tokens ")
     line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
     line.append(_stable(window))
     line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
@@ -197,7 +197,7 @@ def _stable(window: WindowAnswer) -> Text:
         return Text("no call before", style="dim")
     columns = round(prefix.stable_tokens * budget.factor / budget.tokens * _TOTAL_WIDTH)
     line = Text("▔" * columns + " " * bool(columns), style=_STABLE)
-    line.append(f"{number(prefix.stable_tokens)} tokens as the call before", style="dim")
+    line.append(f"{format_number(prefix.stable_tokens)} tokens as the call before", style="dim")
     if prefix.reason is not None:
         where = "" if prefix.broke_at is None else f" at {prefix.broke_at}"
         line.append(f"; broken{where}: {prefix.reason}", style=_BROKEN)

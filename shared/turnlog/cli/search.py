@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from turnlog.cli.options import Connection, Json, Session, connected, opened
-from turnlog.cli.screen import console, cut, number, plain, print_json, table
-from turnlog.client.finding import found_everywhere_text, found_text, recalled_text
-from turnlog.core.refs import is_ref
+from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
+from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.client.finding import recalled_text, search_text, sessions_search_text
+from turnlog.core.calls import is_ref
 from turnlog.memory.models import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
@@ -22,7 +22,7 @@ Moment = Annotated[
 ]
 
 
-@connected
+@with_connection
 def recall(  # noqa: PLR0913
     connection: Connection,
     session: Session,
@@ -40,7 +40,7 @@ def recall(  # noqa: PLR0913
     json: Json = False,
 ) -> None:
     """Print a tool call and its result; exit 1 when there is no such call."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         answer = log.sessions.get(session).recall(
             ref if is_ref(ref) else None,
             call_id=None if is_ref(ref) else ref,
@@ -58,7 +58,7 @@ def recall(  # noqa: PLR0913
         raise typer.Exit(1)
 
 
-@connected
+@with_connection
 def search(  # noqa: PLR0913
     connection: Connection,
     session: Annotated[
@@ -84,16 +84,16 @@ def search(  # noqa: PLR0913
     if everywhere and loop is not None:
         raise typer.BadParameter("--loop is of one session")
     options: dict[str, Any] = {"limit": limit, "role": role, "tool": tool, "after": after, "before": before}
-    with opened(connection) as log:
+    with open_client(connection) as log:
         if query is None:
             everything = log.search(session, **options)
             # The search has queued index jobs. Without a service, this process runs them and searches again.
             if everything.unindexed and log.run_jobs():
                 everything = log.search(session, **options)
-            shown, text = everything.model_dump(mode="json"), found_everywhere_text(everything)
+            shown, text = everything.model_dump(mode="json"), sessions_search_text(everything)
         else:
             answer = log.sessions.get(session).search(query, loop=loop, **options)
-            shown, text = answer.model_dump(mode="json"), found_text(answer)
+            shown, text = answer.model_dump(mode="json"), search_text(answer)
     if json:
         print_json(shown)
         return
@@ -106,7 +106,7 @@ memory = typer.Typer(help="List the owner's memories, newest first.", invoke_wit
 
 
 @memory.callback(invoke_without_command=True)
-@connected
+@with_connection
 def listed(
     connection: Connection,
     ctx: typer.Context,
@@ -116,7 +116,7 @@ def listed(
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
-    with opened(connection) as log:
+    with open_client(connection) as log:
         engine = log.memory_page(limit=1).engine
         memories = (stored for stored in log.memory() if replaced or stored.replaced_by is None)
         listing = list(itertools.islice(memories, limit + 1))
@@ -132,14 +132,14 @@ def listed(
 
 
 @memory.command()
-@connected
+@with_connection
 def forget(
     connection: Connection,
     memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")],
     json: Json = False,
 ) -> None:
     """Delete a memory permanently: it is not extracted again from the same messages."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         forgotten = log.forget(memory_id)
     if json:
         print_json(forgotten.model_dump(mode="json"))
@@ -153,8 +153,10 @@ def _table(memories: list[StoredMemory]) -> object:
         grid.add_row(
             stored.memory_id,
             stored.kind,
-            number(stored.confirmations),
+            format_number(stored.confirmations),
             f"{stored.session_id}:{stored.position}" if stored.session_id is not None else "",
-            Text(cut(plain(stored.text, lines=False), _MAX_TEXT), style="dim strike" if stored.replaced_by else ""),
+            Text(
+                one_line(plain(stored.text, lines=False), _MAX_TEXT), style="dim strike" if stored.replaced_by else ""
+            ),
         )
     return grid

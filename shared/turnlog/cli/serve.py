@@ -23,11 +23,11 @@ from turnlog.cli.options import (
     Data,
     Json,
     Token,
-    connected,
-    opened,
+    open_client,
     remember,
     served_settings,
     sqlite_url,
+    with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
@@ -168,7 +168,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-@connected
+@with_connection
 def mcp(
     connection: Connection,
     session: Annotated[
@@ -183,7 +183,7 @@ def mcp(
         from turnlog.integrations.mcp import make_server
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
-    with opened(connection) as log:
+    with open_client(connection) as log:
         if session is not None:
             log.sessions.get(session)
         server = make_server(log, session)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from turnlog.cli.context import At, moment
-from turnlog.cli.options import Connection, Json, Session, connected, opened
-from turnlog.cli.screen import MAX_CHARS, console, cut, message_text, number, plain, print_json, table
+from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
+from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, plain, print_json, table
+from turnlog.cli.windows import At, parse_moment
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.jobs.models import Job
@@ -20,7 +20,7 @@ from turnlog.jobs.models import Job
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 
 
-@connected
+@with_connection
 def sessions(
     connection: Connection,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of sessions.")] = 20,
@@ -31,7 +31,7 @@ def sessions(
     json: Json = False,
 ) -> None:
     """List sessions, newest activity first."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         listing = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
         # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
         shown = [log.sessions.get(info.session_id).info() for info in listing[:limit]]
@@ -43,23 +43,25 @@ def sessions(
     grid = table(None, [*headings, ("tokens", "right"), ("policy", "left"), ("updated", "left"), *expires])
     for info in shown:
         policy = info.policy if isinstance(info.policy, str) else "custom"
-        totals = (number(info.messages), number(info.loops), number(info.tokens))
+        totals = (format_number(info.messages), format_number(info.loops), format_number(info.tokens))
         last = (info.expires_at or "never",) if expires else ()
-        grid.add_row(info.session_id, cut(info.title or "", 40), info.status, *totals, policy, info.updated_at, *last)
+        grid.add_row(
+            info.session_id, one_line(info.title or "", 40), info.status, *totals, policy, info.updated_at, *last
+        )
     screen = console()
     screen.print(grid if shown else "no sessions")
     if len(listing) > limit:
         screen.print(f"more than {limit}: --limit", style="dim")
 
 
-@connected
+@with_connection
 def end(
     connection: Connection,
     session: Session,
     json: Json = False,
 ) -> None:
     """End a session: it takes no more messages."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         ended = log.sessions.get(session).end()
     if json:
         print_json(ended.model_dump(mode="json"))
@@ -67,14 +69,14 @@ def end(
     console().print(f"{ended.session_id} has ended")
 
 
-@connected
+@with_connection
 def reset(
     connection: Connection,
     session: Session,
     json: Json = False,
 ) -> None:
     """End a session and create a new one with its settings."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         fresh = log.sessions.get(session).reset()
         info = fresh.info()
     if json:
@@ -83,14 +85,14 @@ def reset(
     console().print(f"{info.reset_of} has ended; {info.session_id} is in its place")
 
 
-@connected
+@with_connection
 def loops(
     connection: Connection,
     session: Session,
     json: Json = False,
 ) -> None:
     """List a session's run loops, newest first."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         run_loops = list(log.sessions.get(session).loops())
     if json:
         print_json({"loops": [loop.model_dump(mode="json") for loop in run_loops]})
@@ -99,12 +101,14 @@ def loops(
     grid = table(None, [*headings, ("user", "left"), ("reply", "left")])
     for loop in run_loops:
         status = Text(loop.status, style=_STATUS[loop.status])
-        numbers = (f"{loop.first}–{loop.last}", number(len(loop.tool_calls)), number(loop.tokens))
-        grid.add_row(str(loop.loop), status, *numbers, cut(loop.user_message or "", 48), cut(loop.reply or "", 48))
+        numbers = (f"{loop.first}–{loop.last}", format_number(len(loop.tool_calls)), format_number(loop.tokens))
+        grid.add_row(
+            str(loop.loop), status, *numbers, one_line(loop.user_message or "", 48), one_line(loop.reply or "", 48)
+        )
     console().print(grid if run_loops else "no loops")
 
 
-@connected
+@with_connection
 def show(
     connection: Connection,
     session: Session,
@@ -118,12 +122,12 @@ def show(
     json: Json = False,
 ) -> None:
     """Print a session's messages."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         stored, next_position = list[Any](), after
         of_session = log.sessions.get(session)
         while len(stored) < limit:
             page_limit = min(100, limit - len(stored))
-            page = of_session.page(after=next_position, limit=page_limit, at=moment(at), in_view=in_view)
+            page = of_session.page(after=next_position, limit=page_limit, at=parse_moment(at), in_view=in_view)
             stored += page.messages
             if page.next is None:
                 next_position = 0
@@ -145,7 +149,7 @@ def show(
 _VALUE_CHARS = 100
 
 
-@connected
+@with_connection
 def state(
     connection: Connection,
     session: Session,
@@ -153,21 +157,21 @@ def state(
     json: Json = False,
 ) -> None:
     """Print a session's state, current or at an earlier moment."""
-    with opened(connection) as log:
-        answer = log.sessions.get(session).state(at=moment(at))
+    with open_client(connection) as log:
+        answer = log.sessions.get(session).state(at=parse_moment(at))
     if json:
         print_json(answer.model_dump(mode="json"))
         return
     grid = table(None, [("name", "left"), ("value", "left")])
     for name, value in answer.state.items():
-        grid.add_row(cut(name, 40), _short(value))
+        grid.add_row(one_line(name, 40), _short(value))
     screen = console()
     screen.print(grid if answer.state else "no state")
     if answer.version:
         screen.print(f"version {answer.version}", style="dim")
 
 
-@connected
+@with_connection
 def history(
     connection: Connection,
     session: Session,
@@ -177,7 +181,7 @@ def history(
     json: Json = False,
 ) -> None:
     """List the history entries of a session, newest first."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         entries = log.sessions.get(session).history(action=action, agent=agent)
         listing = list(itertools.islice(entries, limit + 1))
     shown = listing[:limit]
@@ -195,14 +199,14 @@ def history(
 
 
 def _short(value: Any) -> str:
-    return cut(json_module.dumps(value, ensure_ascii=False), _VALUE_CHARS)
+    return one_line(json_module.dumps(value, ensure_ascii=False), _VALUE_CHARS)
 
 
 _TIME_TRAVEL_VALUE_CHARS = 100
 _SIGNS = {"add": ("+", "green"), "remove": ("-", "red")}
 
 
-@connected
+@with_connection
 def rewind(
     connection: Connection,
     session: Session,
@@ -216,16 +220,16 @@ def rewind(
     json: Json = False,
 ) -> None:
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
-    with opened(connection) as log:
-        info = log.sessions.get(session).rewind(moment(to) or to, if_head=if_head)
+    with open_client(connection) as log:
+        info = log.sessions.get(session).rewind(parse_moment(to) or to, if_head=if_head)
     if json:
         print_json(info.model_dump(mode="json"))
         return
-    totals = f"{number(info.messages)} messages in {number(info.loops)} loops in view"
+    totals = f"{format_number(info.messages)} messages in {format_number(info.loops)} loops in view"
     console().print(f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}", soft_wrap=True)
 
 
-@connected
+@with_connection
 def fork(
     connection: Connection,
     session: Session,
@@ -238,16 +242,16 @@ def fork(
 ) -> None:
     """Create a session from another one's content, current or at an earlier moment."""
     settings = {"title": title} if title is not None else {}
-    with opened(connection) as log:
-        info = log.sessions.get(session).fork(name, at=moment(at), **settings).info()
+    with open_client(connection) as log:
+        info = log.sessions.get(session).fork(name, at=parse_moment(at), **settings).info()
     if json:
         print_json(info.model_dump(mode="json"))
         return
-    totals = f"{number(info.messages)} messages, {number(info.loops)} loops"
+    totals = f"{format_number(info.messages)} messages, {format_number(info.loops)} loops"
     console().print(f"{info.session_id} is what {session} was at {info.forked_at}: {totals}", soft_wrap=True)
 
 
-@connected
+@with_connection
 def diff(
     connection: Connection,
     session: Session,
@@ -261,8 +265,8 @@ def diff(
     json: Json = False,
 ) -> None:
     """Compare two moments of a session: messages, state, settings, summary."""
-    with opened(connection) as log:
-        difference = log.sessions.get(session).diff(moment(begin) or begin, moment(to), limit=limit)
+    with open_client(connection) as log:
+        difference = log.sessions.get(session).diff(parse_moment(begin) or begin, parse_moment(to), limit=limit)
     if json:
         print_json(difference.model_dump(mode="json"))
         return
@@ -278,7 +282,9 @@ def diff(
     for step in difference.state:
         sign, style = _SIGNS.get(step["op"], ("~", "yellow"))
         value = f": {step['value']!r}" if "value" in step else ""
-        screen.print(Text(cut(f"{sign} state {step['path'] or '/'}{value}", _TIME_TRAVEL_VALUE_CHARS), style=style))
+        screen.print(
+            Text(one_line(f"{sign} state {step['path'] or '/'}{value}", _TIME_TRAVEL_VALUE_CHARS), style=style)
+        )
     if difference.settings:
         screen.print(f"~ settings: {', '.join(difference.settings)}", style="yellow")
     if difference.summary_from != difference.summary_to:
@@ -291,7 +297,7 @@ def diff(
 _POLL_SECONDS, _MOST_POLLS = 0.5, 120
 
 
-@connected
+@with_connection
 def erase(
     connection: Connection,
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
@@ -302,7 +308,7 @@ def erase(
     """Erase a session and its snapshots permanently; with --me everything of the owner."""
     if (session is None) != me:
         raise InvalidInputError("name a session, or everything of the owner with --me")
-    with opened(connection) as log:
+    with open_client(connection) as log:
         handle = log.sessions.get(session) if session is not None else None
         what = f"session {session}" if session is not None else "every session and everything else of the owner"
         if not yes and not typer.confirm(f"Erase {what} for good?", err=True):
@@ -333,12 +339,12 @@ def erasure_line(job: Job, what: str) -> str:
     if job.error is not None:
         return plain(f"{what}: no longer readable; {job.error.detail} ({job.error.code}); job {job.job_id} continues")
     result = job.result or {}
-    counts = ", ".join(f"{number(count)} {name}" for name, count in result.items() if isinstance(count, int))
+    counts = ", ".join(f"{format_number(count)} {name}" for name, count in result.items() if isinstance(count, int))
     again = "" if job.status == "done" else f"; job {job.job_id} looks again 15 minutes later"
     return f"{what}: {counts or 'in progress'}{again}"
 
 
-@connected
+@with_connection
 def redact(
     connection: Connection,
     session: Annotated[str, typer.Argument(help="The session's id.")],
@@ -347,7 +353,7 @@ def redact(
     json: Json = False,
 ) -> None:
     """Redact one message permanently: its content and everything derived from it."""
-    with opened(connection) as log:
+    with open_client(connection) as log:
         what = f"message {position} of session {session}"
         if not yes and not typer.confirm(f"Redact {what} for good?", err=True):
             raise InvalidInputError("nothing was redacted", code="not_confirmed")

@@ -1,20 +1,51 @@
-"""Base classes of the async objects, and the threads in which their calls run."""
+"""Base classes of the async objects, and the threads in which their blocking calls run."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from turnlog.client.backend import Paged
-from turnlog.client.threads import abandonable, finished
 from turnlog.core.errors import InvalidInputError, UnavailableError
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+async def run_to_end(mutation: Callable[[], T], executor: Executor | None = None) -> T:
+    """Run a call in a thread to its end, also when the caller is cancelled.
+
+    The cancellation is raised after the call has ended, so its effect is never in doubt. With an ``executor``, a call that
+    still waits for a thread is not made at all.
+    """
+    queued: Future[T] | None = None
+    if executor is None:
+        doing: asyncio.Future[T] = asyncio.ensure_future(asyncio.to_thread(mutation))
+    else:
+        queued = executor.submit(contextvars.copy_context().run, mutation)
+        doing = asyncio.wrap_future(queued)
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            if queued is not None and queued.cancel():
+                raise
+            cancelled = cancelled or error
+    if cancelled is not None:
+        doing.exception()
+        raise cancelled
+    return doing.result()
+
+
+async def run_abandonable(call: Callable[[], T], executor: Executor) -> T:
+    """Run a call in a thread, and stop waiting for it when the caller is cancelled."""
+    return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
 
 
 class CallThreads:
@@ -28,13 +59,13 @@ class CallThreads:
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a reading call. When the caller is cancelled, stop waiting for it."""
-        return await abandonable(call, self._running())
+        return await run_abandonable(call, self._running())
 
     async def finish(self, call: Callable[[], T]) -> T:
         """Run a writing call to its end. When the caller is cancelled, a call that has not started is dropped, else its end is
         awaited.
         """
-        return await finished(call, self._running())
+        return await run_to_end(call, self._running())
 
     async def close(self) -> None:
         """Refuse new calls, and wait for the running ones."""

@@ -7,11 +7,10 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
-from turnlog.client.async_calls import CallThreads, checked_max_calls
+from turnlog.client.async_calls import CallThreads, checked_max_calls, run_to_end
 from turnlog.client.async_twins import AsyncSessions, TurnlogCalls
 from turnlog.client.aws import Aws
 from turnlog.client.model import Turnlog
-from turnlog.client.threads import finished
 
 MAX_CALLS = 16
 
@@ -64,7 +63,7 @@ class AsyncTurnlog(TurnlogCalls):
     async def close(self) -> None:
         """Wait for running calls, then close. A later call raises `UnavailableError`, code ``closed``."""
         await self._threads.close()
-        await finished(self._sync.close)
+        await run_to_end(self._sync.close)
 
     async def __aenter__(self) -> AsyncTurnlog:
         return self
@@ -99,7 +98,7 @@ class Opening:
         """Open the client in a thread; close it again when the caller is cancelled meanwhile."""
         opened: list[AsyncTurnlog] = []
         try:
-            await finished(lambda: opened.append(self._make()))
+            await run_to_end(lambda: opened.append(self._make()))
         except asyncio.CancelledError:
             for log in opened:
                 await log.close()

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from turnlog.agents.agent_loop import Approval
+    from turnlog.agents.functions import Hooks
     from turnlog.agents.runners import AsyncRun
     from turnlog.agents.streams.session_stream import AsyncSessionStream
-    from turnlog.agents.tools import Hooks
+    from turnlog.client.backend import GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions
     from turnlog.client.finding import ToolAnswer
-    from turnlog.client.parts import GivenPolicy
     from turnlog.client.time_travel import Replayed
     from turnlog.core.models import FormatName
     from turnlog.jobs.models import Job, Redriven
@@ -51,12 +51,12 @@ class TurnlogCalls(Twin[Turnlog]):
         messages."""
         return await self._threads.read(lambda: self._sync.lint(messages, format=format))
 
-    async def erase_me(self, *, key: str | None = None) -> Job:
+    async def erase_me(self, *, idempotency_key: str | None = None) -> Job:
         """Erase everything of the owner for good. Only the job's receipt stays.
 
         Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
         """
-        return await self._threads.finish(lambda: self._sync.erase_me(key=key))
+        return await self._threads.finish(lambda: self._sync.erase_me(idempotency_key=idempotency_key))
 
     async def search(
         self,
@@ -166,7 +166,7 @@ class AsyncSessions(Twin[Sessions]):
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         bootstrap: bool | Mapping[str, Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncSession:
         """Create a session. Raises `SessionExistsError` when the id is taken, unless ``if_exists="return"``.
 
@@ -195,7 +195,7 @@ class AsyncSessions(Twin[Sessions]):
                     snapshots=snapshots,
                     if_exists=if_exists,
                     bootstrap=bootstrap,
-                    key=key,
+                    idempotency_key=idempotency_key,
                 )
             ),
             self._threads,
@@ -266,39 +266,41 @@ class AsyncSession(Twin[Session]):
         """Return settings and totals as of the newest commit."""
         return await self._threads.read(self._sync.info)
 
-    async def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
+    async def update(self, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
         ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
-        return await self._threads.finish(lambda: self._sync.update(key=key, **settings))
+        return await self._threads.finish(lambda: self._sync.update(idempotency_key=idempotency_key, **settings))
 
-    async def end(self, *, key: str | None = None) -> SessionInfo:
+    async def end(self, *, idempotency_key: str | None = None) -> SessionInfo:
         """End the session. It stays readable; appends and state changes raise `SessionEndedError`."""
-        return await self._threads.finish(lambda: self._sync.end(key=key))
+        return await self._threads.finish(lambda: self._sync.end(idempotency_key=idempotency_key))
 
-    async def reset(self, *, key: str | None = None) -> AsyncSession:
+    async def reset(self, *, idempotency_key: str | None = None) -> AsyncSession:
         """End the session, and return its successor: the same settings, no messages and no state.
 
         Each session has one successor; a repeated call returns the same one.
         """
-        return AsyncSession(await self._threads.finish(lambda: self._sync.reset(key=key)), self._threads)
+        return AsyncSession(
+            await self._threads.finish(lambda: self._sync.reset(idempotency_key=idempotency_key)), self._threads
+        )
 
-    async def erase(self, *, key: str | None = None) -> Job:
+    async def erase(self, *, idempotency_key: str | None = None) -> Job:
         """Erase the session and its snapshots for good. Reads raise `NotFoundError` from then on.
 
         The job reports the progress. It is done after a second pass 15 minutes later.
         """
-        return await self._threads.finish(lambda: self._sync.erase(key=key))
+        return await self._threads.finish(lambda: self._sync.erase(idempotency_key=idempotency_key))
 
-    async def redact(self, position: int, *, key: str | None = None) -> Job:
+    async def redact(self, position: int, *, idempotency_key: str | None = None) -> Job:
         """Overwrite the text of one message for good. Reads return the redacted message from then on.
 
         The job removes data derived from the message: summaries, segments, snapshots, copies in forks, exports. It is done
         after a second pass 15 minutes later.
         """
-        return await self._threads.finish(lambda: self._sync.redact(position, key=key))
+        return await self._threads.finish(lambda: self._sync.redact(position, idempotency_key=idempotency_key))
 
     async def append(
         self,
@@ -310,9 +312,13 @@ class AsyncSession(Twin[Session]):
         run_id: str | None = None,
         window: Mapping[str, int] | None = None,
         usage: Mapping[str, int] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Appended:
-        """Append 1 to 25 messages in one commit. Repeated with the same ``key``, a call has one effect and the same answer."""
+        """Append 1 to 25 messages in one commit.
+
+        Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere.
+        """
         return await self._threads.finish(
             lambda: self._sync.append(
                 *messages,
@@ -323,7 +329,7 @@ class AsyncSession(Twin[Session]):
                 run_id=run_id,
                 window=window,
                 usage=usage,
-                key=key,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -350,7 +356,7 @@ class AsyncSession(Twin[Session]):
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
-        settle: bool | None = None,
+        answer_open_calls: bool | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -370,7 +376,7 @@ class AsyncSession(Twin[Session]):
                 tools=tools,
                 output_reserve=output_reserve,
                 include_current_loop=include_current_loop,
-                settle=settle,
+                answer_open_calls=answer_open_calls,
                 breakpoints=breakpoints,
                 at=at,
                 build=build,
@@ -420,27 +426,29 @@ class AsyncSession(Twin[Session]):
         mode: Literal["sync", "async"] = "sync",
         keep_loops: int | None = None,
         max_tokens: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Compressed | Job:
         """Summarise closed run loops.
 
         Returns a job with ``mode="async"``, and when the work takes longer than one request may.
         """
         return await self._threads.finish(
-            lambda: self._sync.compress(mode=mode, keep_loops=keep_loops, max_tokens=max_tokens, key=key)
+            lambda: self._sync.compress(
+                mode=mode, keep_loops=keep_loops, max_tokens=max_tokens, idempotency_key=idempotency_key
+            )
         )
 
     async def summary(self) -> SummaryAnswer | None:
         """Return the current summary, or None."""
         return await self._threads.read(self._sync.summary)
 
-    async def discard_summary(self, *, key: str | None = None) -> Job:
+    async def discard_summary(self, *, idempotency_key: str | None = None) -> Job:
         """Discard the current summary; a job makes a new one from the history.
 
         The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
         summary.
         """
-        return await self._threads.finish(lambda: self._sync.discard_summary(key=key))
+        return await self._threads.finish(lambda: self._sync.discard_summary(idempotency_key=idempotency_key))
 
     def run(
         self,
@@ -547,11 +555,11 @@ class AsyncSession(Twin[Session]):
         *,
         action: str | None = None,
         if_version: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> StateAnswer:
         """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
         return await self._threads.finish(
-            lambda: self._sync.put_state(state, action=action, if_version=if_version, key=key)
+            lambda: self._sync.put_state(state, action=action, if_version=if_version, idempotency_key=idempotency_key)
         )
 
     async def patch_state(
@@ -560,7 +568,7 @@ class AsyncSession(Twin[Session]):
         *,
         action: str | None = None,
         if_version: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> StateAnswer:
         """Change the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
 
@@ -568,7 +576,7 @@ class AsyncSession(Twin[Session]):
         ``if_version``.
         """
         return await self._threads.finish(
-            lambda: self._sync.patch_state(patch, action=action, if_version=if_version, key=key)
+            lambda: self._sync.patch_state(patch, action=action, if_version=if_version, idempotency_key=idempotency_key)
         )
 
     async def agent(self, agent_id: str = "main") -> AgentState:
@@ -576,10 +584,12 @@ class AsyncSession(Twin[Session]):
         return await self._threads.read(lambda: self._sync.agent(agent_id))
 
     async def patch_agent(
-        self, patch: Mapping[str, Any], *, agent_id: str = "main", key: str | None = None
+        self, patch: Mapping[str, Any], *, agent_id: str = "main", idempotency_key: str | None = None
     ) -> AgentState:
         """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid."""
-        return await self._threads.finish(lambda: self._sync.patch_agent(patch, agent_id=agent_id, key=key))
+        return await self._threads.finish(
+            lambda: self._sync.patch_agent(patch, agent_id=agent_id, idempotency_key=idempotency_key)
+        )
 
     async def decide_pending(
         self,
@@ -587,7 +597,7 @@ class AsyncSession(Twin[Session]):
         *,
         reason: str | None = None,
         agent_id: str = "main",
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Decided:
         """Approve or reject the action that an agent waits with.
 
@@ -595,7 +605,9 @@ class AsyncSession(Twin[Session]):
         or a decision exists.
         """
         return await self._threads.finish(
-            lambda: self._sync.decide_pending(decision, reason=reason, agent_id=agent_id, key=key)
+            lambda: self._sync.decide_pending(
+                decision, reason=reason, agent_id=agent_id, idempotency_key=idempotency_key
+            )
         )
 
     async def history_page(
@@ -612,11 +624,11 @@ class AsyncSession(Twin[Session]):
         *,
         agent_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> HistoryEntry:
         """Add an entry of your own to the history. Nothing else changes."""
         return await self._threads.finish(
-            lambda: self._sync.record(action, agent_id=agent_id, metadata=metadata, key=key)
+            lambda: self._sync.record(action, agent_id=agent_id, metadata=metadata, idempotency_key=idempotency_key)
         )
 
     @property
@@ -634,7 +646,7 @@ class AsyncSession(Twin[Session]):
         if_name_absent: bool = False,
         keep: int | None = None,
         mode: Literal["sync", "async"] = "sync",
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Snapshot | Job:
         """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
@@ -651,7 +663,7 @@ class AsyncSession(Twin[Session]):
                 if_name_absent=if_name_absent,
                 keep=keep,
                 mode=mode,
-                key=key,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -672,19 +684,21 @@ class AsyncSession(Twin[Session]):
         *,
         as_: Literal["rewind", "fork"] = "fork",
         session_id: str | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> SessionInfo | Job:
         """Create a session that begins with the snapshot (``fork``), or rewind this session to it (``rewind``).
 
         A full snapshot can also be restored after the session has expired. For a long history the answer is a job.
         """
         return await self._threads.finish(
-            lambda: self._sync.restore_snapshot(snapshot, as_=as_, session_id=session_id, key=key)
+            lambda: self._sync.restore_snapshot(
+                snapshot, as_=as_, session_id=session_id, idempotency_key=idempotency_key
+            )
         )
 
-    async def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
+    async def delete_snapshot(self, snapshot: str, *, idempotency_key: str | None = None) -> SnapshotDeleted:
         """Delete a snapshot by id or name, and the parts of the session's history that only it needs."""
-        return await self._threads.finish(lambda: self._sync.delete_snapshot(snapshot, key=key))
+        return await self._threads.finish(lambda: self._sync.delete_snapshot(snapshot, idempotency_key=idempotency_key))
 
     async def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
         """Write the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal session.
@@ -693,15 +707,24 @@ class AsyncSession(Twin[Session]):
         """
         return await self._threads.finish(lambda: self._sync.export(into, timeout_seconds=timeout_seconds))
 
-    async def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
+    async def rewind(
+        self, to: int | str, *, if_head: int | None = None, idempotency_key: str | None = None
+    ) -> SessionInfo:
         """Return the session to an earlier moment: messages, state, settings and summary.
 
         The log keeps what came after; a later rewind can return to it.
         """
-        return await self._threads.finish(lambda: self._sync.rewind(to, if_head=if_head, key=key))
+        return await self._threads.finish(
+            lambda: self._sync.rewind(to, if_head=if_head, idempotency_key=idempotency_key)
+        )
 
     async def fork(
-        self, session_id: str | None = None, *, at: int | str | None = None, key: str | None = None, **settings: Any
+        self,
+        session_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        idempotency_key: str | None = None,
+        **settings: Any,
     ) -> AsyncSession:
         """Create a session that begins as this one was at a moment (by default its head) and shares its log; copy nothing.
 
@@ -709,7 +732,10 @@ class AsyncSession(Twin[Session]):
         changed.
         """
         return AsyncSession(
-            await self._threads.finish(lambda: self._sync.fork(session_id, at=at, key=key, **settings)), self._threads
+            await self._threads.finish(
+                lambda: self._sync.fork(session_id, at=at, idempotency_key=idempotency_key, **settings)
+            ),
+            self._threads,
         )
 
     async def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
@@ -748,30 +774,44 @@ class AsyncDocuments(Twin[Documents]):
         return await self._threads.read(lambda: self._sync.get_many(keys))
 
     async def put(
-        self, name: str, data: bytes, *, if_absent: bool = False, if_revision: str | None = None, key: str | None = None
+        self,
+        name: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_revision: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Document:
-        """Write a document of up to 3 MiB, whole. ``key`` is the idempotency key.
+        """Write a document of up to 3 MiB, whole.
 
         Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
         differs.
         """
         return await self._threads.finish(
-            lambda: self._sync.put(name, data, if_absent=if_absent, if_revision=if_revision, key=key)
+            lambda: self._sync.put(
+                name, data, if_absent=if_absent, if_revision=if_revision, idempotency_key=idempotency_key
+            )
         )
 
     async def put_many(
-        self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
+        self,
+        documents: Mapping[str, bytes],
+        *,
+        then: Mapping[str, bytes] | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Write documents in any order, then those of ``then``, which may refer to the others.
 
         Makes a request for each 25 documents and each 3 MiB; together the requests are not atomic. The documents of ``then``
         must fit one request.
         """
-        return await self._threads.finish(lambda: self._sync.put_many(documents, then=then, key=key))
+        return await self._threads.finish(
+            lambda: self._sync.put_many(documents, then=then, idempotency_key=idempotency_key)
+        )
 
-    async def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
+    async def delete(self, names: Iterable[str], *, idempotency_key: str | None = None) -> None:
         """Delete documents; missing ones are no error. Makes a request for each 100 names."""
-        return await self._threads.finish(lambda: self._sync.delete(names, key=key))
+        return await self._threads.finish(lambda: self._sync.delete(names, idempotency_key=idempotency_key))
 
     def list(
         self,

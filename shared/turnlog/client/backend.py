@@ -1,15 +1,24 @@
-"""The interface between the object model and an engine or service, and the base classes of the model's objects."""
+"""The interface between the object model and an engine or service; base classes of the model's objects, and fields of requests."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.json_values import encode_json
+from turnlog.core.limits import event_bytes
 from turnlog.jobs.models import Redriven
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, MAX_MESSAGES
 from turnlog.upkeep.models import Backup, Verification
+
+if TYPE_CHECKING:
+    from turnlog.windows.policy import Policy
 
 
 class Backend(Protocol):
@@ -22,7 +31,7 @@ class Backend(Protocol):
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any: ...
 
@@ -96,3 +105,33 @@ class Paged(Iterator[T], Generic[T]):
             raise CorruptError("a page names itself as the next page", item=str(place))
         self._place, self._is_over = place, place is None
         return items
+
+
+def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
+    """Return slices of ``messages`` that one append takes each, by number and by bytes in a Lambda event.
+
+    ``metas`` are sent along and counted. A message that is too large alone gets a slice of its own; the append refuses it.
+    """
+    slices, start, size = list[slice](), 0, 0
+    for index, message in enumerate(messages):
+        own = _bytes(message) + (_bytes(metas[index]) if index < len(metas) else 0)
+        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
+            slices.append(slice(start, index))
+            start, size = index, 0
+        size += own
+    return [*slices, slice(start, len(messages))] if messages else []
+
+
+def _bytes(value: object) -> int:
+    with suppress(TypeError, ValueError, RecursionError):  # the append refuses a value that is not JSON
+        return event_bytes(encode_json(value))
+    return 0
+
+
+GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
+"""A preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`."""
+
+
+def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:
+    """Return the policy as a request has it: a name or a body."""
+    return policy.model_dump(mode="json") if isinstance(policy, BaseModel) else policy

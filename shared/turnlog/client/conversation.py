@@ -1,21 +1,27 @@
-"""Messages of a session, the windows built from them, and their summaries."""
+"""Messages of a session, the windows built from them, their summaries, and agent loops over them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from turnlog.client.backend import Paged, SessionResource, without_none
-from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.client.backend import GivenPolicy, Paged, SessionResource, policy_field, without_none
+from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName
+from turnlog.engines.system import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
 from turnlog.summaries.models import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
+    from turnlog.agents.agent_loop import Approval, RunPlan
+    from turnlog.agents.functions import Hooks
+    from turnlog.agents.runners import AsyncRun, Run
     from turnlog.agents.streams.session_stream import AsyncSessionStream, SessionStream
+    from turnlog.client.model import Session
+
 
 E = TypeVar("E")
 
@@ -33,9 +39,13 @@ class ConversationCalls(SessionResource):
         run_id: str | None = None,
         window: Mapping[str, int] | None = None,
         usage: Mapping[str, int] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Appended:
-        """Append 1 to 25 messages in one commit. Repeated with the same ``key``, a call has one effect and the same answer."""
+        """Append 1 to 25 messages in one commit.
+
+        Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere.
+        """
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,
@@ -46,7 +56,9 @@ class ConversationCalls(SessionResource):
             "window": window,
             "usage": usage,
         }
-        answer: Appended = self._backend.call("append_messages", path=self._path, body=without_none(fields), key=key)
+        answer: Appended = self._backend.call(
+            "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
+        )
         return answer
 
     def stream(
@@ -99,7 +111,7 @@ class ConversationCalls(SessionResource):
         tools: Sequence[Mapping[str, Any]] | None = None,
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
-        settle: bool | None = None,
+        answer_open_calls: bool | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -118,7 +130,7 @@ class ConversationCalls(SessionResource):
             "tools": list(tools) if tools is not None else None,
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
-            "settle": settle,
+            "answer_open_calls": answer_open_calls,
             "breakpoints": breakpoints,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
@@ -179,7 +191,7 @@ class ConversationCalls(SessionResource):
         mode: Literal["sync", "async"] = "sync",
         keep_loops: int | None = None,
         max_tokens: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Compressed | Job:
         """Summarise closed run loops.
 
@@ -187,7 +199,7 @@ class ConversationCalls(SessionResource):
         """
         fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
         answer: Compressed | Job = self._backend.call(
-            "compress_session", path=self._path, body=without_none(fields), key=key
+            "compress_session", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
         )
         return answer
 
@@ -201,11 +213,94 @@ class ConversationCalls(SessionResource):
             return None
         return answer
 
-    def discard_summary(self, *, key: str | None = None) -> Job:
+    def discard_summary(self, *, idempotency_key: str | None = None) -> Job:
         """Discard the current summary; a job makes a new one from the history.
 
         The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
         summary.
         """
-        answer: Job = self._backend.call("discard_summary", path=self._path, key=key)
+        answer: Job = self._backend.call("discard_summary", path=self._path, idempotency_key=idempotency_key)
         return answer
+
+
+_IDS = RandomIds()
+
+
+class RunCalls(SessionResource):
+    """Calls that start an agent loop, in a thread or in asyncio."""
+
+    def run(
+        self,
+        model: Callable[[WindowAnswer], Any],
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        format: FormatName = "openai_chat",
+        agent_id: str = DEFAULT_AGENT,
+        max_iterations: int = 20,
+        approve: Approval = (),
+        hooks: Sequence[Hooks] = (),
+        author: str | None = None,
+        **window: Any,
+    ) -> Run:
+        """Return a run of an agent in this session: window, model, reply, tools, again.
+
+            with session.run(model=ask, tools={"find_order": find_order}) as run:
+                outcome = run.send("Where is my order?")
+
+        ``model`` takes the window, and returns a message, its provider's answer, or its stream. ``tools`` are functions by
+        name, called with the arguments as keywords; an error becomes a result that the model reads. The session executes the
+        recall tools. Calls of the tools in ``approve`` (names, or a function of a `RequestedCall`) wait for a decision
+        (`decide_pending`). ``max_iterations`` limits the model calls between two messages of the user. Several agents of a
+        session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
+        ``model_name`` for its ``model``.
+        """
+        from turnlog.agents.runners import Run
+
+        return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
+
+    def run_async(
+        self,
+        model: Callable[[WindowAnswer], Any],
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        format: FormatName = "openai_chat",
+        agent_id: str = DEFAULT_AGENT,
+        max_iterations: int = 20,
+        approve: Approval = (),
+        hooks: Sequence[Hooks] = (),
+        author: str | None = None,
+        **window: Any,
+    ) -> AsyncRun:
+        """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
+        from turnlog.agents.runners import AsyncRun
+
+        return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
+
+    def _plan(  # noqa: PLR0913
+        self,
+        model: Callable[[WindowAnswer], Any],
+        tools: Mapping[str, Callable[..., Any]] | None,
+        format: FormatName,
+        agent_id: str,
+        max_iterations: int,
+        approve: Approval,
+        hooks: Sequence[Hooks],
+        author: str | None,
+        window: Mapping[str, Any],
+    ) -> RunPlan:
+        from turnlog.agents.agent_loop import RunPlan
+
+        options = {("model" if name == "model_name" else name): value for name, value in window.items()}
+        return RunPlan(
+            cast("Session", self),
+            model,
+            dict(tools or {}),
+            format,
+            agent_id,
+            max_iterations,
+            approve,
+            hooks,
+            author,
+            options,
+            _IDS.new_id,
+        )

@@ -125,9 +125,9 @@ class Documents:
         *,
         if_absent: bool = False,
         if_revision: str | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Document:
-        """Write a document of up to 3 MiB, whole. ``key`` is the idempotency key.
+        """Write a document of up to 3 MiB, whole.
 
         Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
         differs.
@@ -135,11 +135,15 @@ class Documents:
         entry = (
             _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
         )
-        written = self._write({"put": [entry]}, key=key).documents[0]
+        written = self._write({"put": [entry]}, idempotency_key=idempotency_key).documents[0]
         return Document(name, data, written.revision, milliseconds_of(written.updated_at))
 
     def put_many(
-        self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None, key: str | None = None
+        self,
+        documents: Mapping[str, bytes],
+        *,
+        then: Mapping[str, bytes] | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Write documents in any order, then those of ``then``, which may refer to the others.
 
@@ -154,17 +158,21 @@ class Documents:
             parts.append([])
         for index, part in enumerate(parts):
             body = {"put": part, "then": last if index == len(parts) - 1 else []}
-            self._write(body, key=f"{key}-{index}" if key is not None else None)
+            self._write(body, idempotency_key=f"{idempotency_key}-{index}" if idempotency_key is not None else None)
 
-    def delete(self, names: Iterable[str], *, key: str | None = None) -> None:
+    def delete(self, names: Iterable[str], *, idempotency_key: str | None = None) -> None:
         """Delete documents; missing ones are no error. Makes a request for each 100 names."""
         unique = list(dict.fromkeys(names))
         for start in range(0, len(unique), MAX_READ):
             part = unique[start : start + MAX_READ]
-            self._write({"delete": part}, key=f"{key}-{start}" if key is not None else None)
+            self._write(
+                {"delete": part}, idempotency_key=f"{idempotency_key}-{start}" if idempotency_key is not None else None
+            )
 
-    def _write(self, body: Mapping[str, Sequence[Any]], *, key: str | None) -> WrittenDocuments:
-        answer: WrittenDocuments = self._backend.call("put_documents", path=self._path, body=body, key=key)
+    def _write(self, body: Mapping[str, Sequence[Any]], *, idempotency_key: str | None) -> WrittenDocuments:
+        answer: WrittenDocuments = self._backend.call(
+            "put_documents", path=self._path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from turnlog.client.backend import SessionResource
+from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
@@ -18,10 +19,9 @@ from turnlog.core.recall_calls import (
     ArgumentsError,
     Option,
     RecallRequest,
-    asked_for,
+    parse_recall_request,
     tool_of,
 )
-from turnlog.core.refs import is_ref
 from turnlog.providers.base import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
 from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer
@@ -167,7 +167,7 @@ def execute(
         message = f"There is no tool {name[:64]!r}. What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
         return wrong(message, is_ours=False)
     try:
-        request = asked_for(tool, arguments)
+        request = parse_recall_request(tool, arguments)
         text, recalled = _recall(session, request) if tool == RECALL_TOOL else _search(session, request)
     except ArgumentsError as error:
         return wrong(f"Not understood: {error}.")
@@ -199,7 +199,7 @@ def recalled_text(answer: Recalled) -> str:
     return "\n".join(lines)
 
 
-def found_text(answer: SearchAnswer) -> str:
+def search_text(answer: SearchAnswer) -> str:
     """Return search results as text for a model, a line each."""
     if not answer.results:
         return "Nothing found. Other words may help."
@@ -210,7 +210,7 @@ def found_text(answer: SearchAnswer) -> str:
     )
 
 
-def found_everywhere_text(answer: SearchSessionsAnswer) -> str:
+def sessions_search_text(answer: SearchSessionsAnswer) -> str:
     """Return search results of many sessions as text for a model, a line each, with their sessions."""
     lines = [f"{hit.session_id}, {_place(hit)}: {hit.snippet}" for hit in answer.results]
     if not lines:
@@ -258,4 +258,4 @@ def _search(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[s
     """Search the session. Returns the results as text, and their positions."""
     options: dict[str, Any] = dict(request.options)
     answer = session.search(**options)
-    return found_text(answer), tuple(hit.position for hit in answer.results)
+    return search_text(answer), tuple(hit.position for hit in answer.results)

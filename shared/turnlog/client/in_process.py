@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
-from turnlog.core.identity import Owner, correlated, serving
-from turnlog.core.jobs import JOB_KINDS, correlation_of
+from turnlog.core.identity import Owner, correlated, correlation_of, serving
 from turnlog.core.json_values import check_json
-from turnlog.http.route_table import BY_NAME, HttpRequest, call
+from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
-from turnlog.routing import JSON
+from turnlog.ports import JOB_KINDS
+from turnlog.routing import JSON, HttpRequest, call
 from turnlog.settings import Settings
 from turnlog.upkeep.models import Backup, Verification
 
@@ -36,7 +36,7 @@ class InProcessBackend:
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
         self._check_open()
@@ -47,7 +47,7 @@ class InProcessBackend:
             path=path or {},
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
             body=dict(body) if isinstance(body, Mapping) else list(body) if body is not None else None,
-            idempotency_key=key,
+            idempotency_key=idempotency_key,
             media_type=media_type or JSON,
         )
         return call(self._app, BY_NAME[operation], request).answer

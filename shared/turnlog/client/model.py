@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
-from turnlog.agents.run_calls import RunCalls
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, Paged, without_none
-from turnlog.client.conversation import ConversationCalls
+from turnlog.client.backend import Backend, GivenPolicy, Paged, policy_field, without_none
+from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
-from turnlog.client.parts import GivenPolicy, policy_field
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError
@@ -91,12 +89,12 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         )
         return answer
 
-    def erase_me(self, *, key: str | None = None) -> Job:
+    def erase_me(self, *, idempotency_key: str | None = None) -> Job:
         """Erase everything of the owner for good. Only the job's receipt stays.
 
         Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
         """
-        answer: Job = self._backend.call("erase_user", key=key)
+        answer: Job = self._backend.call("erase_user", idempotency_key=idempotency_key)
         return answer
 
     def search(
@@ -161,7 +159,7 @@ class Sessions(SessionImports):
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         bootstrap: bool | Mapping[str, Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Session:
         """Create a session. Raises `SessionExistsError` when the id is taken, unless ``if_exists="return"``.
 
@@ -189,7 +187,9 @@ class Sessions(SessionImports):
             "if_exists": if_exists,
             "bootstrap": bootstrap,
         }
-        info: SessionInfo = self._backend.call("create_session", body=without_none(fields), key=key)
+        info: SessionInfo = self._backend.call(
+            "create_session", body=without_none(fields), idempotency_key=idempotency_key
+        )
         return Session(self._backend, info.session_id)
 
     def get(self, session_id: str) -> Session:
@@ -244,7 +244,7 @@ class Session(
         answer: SessionInfo = self._backend.call("get_session", path=self._path)
         return answer
 
-    def update(self, *, key: str | None = None, **settings: Any) -> SessionInfo:
+    def update(self, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
         ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 
@@ -255,36 +255,38 @@ class Session(
             fields["policy"] = policy_field(fields["policy"])
         if fields.get("tools") is not None:
             fields["tools"] = list(fields["tools"])
-        answer: SessionInfo = self._backend.call("update_session", path=self._path, body=fields, key=key)
+        answer: SessionInfo = self._backend.call(
+            "update_session", path=self._path, body=fields, idempotency_key=idempotency_key
+        )
         return answer
 
-    def end(self, *, key: str | None = None) -> SessionInfo:
+    def end(self, *, idempotency_key: str | None = None) -> SessionInfo:
         """End the session. It stays readable; appends and state changes raise `SessionEndedError`."""
-        answer: SessionInfo = self._backend.call("end_session", path=self._path, key=key)
+        answer: SessionInfo = self._backend.call("end_session", path=self._path, idempotency_key=idempotency_key)
         return answer
 
-    def reset(self, *, key: str | None = None) -> Session:
+    def reset(self, *, idempotency_key: str | None = None) -> Session:
         """End the session, and return its successor: the same settings, no messages and no state.
 
         Each session has one successor; a repeated call returns the same one.
         """
-        info: SessionInfo = self._backend.call("reset_session", path=self._path, key=key)
+        info: SessionInfo = self._backend.call("reset_session", path=self._path, idempotency_key=idempotency_key)
         return Session(self._backend, info.session_id)
 
-    def erase(self, *, key: str | None = None) -> Job:
+    def erase(self, *, idempotency_key: str | None = None) -> Job:
         """Erase the session and its snapshots for good. Reads raise `NotFoundError` from then on.
 
         The job reports the progress. It is done after a second pass 15 minutes later.
         """
-        answer: Job = self._backend.call("erase_session", path=self._path, key=key)
+        answer: Job = self._backend.call("erase_session", path=self._path, idempotency_key=idempotency_key)
         return answer
 
-    def redact(self, position: int, *, key: str | None = None) -> Job:
+    def redact(self, position: int, *, idempotency_key: str | None = None) -> Job:
         """Overwrite the text of one message for good. Reads return the redacted message from then on.
 
         The job removes data derived from the message: summaries, segments, snapshots, copies in forks, exports. It is done
         after a second pass 15 minutes later.
         """
         path = {**self._path, "position": str(position)}
-        answer: Job = self._backend.call("redact_message", path=path, key=key)
+        answer: Job = self._backend.call("redact_message", path=path, idempotency_key=idempotency_key)
         return answer

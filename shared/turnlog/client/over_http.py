@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 
+from turnlog import __version__
 from turnlog.client.aws import Aws, signer_of
 from turnlog.client.connections import Connections, HttpAnswer, HttpCall
 from turnlog.core import errors
@@ -29,13 +30,12 @@ from turnlog.core.identity import check_agent_id, check_session_id, correlation_
 from turnlog.core.json_values import check_json, encode_json
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
 from turnlog.engines.system import RandomIds, SystemClock
-from turnlog.http.route_table import BY_NAME, Route
+from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
-from turnlog.routing import CORRELATION_HEADER, JSON
+from turnlog.routing import CORRELATION_HEADER, JSON, Route
 from turnlog.upkeep.models import Backup, Verification
-from turnlog.version import __version__
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
@@ -202,7 +202,7 @@ class HttpBackend:
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
         route = BY_NAME[operation]
@@ -215,7 +215,9 @@ class HttpBackend:
             data = encode_json(body)
             headers["Content-Type"] = media_type or JSON
         if route.writes:
-            headers[KEY_HEADER] = _header_value("key", key) if key is not None else self._ids.new_id()
+            headers[KEY_HEADER] = (
+                _header_value("idempotency_key", idempotency_key) if idempotency_key is not None else self._ids.new_id()
+            )
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         answer = self._tried(call, deadline_seconds=self._deadline_seconds)
         if answer.status == _SEE_OTHER:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from turnlog.app import make_counter
-from turnlog.client.parts import GivenPolicy, policy_field
+from turnlog.client.backend import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
-from turnlog.http.route_table import HttpRequest, read_body
+from turnlog.engines.engine import make_counter
 from turnlog.linter.models import LintAnswer, LintMessages
 from turnlog.linter.use_case import LintHistories
+from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 
@@ -50,7 +50,7 @@ def build_window(  # noqa: PLR0913
     model: str | None = None,
     output_reserve: int | None = None,
     include_current_loop: bool = True,
-    settle: bool = False,
+    answer_open_calls: bool = False,
     breakpoints: Literal["suggest", "apply"] = "suggest",
 ) -> WindowAnswer:
     """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
@@ -63,7 +63,7 @@ def build_window(  # noqa: PLR0913
         "messages": list(messages),
         "format": format,
         "include_current_loop": include_current_loop,
-        "settle": settle,
+        "answer_open_calls": answer_open_calls,
         "breakpoints": breakpoints,
         "budget": budget,
         "policy": policy_field(policy),

@@ -27,11 +27,13 @@ class StateCalls(SessionResource):
         *,
         action: str | None = None,
         if_version: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> StateAnswer:
         """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
         body = without_none({"state": dict(state), "action": action, "if_version": if_version})
-        answer: StateAnswer = self._backend.call("put_state", path=self._path, body=body, key=key)
+        answer: StateAnswer = self._backend.call(
+            "put_state", path=self._path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
     def patch_state(
@@ -40,7 +42,7 @@ class StateCalls(SessionResource):
         *,
         action: str | None = None,
         if_version: int | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> StateAnswer:
         """Change the state by a JSON Merge Patch (a mapping) or a JSON Patch (a list of operations).
 
@@ -53,7 +55,7 @@ class StateCalls(SessionResource):
             path=self._path,
             query={"action": action, "if_version": if_version},
             body=dict(patch) if isinstance(patch, Mapping) else list(patch),
-            key=key,
+            idempotency_key=idempotency_key,
             media_type="application/merge-patch+json" if is_merge else "application/json-patch+json",
         )
         return answer
@@ -63,10 +65,14 @@ class StateCalls(SessionResource):
         answer: AgentState = self._backend.call("get_agent", path={**self._path, "agent_id": agent_id})
         return answer
 
-    def patch_agent(self, patch: Mapping[str, Any], *, agent_id: str = "main", key: str | None = None) -> AgentState:
+    def patch_agent(
+        self, patch: Mapping[str, Any], *, agent_id: str = "main", idempotency_key: str | None = None
+    ) -> AgentState:
         """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid."""
         path = {**self._path, "agent_id": agent_id}
-        answer: AgentState = self._backend.call("patch_agent", path=path, body=dict(patch), key=key)
+        answer: AgentState = self._backend.call(
+            "patch_agent", path=path, body=dict(patch), idempotency_key=idempotency_key
+        )
         return answer
 
     def decide_pending(
@@ -75,7 +81,7 @@ class StateCalls(SessionResource):
         *,
         reason: str | None = None,
         agent_id: str = "main",
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Decided:
         """Approve or reject the action that an agent waits with.
 
@@ -83,7 +89,7 @@ class StateCalls(SessionResource):
         or a decision exists.
         """
         path, body = {**self._path, "agent_id": agent_id}, without_none({"decision": decision, "reason": reason})
-        answer: Decided = self._backend.call("decide_pending", path=path, body=body, key=key)
+        answer: Decided = self._backend.call("decide_pending", path=path, body=body, idempotency_key=idempotency_key)
         return answer
 
     def history_page(
@@ -100,11 +106,13 @@ class StateCalls(SessionResource):
         *,
         agent_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> HistoryEntry:
         """Add an entry of your own to the history. Nothing else changes."""
         body = without_none({"action": action, "agent_id": agent_id, "metadata": metadata})
-        answer: HistoryEntry = self._backend.call("record_history", path=self._path, body=body, key=key)
+        answer: HistoryEntry = self._backend.call(
+            "record_history", path=self._path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
 

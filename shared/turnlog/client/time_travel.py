@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import Paged, SessionResource, without_none
-from turnlog.client.parts import policy_field
+from turnlog.client.backend import Paged, SessionResource, policy_field, without_none
 from turnlog.core import actions
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_patch import folded
@@ -26,17 +25,24 @@ if TYPE_CHECKING:
 class TimeTravel(SessionResource):
     """Calls of a `Session` about earlier moments. A moment is a position, or a time as text (RFC 3339)."""
 
-    def rewind(self, to: int | str, *, if_head: int | None = None, key: str | None = None) -> SessionInfo:
+    def rewind(self, to: int | str, *, if_head: int | None = None, idempotency_key: str | None = None) -> SessionInfo:
         """Return the session to an earlier moment: messages, state, settings and summary.
 
         The log keeps what came after; a later rewind can return to it.
         """
         body = {"to": to} | ({"if_head": if_head} if if_head is not None else {})
-        answer: SessionInfo = self._backend.call("rewind_session", path=self._path, body=body, key=key)
+        answer: SessionInfo = self._backend.call(
+            "rewind_session", path=self._path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
     def fork(
-        self, session_id: str | None = None, *, at: int | str | None = None, key: str | None = None, **settings: Any
+        self,
+        session_id: str | None = None,
+        *,
+        at: int | str | None = None,
+        idempotency_key: str | None = None,
+        **settings: Any,
     ) -> Self:
         """Create a session that begins as this one was at a moment (by default its head) and shares its log; copy nothing.
 
@@ -49,7 +55,7 @@ class TimeTravel(SessionResource):
             fields["session_id"] = session_id
         if "policy" in fields:
             fields["policy"] = policy_field(fields["policy"])
-        info: SessionInfo = self._backend.call("create_session", body=fields, key=key)
+        info: SessionInfo = self._backend.call("create_session", body=fields, idempotency_key=idempotency_key)
         return type(self)(self._backend, info.session_id)
 
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
@@ -95,7 +101,7 @@ class SnapshotCalls(SessionResource):
         if_name_absent: bool = False,
         keep: int | None = None,
         mode: Literal["sync", "async"] = "sync",
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Snapshot | Job:
         """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
@@ -105,7 +111,9 @@ class SnapshotCalls(SessionResource):
         """
         fields = {"name": name, "kind": kind, "metadata": metadata, "agent_id": agent_id, "keep": keep, "mode": mode}
         body = without_none(fields) | {"if_name_absent": if_name_absent}
-        answer: Snapshot | Job = self._backend.call("create_snapshot", path=self._path, body=body, key=key)
+        answer: Snapshot | Job = self._backend.call(
+            "create_snapshot", path=self._path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
     def snapshot(self, snapshot: str, *, after: int | None = None) -> WholeSnapshot:
@@ -133,20 +141,22 @@ class SnapshotCalls(SessionResource):
         *,
         as_: Literal["rewind", "fork"] = "fork",
         session_id: str | None = None,
-        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> SessionInfo | Job:
         """Create a session that begins with the snapshot (``fork``), or rewind this session to it (``rewind``).
 
         A full snapshot can also be restored after the session has expired. For a long history the answer is a job.
         """
         path, body = {**self._path, "snapshot": snapshot}, without_none({"as": as_, "session_id": session_id})
-        answer: SessionInfo | Job = self._backend.call("restore_snapshot", path=path, body=body, key=key)
+        answer: SessionInfo | Job = self._backend.call(
+            "restore_snapshot", path=path, body=body, idempotency_key=idempotency_key
+        )
         return answer
 
-    def delete_snapshot(self, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
+    def delete_snapshot(self, snapshot: str, *, idempotency_key: str | None = None) -> SnapshotDeleted:
         """Delete a snapshot by id or name, and the parts of the session's history that only it needs."""
         path = {**self._path, "snapshot": snapshot}
-        answer: SnapshotDeleted = self._backend.call("delete_snapshot", path=path, key=key)
+        answer: SnapshotDeleted = self._backend.call("delete_snapshot", path=path, idempotency_key=idempotency_key)
         return answer
 
 

@@ -1,26 +1,79 @@
-"""Outlines of messages, and the pairing of tool calls with their results.
+"""Tool calls in a log: their refs, outlines of messages, and the pairing of calls with their results.
 
 An outline holds what pairing, loop borders and digests need of a message. It is made from a `Message`, or read from the
 card of a payload that is stored out of line; both give the same outline.
+
+A call id can't serve as a key: in real transcripts ids are empty, repeat within a session and recur in others. A ref is the
+call's place, ``<position>.<index>``. It is short, unique in its session and never changes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Role, ToolResult
-from turnlog.core.refs import Ref, call_key, result_key
+from turnlog.core.messages import Message, Role, ToolCall, ToolResult
+
+_REF = re.compile(r"([1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
+_LONG_ID = 64
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ref:
+    """A tool call's place: the position of its message and the call's index in it."""
+
+    position: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.position}.{self.index}"
+
+    @property
+    def made_id(self) -> str:
+        """The call id that is sent when the original one can't be."""
+        return f"call_{self.position}_{self.index}"
+
+
+def is_ref(text: str) -> bool:
+    return _REF.fullmatch(text) is not None
+
+
+def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
+    """Return the ref in a text, or raise `InvalidInputError`."""
+    match = _REF.fullmatch(text)
+    if match is None:
+        message = "a ref is <position>.<index>, as in 12.0"  # the text itself is not quoted: it may be content
+        raise InvalidInputError(message, problems=[Problem("invalid_ref", pointer, message)])
+    return Ref(int(match[1]), int(match[2]))
+
+
+def call_key(call: ToolCall) -> str:
+    """Return the key that a result must have to belong to the call; empty when the call has no id."""
+    return id_key(call.id)
+
+
+def result_key(result: ToolResult) -> str:
+    """Return the key of the call that a result names; empty when it names none."""
+    return "" if result.by_name else id_key(result.tool_call_id)
+
+
+def id_key(call_id: str) -> str:
+    """Return a call id as keys hold it: unchanged, or hashed when it is long."""
+    if len(call_id) <= _LONG_ID:
+        return call_id
+    return "sha256:" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class CallFact:
+class CallOutline:
     """A tool call in an outline. ``key`` is the call id, or a hash of a long one; empty when the call has no id."""
 
     key: str
@@ -29,7 +82,7 @@ class CallFact:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class ResultFact:
+class ResultOutline:
     """A tool result in an outline.
 
     ``text`` is the result's text, or only its beginning when the outline comes from a card. ``chars`` is the length of
@@ -55,8 +108,8 @@ class MessageOutline:
     role: Role
     head: str
     chars: int
-    calls: tuple[CallFact, ...] = ()
-    results: tuple[ResultFact, ...] = ()
+    calls: tuple[CallOutline, ...] = ()
+    results: tuple[ResultOutline, ...] = ()
     ledger: tuple[str, ...] = ()
     given_role: str = ""
     name: str = ""
@@ -73,19 +126,19 @@ def outline_of(message: Message) -> MessageOutline:
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(CallFact(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
+        calls=tuple(CallOutline(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
         results=tuple(_result_fact(result) for result in message.tool_results if is_known),
         given_role=message.given_role,
         name=message.name,
     )
 
 
-def _result_fact(result: ToolResult) -> ResultFact:
+def _result_fact(result: ToolResult) -> ResultOutline:
     text = result.text
-    return ResultFact(result_key(result), result.name, result.by_name, result.is_error, text, len(text))
+    return ResultOutline(result_key(result), result.name, result.by_name, result.is_error, text, len(text))
 
 
-OPEN_CALLS_KEPT = 16
+MAX_LISTED_CALLS = 16
 _KEY_BYTES = 6
 _ENTRY_BYTES = 4 + 2 + _KEY_BYTES + _KEY_BYTES
 
@@ -118,7 +171,7 @@ class OpenCalls:
 
     def encode(self) -> tuple[bytes, int]:
         """Encode the open calls for a header: the oldest 16 in 18 bytes each, and the count of the others."""
-        oldest = self.calls[:OPEN_CALLS_KEPT]
+        oldest = self.calls[:MAX_LISTED_CALLS]
         data = b"".join(
             call.ref.position.to_bytes(4, "big")
             + min(call.ref.index, 65535).to_bytes(2, "big")
@@ -157,16 +210,16 @@ class OpenIndex:
             for call in calls:
                 groups[_value(call, key)].append(call)
 
-    def find(self, result: ResultFact) -> UnansweredCall | None:
+    def find(self, result: ResultOutline) -> UnansweredCall | None:
         """Return the call that the result belongs to, or None."""
         if result.by_name and result.name:
             return self._oldest_match("name", _hash(result.name))
         return self._oldest_match("id", _hash(result.key)) if result.key else self._oldest_match("order", b"")
 
-    def answered(self, call: UnansweredCall) -> None:
+    def mark_answered(self, call: UnansweredCall) -> None:
         self._answered.add(id(call))
 
-    def is_out_of_order(self, call: UnansweredCall, result: ResultFact) -> bool:
+    def is_out_of_order(self, call: UnansweredCall, result: ResultOutline) -> bool:
         """Return whether a call before this one is still open.
 
         A result without an id is paired by order; for it only earlier calls with an id count.
@@ -249,11 +302,11 @@ def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | 
 
 
 def _pair_result(
-    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultFact
+    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultOutline
 ) -> None:
     call = index.find(result)
     if call is not None:
-        index.answered(call)
+        index.mark_answered(call)
         pairing.call_of[place] = call.ref
         pairing.result_of[call.ref] = place
         if call.id_hash:

@@ -12,7 +12,7 @@ from turnlog.core.positions import Stretch
 from turnlog.core.session_settings import MessageStatus, SessionSettings
 from turnlog.core.summaries import Branch
 
-MAX_KEYS_TOLD = 100
+MAX_LISTED_KEYS = 100
 HEAD_TOKEN_CHARS = 500
 """Length of the text's beginning whose tokens are counted separately at append; digests cut texts to it."""
 
@@ -104,7 +104,7 @@ class StateEvent:
 
     ``full`` is the whole state after the change. Every 32nd state event has it, and every change that is not a patch (then
     ``patch`` is None). ``previous`` is the position of the previous state event, 0 when there is none. ``keys_before`` and
-    ``keys_after`` are the state's first `MAX_KEYS_TOLD` names; events of older versions have None.
+    ``keys_after`` are the state's first `MAX_LISTED_KEYS` names; events of older versions have None.
     """
 
     position: int

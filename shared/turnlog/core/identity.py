@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,3 +127,13 @@ def correlated(value: str | None) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def correlation_of(body: str) -> str | None:
+    """Return the correlation id in a queue message, or None. Works for any text, so logs have the id before parsing fails."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    value = message.get("correlation_id") if isinstance(message, dict) else None
+    return value if is_correlation_id(value) else None

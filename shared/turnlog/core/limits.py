@@ -20,7 +20,7 @@ def seconds_left() -> float:
 
 
 @contextmanager
-def within(left: Callable[[], float] | None) -> Iterator[None]:
+def with_deadline(left: Callable[[], float] | None) -> Iterator[None]:
     """Give all calls in the block a deadline.
 
     ``left`` returns the seconds until the deadline; with None the calls have none. Engines begin no request that could

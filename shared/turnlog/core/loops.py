@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from turnlog.core.calls import MessageOutline, OpenCalls, OpenIndex, open_call
+from turnlog.core.calls import MessageOutline, OpenCalls, OpenIndex, Ref, open_call
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Role, Thinking
-from turnlog.core.refs import Ref
 
 LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 
@@ -286,7 +285,7 @@ def _answer(findings: _Findings, open_calls: OpenCalls, facts: MessageOutline) -
             continue
         if index.is_out_of_order(call, result):
             findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
-        index.answered(call)
+        index.mark_answered(call)
     return index.calls(), unmatched
 
 

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
-KEPT = 16
+MAX_HEADER_STRETCHES = 16
 """Closed stretches in a header; the event of the newest rewind has the older ones too."""
-MOST_STRETCHES = 5_000
+MAX_STRETCHES = 5_000
 Stretch: TypeAlias = tuple[int, int]
 """First and last position."""
 
@@ -42,9 +42,9 @@ class VisibleRanges:
 
     def cut(self) -> VisibleRanges:
         """Return the view with the newest stretches only, as many as a header holds."""
-        if len(self.closed) <= KEPT:
+        if len(self.closed) <= MAX_HEADER_STRETCHES:
             return self
-        return VisibleRanges(self.closed[-KEPT:], self.since, True)
+        return VisibleRanges(self.closed[-MAX_HEADER_STRETCHES:], self.since, True)
 
     def encode(self) -> str:
         """Encode the view for a header; empty for a log without rewinds."""

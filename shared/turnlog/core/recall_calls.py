@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import field
 from typing import Any, TypeAlias
 
+from turnlog.core.calls import is_ref
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.refs import is_ref
 
 RECALL_TOOL, SEARCH_TOOL = "recall_tool_call", "search_history"
 MAX_PLACES = 4
@@ -103,12 +103,12 @@ def ref_of(place: str) -> str | None:
     return place if is_ref(place) else f"{made[1]}.{made[2]}" if made is not None else None
 
 
-def asked_for(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallRequest:
+def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallRequest:
     """Return the request in a model's arguments for a tool. Raises `ArgumentsError` when it is not clear."""
     fields = _fields(tool, arguments)
     if tool == SEARCH_TOOL:
         options = _options(fields, ("limit", "loop"), ("tool", "after", "before"))
-        words = [text for text in map(_text, _each(fields.get("q"))) if text is not None]
+        words = [text for text in map(_text, _as_list(fields.get("q"))) if text is not None]
         if not words:
             raise ArgumentsError("give q, the words to look for")
         role = _text(fields.get("role"))
@@ -116,7 +116,7 @@ def asked_for(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallReq
             options["role"] = role.lower()
         return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
     options = _options(fields, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
-    span = _RANGE.fullmatch("-".join(text for text in map(_text, _each(fields.get("lines"))) if text is not None))
+    span = _RANGE.fullmatch("-".join(text for text in map(_text, _as_list(fields.get("lines"))) if text is not None))
     if span is not None:
         options = {"from_line": max(1, int(span[1])), "to_line": max(1, int(span[2])), **options}
     places = tuple(dict.fromkeys(_places(fields.get("place"))))
@@ -143,7 +143,7 @@ def _options(fields: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[
 
 
 def _places(value: Any) -> Iterable[str]:
-    for item in _each(value):
+    for item in _as_list(value):
         text = _text(item)
         if text is None:
             continue
@@ -222,7 +222,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 
 
-def _each(value: Any) -> Iterable[Any]:
+def _as_list(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 

@@ -1,25 +1,253 @@
 """Connections to a SQLite file, which replaces DynamoDB and SQS: a table of items and a table of jobs.
 
 Several processes and threads may use one file at once: WAL, ``synchronous=FULL``, writers under ``BEGIN IMMEDIATE``, a
-connection per process and thread.
-"""
+connection per process and thread."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import shutil
 import sqlite3
+import stat
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from turnlog.core.errors import UnavailableError
 from turnlog.engines.files import make_folder
-from turnlog.engines.sqlite_file import BUSY_TIMEOUT_SECONDS, check_file, prepare, purge_file, until_free
 
+BUSY_TIMEOUT_SECONDS = 10.0
+_ASK_AGAIN_SECONDS = (0.0005, 0.004)
+"""Range of the pause before a waiting writer tries the lock again. SQLite's own pauses grow to 100 ms; a writer that writes again
+at once would then keep the lock from the others for seconds."""
+_WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
+_CHECKPOINT_WAIT_MS = 50
+"""Time that a checkpoint waits for readers. It holds the writers' lock meanwhile, so it waits shortly and is tried again."""
+APPLICATION_ID = 0x54524E4C
+"""``TRNL``."""
+FORMAT = 2
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_ITEM_COLUMNS = ("pk", "sk", "size", "attributes", "data", "g1pk", "g1sk", "g2pk", "g2sk")
+_JOB_COLUMNS = ("id", "grp", "body", "visible_ms", "receives", "receipt", "dead", "sent")
+_SCHEMA = (
+    """CREATE TABLE items (
+        pk TEXT NOT NULL, sk TEXT NOT NULL, size INTEGER NOT NULL, attributes BLOB NOT NULL, data BLOB NOT NULL,
+        g1pk TEXT, g1sk TEXT, g2pk TEXT, g2sk TEXT, ttl INTEGER,
+        PRIMARY KEY (pk, sk)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX activity ON items (g1pk, g1sk) WHERE g1pk IS NOT NULL",
+    "CREATE INDEX expiry ON items (g2pk, g2sk) WHERE g2pk IS NOT NULL",
+    """CREATE TABLE jobs (
+        id TEXT PRIMARY KEY, grp TEXT NOT NULL, body TEXT NOT NULL, visible_ms INTEGER NOT NULL,
+        receives INTEGER NOT NULL DEFAULT 0, receipt TEXT, dead INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL
+    )""",
+    "CREATE INDEX jobs_visible ON jobs (dead, visible_ms)",
+)
+_EXPIRED_INDEX = "CREATE INDEX expired ON items (ttl) WHERE ttl IS NOT NULL"
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_INHERITED = list[sqlite3.Connection]()
+"""The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
+
+
+def check_file(path: Path) -> None:
+    """Raise `UnavailableError` for a file that is not Turnlog's or has a newer format. A missing or empty file passes.
+
+    The file is not changed.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _foreign(path, "is not a regular file")
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        message = f"can't read {str(path)!r}: {(error.strerror or '').lower()}"
+        raise UnavailableError(message, code="no_access") from error
+    if not header:
+        return
+    version, application_id = int.from_bytes(header[60:64]), int.from_bytes(header[68:72])
+    if not header.startswith(_MAGIC):
+        if application_id == APPLICATION_ID:
+            raise UnavailableError(f"SQLite: the header of {str(path)!r} is damaged", code="storage_damaged")
+        raise _foreign(path, "is not a SQLite database")
+    if application_id == APPLICATION_ID:
+        _check_format(version)
+    elif application_id:
+        raise _foreign(path, f"is a SQLite database of another program (application_id {application_id:#010x})")
+    else:
+        _look_at_tables(path)
+
+
+def prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables of a new file or migrate an older format, and set the connection's options."""
+    if _stamp(connection) != (APPLICATION_ID, FORMAT):
+        until_free(connection, "BEGIN IMMEDIATE")
+        try:
+            _make_current(connection, Path(path))
+            until_free(connection, "COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    until_free(connection, "PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA temp_store=MEMORY")
+    connection.execute("PRAGMA secure_delete=ON")
+
+
+def until_free(connection: sqlite3.Connection, statement: str) -> Any:
+    """Execute a statement that takes a lock as soon as the lock is free, and return the statement's first row.
+
+    Raises `sqlite3.OperationalError` if the lock is not free within `BUSY_TIMEOUT_SECONDS`.
+    """
+    ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        while True:
+            try:
+                return connection.execute(statement).fetchone()
+            except sqlite3.OperationalError as error:
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+                if time.monotonic() >= ends or code & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
+    finally:
+        connection.execute(_WAIT)
+
+
+def purge_file(connection: sqlite3.Connection) -> None:
+    """Rewrite the database from its rows, and empty its WAL.
+
+    ``secure_delete`` alone leaves copies: SQLite moves rows between pages and does not clear their old place.
+    """
+    connection.execute("PRAGMA temp_store=FILE")  # VACUUM copies all rows, which may not fit into memory
+    try:
+        until_free(connection, "VACUUM")
+    finally:
+        connection.execute("PRAGMA temp_store=MEMORY")
+    ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    connection.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+    try:
+        while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if time.monotonic() >= ends:
+                raise UnavailableError(
+                    "SQLite: another reader or writer holds erased pages of the file; they go when it has ended",
+                    code="purge_blocked",
+                    retry_after_seconds=60,
+                )
+            time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
+    finally:
+        connection.execute(_WAIT)
+
+
+def read_ttl(attributes: Mapping[str, object]) -> int | None:
+    """Return the time in epoch seconds from which an item may be removed."""
+    ttl = attributes.get("ttl")
+    return ttl if isinstance(ttl, int) and 0 <= ttl < 2**63 else None
+
+
+def _look_at_tables(path: Path) -> None:
+    """Raise for a file without an ``application_id``, unless it has no tables or the tables of format 1."""
+    wal = path.with_name(path.name + "-wal")
+    with closing(_unchanged(path)) as connection:
+        has_tables = bool(_tables(connection))
+        if has_tables or not wal.is_file() or not wal.stat().st_size:
+            _format_of(connection, path)
+            return
+    # The tables, if any, are only in the WAL. SQLite can't read a WAL without creating files beside it, so a copy is read.
+    with TemporaryDirectory(prefix="turnlog-") as folder:
+        copy = Path(folder, "copy.db")
+        shutil.copyfile(wal, copy.with_name("copy.db-wal"))
+        shutil.copyfile(path, copy)
+        with closing(sqlite3.connect(copy)) as connection:
+            _format_of(connection, path)
+
+
+def _unchanged(path: Path) -> sqlite3.Connection:
+    """Open a file read-only, without locks and without creating files beside it."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def _make_current(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a file to the current format, in an open transaction. Another process may have done so just before."""
+    version = _format_of(connection, path)
+    if version == 0:
+        for statement in (*_SCHEMA, _EXPIRED_INDEX):
+            connection.execute(statement)
+    elif version == 1:
+        _add_ttl(connection)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _add_ttl(connection: sqlite3.Connection) -> None:
+    """Migrate format 1 to format 2: the time when an item expires gets a column and an index."""
+    connection.execute("ALTER TABLE items ADD COLUMN ttl INTEGER")
+    rows = connection.execute("SELECT pk, sk, attributes FROM items WHERE instr(attributes, CAST('\"ttl\":' AS BLOB))")
+    expiring = [(ttl, pk, sk) for pk, sk, attributes in rows if (ttl := _stored_ttl(attributes)) is not None]
+    connection.executemany("UPDATE items SET ttl = ? WHERE pk = ? AND sk = ?", expiring)
+    connection.execute(_EXPIRED_INDEX)
+
+
+def _stored_ttl(attributes: bytes) -> int | None:
+    try:
+        parsed = json.loads(attributes)
+    except (ValueError, TypeError, RecursionError):
+        return None  # a damaged row stays, so that its readers can name it
+    return read_ttl(parsed) if isinstance(parsed, dict) else None
+
+
+def _format_of(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the format of Turnlog's database, 0 for a database without tables; raise `UnavailableError` for any other."""
+    application_id, version = _stamp(connection)
+    if application_id == APPLICATION_ID:
+        _check_format(version)
+        return version
+    tables = _tables(connection)
+    is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
+    if application_id == 0 and version == 0 and not tables and is_utf8:
+        return 0
+    if application_id == 0 and {"items", "jobs"} <= tables:
+        columns = {name: _columns(connection, name) for name in ("items", "jobs")}
+        if columns["items"][: len(_ITEM_COLUMNS)] == _ITEM_COLUMNS and columns["jobs"] == _JOB_COLUMNS:
+            _check_format(version)
+            if version == 1:
+                return version
+    raise _foreign(path, "is a SQLite database of another program")
+
+
+def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return a database's application id and format."""
+    return until_free(connection, "PRAGMA application_id")[0], until_free(connection, "PRAGMA user_version")[0]
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    return tuple(name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+
+
+def _check_format(version: int) -> None:
+    if version > FORMAT:
+        raise UnavailableError(
+            f"the database file has format {version}, newer than {FORMAT}; use a newer Turnlog", code="newer_schema"
+        )
+
+
+def _foreign(path: Path, reason: str) -> UnavailableError:
+    return UnavailableError(f"SQLite: {str(path)!r} {reason}; name another file", code="foreign_file")
 
 
 class _Own:
@@ -34,10 +262,6 @@ class _Own:
         self.connection = connection
         self.lock = threading.RLock()
         weakref.finalize(self, _close, connection, os.getpid()).atexit = False
-
-
-_INHERITED = list[sqlite3.Connection]()
-"""The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
 
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:

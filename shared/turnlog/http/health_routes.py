@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from turnlog import __version__
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.routing import HttpRequest, Response, Route
 from turnlog.sessions.state_models import Health
-from turnlog.version import __version__
 
 if TYPE_CHECKING:
     from turnlog.app import Application

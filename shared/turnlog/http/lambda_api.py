@@ -35,11 +35,10 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import encode_json, parse_strict_json
-from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, within
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, with_deadline
 from turnlog.core.models import Answer
-from turnlog.http.logs import logged, places
-from turnlog.http.route_table import HttpRequest, Response, Route, call
-from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH
+from turnlog.http.logs import describe_error, log_calls
+from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, call
 from turnlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def make_handler(
         except IndexError:
             resolver = _resolver(routes, holder)
         try:
-            with correlated(correlation), within(_time_of(context)):
+            with correlated(correlation), with_deadline(_time_of(context)):
                 answer = resolver.resolve(event, context)
         finally:
             idle.append(resolver)
@@ -186,7 +185,7 @@ def make_handler(
             answer["headers"] = {**(answer.get("headers") or {}), CORRELATION_HEADER: correlation}
         return answer
 
-    return handler if app is not None else logged(handler)
+    return handler if app is not None else log_calls(handler)
 
 
 def _resolver(routes: tuple[Route, ...], holder: _Holder) -> _Resolver:
@@ -249,14 +248,14 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
             request = _request(event, owner, path, route)
             _check_event(event, app)
             response = call(app, route, request)
-            answer = _answer(response, lambda data: _kept(app, owner, path, data))
+            answer = _answer(response, lambda data: _keep_answer(app, owner, path, data))
         except TurnlogError as error:
             if status_of(error) >= 500:
-                _log.error("%s: %s: %s", route.name, error.error_code, places(error))
+                _log.error("%s: %s: %s", route.name, error.error_code, describe_error(error))
             holder.count(error)
             answer, code = _problem(error, _request_id(resolver)), error.error_code
         except Exception as error:  # noqa: BLE001 - the caller gets a problem document without contents
-            _log.error("%s: unexpected error: %s", route.name, places(error))
+            _log.error("%s: unexpected error: %s", route.name, describe_error(error))
             answer = _problem(TurnlogError("unexpected error", code="internal"), _request_id(resolver))
             code = "internal"
         facts = {"route": route.name, "status": answer.status_code, "code": code, "request_id": _request_id(resolver)}
@@ -323,7 +322,7 @@ def _answer(response: Response, keep: Callable[[bytes], Link | None]) -> HttpRes
     return HttpResponse(303, content_type=JSON, body=encode_json(place).decode(), headers={"Location": link.url})
 
 
-def _kept(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
+def _keep_answer(app: Application, owner: Owner, path: Mapping[str, str], data: bytes) -> Link | None:
     with serving(owner.tenant_id):
         return app.links.keep(owner, path.get("session_id", ""), data)
 

@@ -17,9 +17,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
-from turnlog.core.identity import correlated
-from turnlog.core.jobs import correlation_of
-from turnlog.http.logs import logged, places
+from turnlog.core.identity import correlated, correlation_of
+from turnlog.http.logs import describe_error, log_calls
 
 DEADLINE_MS = 15_000
 """Time that must be left to begin a job, without the time that the job's model calls may take."""
@@ -50,7 +49,7 @@ def make_worker(
         processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
         return dict(process_partial_response(event, work, processor))
 
-    return handler if app is not None else logged(handler)
+    return handler if app is not None else log_calls(handler)
 
 
 def _application() -> Application:
@@ -67,7 +66,7 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
         _log.warning("message %s is not done: %s", record.message_id, error.error_code)
         raise
     except Exception as error:
-        _log.error("message %s broke the worker: %s", record.message_id, places(error))
+        _log.error("message %s broke the worker: %s", record.message_id, describe_error(error))
         raise
     facts = {"job_id": ran.job_id, "kind": ran.kind, "status": ran.status, "code": ran.code}
     _log.info("job %s (%s) is %s %s", *facts.values(), extra=facts)
@@ -101,4 +100,4 @@ def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], 
             raise UnavailableError(f"retention of {done['failed']} sessions failed")
         return done
 
-    return handler if app is not None else logged(handler)
+    return handler if app is not None else log_calls(handler)

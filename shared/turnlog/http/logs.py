@@ -32,7 +32,7 @@ class HandlerError(Exception):
     """A handler's unexpected error as Lambda sees it: only the type. The log has the frames."""
 
 
-def places(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an error and its causes, newest first: each type with the frames that it passed, innermost last."""
     descriptions, seen = list[str](), set[int]()
     current: BaseException | None = error
@@ -60,7 +60,7 @@ class _TextlessFormatter(LambdaPowertoolsFormatter):
     def _extract_log_exception(self, log_record: logging.LogRecord) -> Any:
         """Return an exception's description, type and notes, as Powertools' formatter expects; never its text."""
         error = log_record.exc_info[1] if isinstance(log_record.exc_info, tuple) else None
-        return (places(error), type(error).__name__, None) if error is not None else (None, None, None)
+        return (describe_error(error), type(error).__name__, None) if error is not None else (None, None, None)
 
 
 class _Stdout(logging.StreamHandler[TextIO]):
@@ -74,7 +74,7 @@ class _Stdout(logging.StreamHandler[TextIO]):
         return sys.stdout
 
 
-def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
+def log_calls(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
     """Wrap a handler for Lambda: set up Powertools' log lines, and raise unexpected errors as `HandlerError`, without texts."""
 
     @functools.wraps(handler)
@@ -85,7 +85,7 @@ def logged(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
         try:
             return handler(event, context)
         except Exception as error:  # noqa: BLE001 - Lambda must not see the error's text
-            _log.error("the handler has failed: %s", places(error))
+            _log.error("the handler has failed: %s", describe_error(error))
             name = type(error).__name__
         raise HandlerError(f"{name}: the function's log says where")
 

@@ -10,44 +10,32 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from turnlog.routing import HttpRequest, Parameter, Response, Route, call, read_body
-
 if TYPE_CHECKING:
-    from turnlog.http.all_routes import BY_NAME, ROUTES
+    from turnlog.routing import Route
 
-
-__all__ = [
-    "BY_NAME",
-    "RESOURCES",
-    "ROUTES",
-    "HttpRequest",
-    "Parameter",
-    "Response",
-    "Route",
-    "call",
-    "read_body",
-    "routes_of",
-]
+    ROUTES: tuple[Route, ...]
+    BY_NAME: dict[str, Route]
 
 RESOURCES: Mapping[str, tuple[str, ...]] = {
+    "sessions": ("sessions.routes",),
     "append": ("sessions.append_routes",),
-    "build_context": ("sessions.context_routes",),
-    "compress": ("summaries.routes",),
-    "erase": ("privacy.routes",),
-    "export": ("snapshots.export_routes",),
-    "health": ("http.health_routes",),
-    "history": ("sessions.history_routes",),
-    "jobs": ("jobs.routes",),
-    "lint": ("linter.routes",),
-    "memory": ("memory.routes",),
     "messages": ("sessions.message_routes",),
+    "build_context": ("sessions.context_routes",),
+    "lint": ("linter.routes",),
     "recall": ("search.recall_routes",),
     "search": ("search.routes",),
-    "sessions": ("sessions.routes",),
+    "state": ("sessions.state_routes",),
+    "history": ("sessions.history_routes",),
+    "compress": ("summaries.routes",),
     "snapshot": ("snapshots.routes",),
-    "state": ("sessions.state_routes", "sessions.agent_routes", "sessions.document_routes"),
+    "erase": ("privacy.routes",),
+    "export": ("snapshots.export_routes",),
+    "memory": ("memory.routes",),
+    "jobs": ("jobs.routes",),
+    "health": ("http.health_routes",),
 }
-"""Resource -> the modules with its routes, below `turnlog`. The resource is also the name of its Lambda function."""
+"""Resource -> the modules with its routes, below `turnlog`, in the order of docs/openapi.json. The resource is also the name of its
+Lambda function."""
 
 
 def routes_of(resource: str) -> tuple[Route, ...]:
@@ -57,6 +45,9 @@ def routes_of(resource: str) -> tuple[Route, ...]:
 
 
 def __getattr__(name: str) -> Any:
+    """Load all routes at the first use of `ROUTES` or `BY_NAME`."""
     if name not in ("BY_NAME", "ROUTES"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("turnlog.http.all_routes"), name)
+    routes = tuple(route for resource in RESOURCES for route in routes_of(resource))
+    globals().update(ROUTES=routes, BY_NAME={route.name: route for route in routes})
+    return globals()[name]

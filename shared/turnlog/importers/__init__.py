@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from turnlog.importers.report import Report, SessionReport
-from turnlog.importers.running import import_files
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     NewerSourceError,
+    Report,
+    SessionReport,
     SourceChangedError,
     SourceMessage,
     SourceSession,
     UnknownSourceError,
 )
+from turnlog.importers.running import import_files
 from turnlog.importers.writing import import_session
 
 __all__ = [

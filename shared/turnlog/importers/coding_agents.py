@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnlog.importers.files import Line, SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     MAX_NAME,
-    Noted,
+    JsonLine,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
-    joined,
+    join_pieces,
     made_id,
     session_id_of,
 )
@@ -84,21 +85,21 @@ class _Lines:
 
     messages: list[SourceMessage] = field(default_factory=list)
     between: list[Any] = field(default_factory=list)
-    skipped: list[Noted] = field(default_factory=list)
+    skipped: list[SourceRemark] = field(default_factory=list)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: JsonLine) -> None:
         """Add a line: to its message, or to the lines between messages."""
         if not _is_message(line.value):
             kind = line.value.get("type") if isinstance(line.value, dict) else None
             reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
-            self.skipped.append(Noted(f"line {line.number}", reason))
+            self.skipped.append(SourceRemark(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})
             return
         message, self.between = _message(line, self.between), []
         last = self.messages[-1] if self.messages else None
         answer_id = line.value["message"].get("id")
         if last is not None and answer_id and line.value["type"] == "assistant" and _answer_id(last) == answer_id:
-            self.messages[-1] = joined([*last.pieces, *message.pieces])
+            self.messages[-1] = join_pieces([*last.pieces, *message.pieces])
         else:
             self.messages.append(message)
 
@@ -121,7 +122,7 @@ def _answer_id(message: SourceMessage) -> Any:
     return line["message"].get("id") if line.get("type") == "assistant" else None
 
 
-def _message(line: Line, before: list[Any]) -> SourceMessage:
+def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     """Return the message of a line. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]
@@ -137,4 +138,4 @@ def _message(line: Line, before: list[Any]) -> SourceMessage:
     source_message = SourceMessage(
         f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta
     )
-    return joined([source_message])
+    return join_pieces([source_message])

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MALFORMED,
     MAX_SYSTEM,
     NOT_AN_OBJECT,
-    Noted,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     made_id,
     session_id_of,
@@ -132,12 +132,12 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
     if isinstance(parts.system, str) and len(parts.system) <= MAX_SYSTEM:
         settings["system"] = parts.system
     elif parts.system is not None:
-        warnings.append(Noted("system", "not_a_text"))
+        warnings.append(SourceRemark("system", "not_a_text"))
         rest["system"] = parts.system
     if isinstance(parts.tools, list) and all(isinstance(tool, dict) for tool in parts.tools):
         settings["tools"] = parts.tools
     elif parts.tools is not None:
-        warnings.append(Noted("tools", NOT_AN_OBJECT))
+        warnings.append(SourceRemark("tools", NOT_AN_OBJECT))
         rest["tools"] = parts.tools
     messages, skipped = list[SourceMessage](), dict[str, Any]()
     for number, message in enumerate(parts.messages, start=1):
@@ -155,8 +155,8 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
         settings=settings,
         extra=rest | ({"skipped": unread} if unread else {}),
         skipped=(
-            *(Noted(place, NOT_AN_OBJECT) for place in skipped),
-            *(Noted(place, MALFORMED) for place in broken),
+            *(SourceRemark(place, NOT_AN_OBJECT) for place in skipped),
+            *(SourceRemark(place, MALFORMED) for place in broken),
         ),
         warnings=tuple(warnings),
     )

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MAX_NAME,
     NOT_AN_OBJECT,
     NewerSourceError,
-    Noted,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     made_id,
     session_id_of,
@@ -66,7 +66,7 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     state, metadata = value.get("state"), value.get("metadata")
     for name, field in (("state", state), ("metadata", metadata)):
         if field is not None and not isinstance(field, dict):
-            warnings.append(Noted(name, NOT_AN_OBJECT))
+            warnings.append(SourceRemark(name, NOT_AN_OBJECT))
             rest[name] = field
     return SourceSession(
         id=session_id_of(source_id),
@@ -77,16 +77,16 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
         state=state if isinstance(state, dict) and state else None,
         metadata=metadata if isinstance(metadata, dict) else None,
         extra=rest | ({"skipped": skipped} if skipped else {}),
-        skipped=tuple(Noted(place, NOT_AN_OBJECT) for place in skipped),
+        skipped=tuple(SourceRemark(place, NOT_AN_OBJECT) for place in skipped),
         warnings=tuple(warnings),
     )
 
 
-def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> SourceMessage:
+def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) -> SourceMessage:
     rest = dict(value)
     role = rest.pop("role", None)
     if not isinstance(role, str) or not role:
-        warnings.append(Noted(place, "no_role"))
+        warnings.append(SourceRemark(place, "no_role"))
         rest, role = dict(value), "unknown"
     body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
     _take_calls(rest, "tool_calls", body, place, warnings)
@@ -98,7 +98,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
         if any(unread):
             rest["tool_result"] = unread if isinstance(result, list) else unread[0]
     elif result is not None:
-        warnings.append(Noted(place, "result_not_read"))
+        warnings.append(SourceRemark(place, "result_not_read"))
         rest["tool_result"] = result
     meta = dict[str, Any]()
     metadata = rest.pop("metadata", None)
@@ -108,20 +108,22 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
     if isinstance(timestamp, str) and 0 < len(timestamp) <= _MAX_TIME:
         meta["created_at"] = rest.pop("timestamp")
     elif timestamp is not None:
-        warnings.append(Noted(place, "time_not_read"))
+        warnings.append(SourceRemark(place, "time_not_read"))
     if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
         meta["id"] = rest.pop("id")
     kept = with_extra(metadata or None, rest)
     return SourceMessage(place, body, meta | ({"metadata": kept} if kept else {}))
 
 
-def _take_calls(rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[Noted]) -> None:
+def _take_calls(
+    rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[SourceRemark]
+) -> None:
     calls = rest.pop(name, None)
     if isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
         if calls:
             body[name] = calls
     elif calls is not None:
-        warnings.append(Noted(place, "calls_not_read"))
+        warnings.append(SourceRemark(place, "calls_not_read"))
         rest[name] = calls
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session
-from turnlog.client.parts import parts_of
 from turnlog.core.errors import TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.message_models import StoredMessage
 
-MAX_KEPT = 1_000
+MAX_DIFFERENCES = 1_000
 
 
 class OldStore(Protocol):
@@ -49,7 +49,7 @@ class DualWrite:
     is reported.
 
     ``read_from`` names the store whose messages `messages` returns. ``format`` is the messages' format. ``on_difference`` is
-    called with each difference; `differences` keeps the newest `MAX_KEPT`.
+    called with each difference; `differences` keeps the newest `MAX_DIFFERENCES`.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class DualWrite:
             head = answer.head if head is not None else None
 
     def _report(self, difference: Difference) -> None:
-        self.differences = [*self.differences[-MAX_KEPT + 1 :], difference]
+        self.differences = [*self.differences[-MAX_DIFFERENCES + 1 :], difference]
         if self._on_difference is not None:
             self._on_difference(difference)
 

@@ -8,8 +8,7 @@ from zipfile import BadZipFile, ZipFile
 from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, SessionExistsError
-from turnlog.importers.files import SourceFile
-from turnlog.importers.report import SessionReport
+from turnlog.importers.models import SessionReport, SourceFile
 
 SHAPE = "turnlog"
 

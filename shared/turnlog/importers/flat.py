@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.core.times import rfc3339
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     MAX_NAME,
     MAX_SYSTEM,
     NOT_AN_OBJECT,
-    Noted,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     made_id,
     session_id_of,
@@ -69,7 +69,7 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
         if isinstance(text, str) and len(text) <= MAX_SYSTEM:
             settings["system"] = text
         else:
-            warnings.append(Noted("systemMessage", "not_a_text"))
+            warnings.append(SourceRemark("systemMessage", "not_a_text"))
         unread = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
         if unread:
             rest["systemMessage"] = unread
@@ -96,17 +96,17 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
         messages=tuple(messages),
         settings=settings,
         extra=rest | ({"skipped": skipped} if skipped else {}),
-        skipped=tuple(Noted(place, NOT_AN_OBJECT) for place in skipped),
+        skipped=tuple(SourceRemark(place, NOT_AN_OBJECT) for place in skipped),
         last_sent_at=last_sent_at,
         warnings=tuple(warnings),
     )
 
 
-def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> SourceMessage:
+def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) -> SourceMessage:
     rest = dict(value)
     kind = rest.pop("kind", None)
     if not isinstance(kind, str) or not kind:
-        warnings.append(Noted(place, "no_kind"))
+        warnings.append(SourceRemark(place, "no_kind"))
         rest, kind = dict(value), "unknown"
     body: dict[str, Any] = {"role": kind}
     if kind == "tool":
@@ -120,13 +120,13 @@ def _message(value: dict[str, Any], place: str, warnings: list[Noted]) -> Source
         if any(unread):
             rest["toolCalls"] = unread
     elif calls:
-        warnings.append(Noted(place, "calls_not_read"))
+        warnings.append(SourceRemark(place, "calls_not_read"))
         rest["toolCalls"] = calls
     meta = _meta(rest, place, warnings)
     return SourceMessage(place, body, meta)
 
 
-def _meta(rest: dict[str, Any], place: str, warnings: list[Noted]) -> dict[str, Any]:
+def _meta(rest: dict[str, Any], place: str, warnings: list[SourceRemark]) -> dict[str, Any]:
     """Return the metadata of a message; remove from ``rest`` the fields that it takes."""
     meta = dict[str, Any]()
     message_id = rest.get("id")
@@ -138,7 +138,7 @@ def _meta(rest: dict[str, Any], place: str, warnings: list[Noted]) -> dict[str, 
         if float(rest["timestamp"]).is_integer():
             rest.pop("timestamp")
     elif rest.get("timestamp") is not None:
-        warnings.append(Noted(place, "time_not_read"))
+        warnings.append(SourceRemark(place, "time_not_read"))
     metadata = with_extra(None, rest)
     return meta | ({"metadata": metadata} if metadata else {})
 

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
-from turnlog.importers.files import SourceFile
-from turnlog.importers.source_sessions import (
+from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
-    Noted,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     made_id,
     session_id_of,
@@ -148,11 +148,11 @@ def _session(
     source_id: str, branch: str, rows: list[_Row], times: dict[str, str], usage: list[dict[str, Any]]
 ) -> SourceSession:
     name = source_id if branch == _MAIN else f"{source_id}-{branch}"
-    messages, between, skipped = list[SourceMessage](), list[dict[str, Any]](), list[Noted]()
+    messages, between, skipped = list[SourceMessage](), list[dict[str, Any]](), list[SourceRemark]()
     for row in rows:
         item = _item(row)
         if item is None:
-            skipped.append(Noted(f"row {row.id}", MALFORMED))
+            skipped.append(SourceRemark(f"row {row.id}", MALFORMED))
             between.append({"row": row.id, "text": row.data})
             continue
         own: dict[str, Any] = {"row": row.id} | ({"before": between} if between else {})

@@ -11,9 +11,7 @@ from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines.system import SystemClock
 from turnlog.importers import coding_agents, conversations, documents, exported, flat, openai_agents
-from turnlog.importers.files import SourceFile
-from turnlog.importers.report import Report, SessionReport
-from turnlog.importers.source_sessions import Noted, SourceSession, UnknownSourceError
+from turnlog.importers.models import Report, SessionReport, SourceFile, SourceRemark, SourceSession, UnknownSourceError
 from turnlog.importers.writing import import_session
 from turnlog.ports import Clock
 
@@ -142,7 +140,7 @@ def run(
     rows = list[SessionReport]()
     for candidate in candidates:
         if candidate.shape is None:
-            skipped = [Noted("file", "unknown_source")]
+            skipped = [SourceRemark("file", "unknown_source")]
             rows.append(
                 SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
             )

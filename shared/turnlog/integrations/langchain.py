@@ -23,11 +23,20 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from turnlog.agents.graph_state.aligning import append_new, tell_edited, tell_removed
-from turnlog.agents.graph_state.messages import KEPT, GraphMessage, given_of, is_removal, said
-from turnlog.agents.graph_state.window_messages import FORMAT, Shown, room, with_changes
+from turnlog.agents.graph_state.aligning import append_new, record_edits, record_removals
+from turnlog.agents.graph_state.messages import (
+    FORMAT,
+    GRAPH_METADATA,
+    GraphMessage,
+    WindowObjects,
+    budget_arguments,
+    is_removal,
+    original_message,
+    to_graph_message,
+    with_changes,
+)
+from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import GivenPolicy
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines.system import RandomIds
 from turnlog.windows.recall import recall_tools
@@ -35,7 +44,7 @@ from turnlog.windows.recall import recall_tools
 _RECALLED = "recalled"
 _BEFORE = 50
 """Messages before the newest appended one that are compared again, because an agent may insert messages between."""
-_MOST = 1_000
+_MAX_KNOWN = 1_000
 _IDS = RandomIds()
 T = TypeVar("T")
 K = TypeVar("K")
@@ -80,7 +89,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._session_id = session_id
         self._budget, self._policy, self._reserve = budget, policy, output_reserve
         self._settings = settings if recall else {"recall": "never", **settings}
-        self._shown = Shown()
+        self._window_objects = WindowObjects()
         self._done = dict[tuple[str, str], Messages]()
         self._sent = dict[str, dict[str, int]]()
         self._restored = set[str]()
@@ -152,7 +161,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         restored = list[BaseMessage]()
         for stored in session.messages(order="desc", in_view=True):
             if stored.status == "complete":
-                message = given_of(stored) if KEPT in (stored.metadata or {}) else None
+                message = original_message(stored) if GRAPH_METADATA in (stored.metadata or {}) else None
                 if not isinstance(message, BaseMessage):
                     return update
                 restored.append(message)
@@ -177,8 +186,8 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             return
         listed = [self._graph_message(session, message) for message in _newest(messages, before)]
         aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
-        tell_edited(session, listed, aligned)
-        tell_removed(session, before or (), messages)
+        record_edits(session, listed, aligned)
+        record_removals(session, before or (), messages)
         for message in messages:
             self._sent.pop(message.id or "", None)
         _put(self._done, run, messages)
@@ -192,7 +201,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         """Return the message as the log stores it; None for removals and for summaries that LangChain inserted."""
         if is_removal(message) or message.additional_kwargs.get("lc_source") == "summarization":
             return None
-        graph_message, problems = said(message, "")
+        graph_message, problems = to_graph_message(message, "")
         if graph_message is None:
             raise InvalidInputError("a message of the agent can't be kept", problems=problems)
         if (
@@ -201,7 +210,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             and session.handles(message.name or "")
         ):
             graph_message.meta["recalled"] = list(message.artifact.get(_RECALLED, ()))
-        self._shown.learn(session.id, graph_message.body, message.model_copy())
+        self._window_objects.learn(session.id, graph_message.body, message.model_copy())
         return graph_message
 
     def _before_call(self, request: Request, session: Session) -> tuple[Request, Mapping[str, int]] | AIMessage:
@@ -225,7 +234,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         )
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
         tools += [tool for tool in request.tools if _name(tool) in own & brought]
-        shown, system = self._shown.objects(session, window), request.system_message
+        shown, system = self._window_objects.objects(session, window), request.system_message
         while shown and isinstance(shown[0], SystemMessage):
             system = _joined(system, shown.pop(0))
         shown = with_changes(shown, messages, request.messages)
@@ -237,7 +246,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         system = request.system_message.text if request.system_message is not None else ""
         profile = getattr(request.model, "profile", None)
         limit = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-        return room(budget=self._budget, reserve=self._reserve, system=system, limit=limit)
+        return budget_arguments(budget=self._budget, reserve=self._reserve, system=system, limit=limit)
 
     def _after_call(self, window: Mapping[str, int], response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Remember the window of a reply and the provider's token counts until the reply is appended."""
@@ -289,12 +298,12 @@ def _name(tool: BaseTool | dict[str, Any]) -> str:
 def _tools() -> list[BaseTool]:
     """Return the two recall tools as LangChain lists them. `wrap_tool_call` executes them."""
 
-    def answered_before(**arguments: Any) -> str:
+    def refuse_direct_call(**arguments: Any) -> str:
         raise InvalidInputError("TurnlogMiddleware answers this tool in an agent that it is a middleware of")
 
     return [
         StructuredTool.from_function(
-            answered_before,
+            refuse_direct_call,
             name=schema["function"]["name"],
             description=schema["function"]["description"],
             args_schema=schema["function"]["parameters"],
@@ -306,5 +315,5 @@ def _tools() -> list[BaseTool]:
 def _put(known: dict[K, T], key: K, value: T) -> None:
     known.pop(key, None)
     known[key] = value
-    while len(known) > _MOST:
+    while len(known) > _MAX_KNOWN:
         known.pop(next(iter(known)), None)

@@ -19,10 +19,10 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from turnlog import __version__
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
-from turnlog.version import __version__
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
@@ -72,7 +72,7 @@ def append_message(
     ] = None,
 ) -> str:
     """Append a message to a session, for good."""
-    appended = session.append({"role": role, "content": content}, format="openai_chat", key=idempotency_key)
+    appended = session.append({"role": role, "content": content}, format="openai_chat", idempotency_key=idempotency_key)
     return json.dumps({"position": appended.first, "head": appended.head})
 
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from turnlog.client.async_calls import run_to_end
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import parts_of
-from turnlog.client.threads import finished
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.engines.system import RandomIds
 from turnlog.providers.registry import codec_of
@@ -54,15 +54,15 @@ class TurnlogSession:
         """Add all items, or none of them when an error is raised."""
         plain_items = [dict(_plain(item)) for item in items]
         if plain_items:
-            await finished(lambda: self._add(plain_items))
+            await run_to_end(lambda: self._add(plain_items))
 
     async def pop_item(self) -> Item | None:
         """Remove the newest item from the view and return it; None when there is none."""
-        return await finished(self._pop)
+        return await run_to_end(self._pop)
 
     async def clear_session(self) -> None:
         """Remove all items from the view."""
-        await finished(self._clear)
+        await run_to_end(self._clear)
 
     # ------------------------------------------------------------ blocking work, called in a thread
 
@@ -104,7 +104,7 @@ class TurnlogSession:
         for index, part in enumerate(parts):
             batch = {_BATCH: {"id": key, "left": len(parts) - 1 - index}} if len(parts) > 1 else {}
             meta = [{"metadata": {**extra, **batch}} if extra or batch else {} for extra in kept[part]]
-            session.append(*bodies[part], meta=meta, format=FORMAT, key=f"{key}-{index}")
+            session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _pop(self) -> Item | None:
         session = self._log.sessions.of(self.session_id)

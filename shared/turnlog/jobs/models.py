@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from turnlog.core.identity import CORRELATION_PATTERN
-from turnlog.core.jobs import JobKind, JobStatus
 from turnlog.core.models import Answer, Body, JsonObjectField
+from turnlog.ports import JobKind, JobStatus
 
 
 class JobMessage(Body):

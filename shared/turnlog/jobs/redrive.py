@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.jobs import JOB_KINDS, JobKind
 from turnlog.jobs.models import JobMessage, Redriven
 from turnlog.jobs.worker import TTL_SECONDS, QueueOf, read_message, send_job
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
-from turnlog.ports import JobQueue, Redrivable
+from turnlog.ports import JOB_KINDS, JobKind, JobQueue, Redrivable
 
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
@@ -59,8 +58,8 @@ class RedriveJobs:
             content = {name: value for name, value in record.content.items() if name != "error"}
             content["updated"] = self._log.clock.now_ms()
             queued = Record(record.id, record.created_ms, "queued", content)
-            shelf = OwnerKeys(owner).jobs
-            self._log.records.replace(shelf, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
+            record_keys = OwnerKeys(owner).jobs
+            self._log.records.replace(record_keys, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
         letters = _Letters(queues, only=(record.id, owner))
         dead_letters = _redrive(queue, letters, _kind(record))
         if not dead_letters:

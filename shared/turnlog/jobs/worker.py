@@ -18,7 +18,6 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
-from turnlog.core.jobs import JobKind
 from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Cursors
@@ -28,7 +27,7 @@ from turnlog.log.keys import OwnerKeys
 from turnlog.log.links import Link
 from turnlog.log.records import Record
 from turnlog.log.request_keys import RequestKey
-from turnlog.ports import JobQueue
+from turnlog.ports import JobKind, JobQueue
 
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
@@ -77,14 +76,14 @@ class StartJobs:
         ``job_id`` sets the job's id, for callers that derive it from something else than an idempotency key.
         """
         queue = self.check(kind)
-        shelf = OwnerKeys(owner).jobs
+        record_keys = OwnerKeys(owner).jobs
         if job_id is None:
-            job_id = self._log.records.claim(shelf, request, ttl_seconds=TTL_SECONDS)
+            job_id = self._log.records.claim(record_keys, request, ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
         if (correlation := correlation_id()) is not None:
             content["correlation"] = correlation
-        record = self._log.records.create(shelf, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
+        record = self._log.records.create(record_keys, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
         if record.status == "queued":
             send_job(queue, owner, record)
         return job_answer(record)
@@ -132,9 +131,9 @@ class ListJobs:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        shelf, jobs = OwnerKeys(owner).jobs, list[Record]()
+        record_keys, jobs = OwnerKeys(owner).jobs, list[Record]()
         for _ in range(_PAGES):
-            records, after = self._log.records.page(shelf, limit=limit - len(jobs), after=after)
+            records, after = self._log.records.page(record_keys, limit=limit - len(jobs), after=after)
             jobs += [record for record in records if status in (None, record.status)]
             if len(jobs) >= limit or after is None:
                 break

@@ -17,8 +17,7 @@ import re
 from collections.abc import Mapping
 
 from turnlog.linter.anthropic_table import MAX_BREAKPOINTS, MAX_NAME, RULES
-from turnlog.linter.reading import Findings, TurnPairing, is_filled, is_one_of, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, TurnPairing, Violation, describe_value, is_filled, is_one_of, kind_of
 
 MAX_MESSAGES = 100_000
 
@@ -125,7 +124,7 @@ class _Reader:
             self._take_system(pointer, message, content)
             return
         if not is_one_of(role, {"user", "assistant"}):
-            self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+            self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
             self._end_malformed()
             return
         self._end_systems(role)
@@ -178,7 +177,7 @@ class _Reader:
                 if is_one_of(kind, _SYSTEM_TYPES):
                     self._check_block(f"{pointer}/{index}", block)
                 else:
-                    self._add("system_block", f"{pointer}/{index}", f"a system message has {quoted(kind)}")
+                    self._add("system_block", f"{pointer}/{index}", f"a system message has {describe_value(kind)}")
         elif isinstance(content, str):
             self._check_text(pointer, content)
         else:
@@ -245,9 +244,9 @@ class _Reader:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")
         valid = _matches(call_id, _ID)
         if not valid:
-            self._add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
         if not _matches(name, _NAME):
-            self._add("call_name", f"{pointer}/name", f"the name of the tool is {quoted(name)}")
+            self._add("call_name", f"{pointer}/name", f"the name of the tool is {describe_value(name)}")
         if not isinstance(arguments, dict):
             self._add("input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object")
         self._pairing.add_call(pointer, "id", call_id if valid and isinstance(call_id, str) else None)
@@ -256,7 +255,7 @@ class _Reader:
         call_id = block.get("tool_use_id")
         valid = _matches(call_id, _ID)
         if not valid:
-            self._add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {quoted(call_id)}")
+            self._add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {describe_value(call_id)}")
         self._check_result(pointer, block)
         is_in_place = is_one_of(self._last_block[1], {"tool_result"}) or not self._last_block[0]
         is_answer = self._pairing.add_result(
@@ -275,12 +274,14 @@ class _Reader:
             self._pairing.register_id(f"{pointer}/id", call_id)
             self._server_ids.add(call_id)
         else:
-            self._add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
 
     def _take_server_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id, pointer = block.get("tool_use_id"), f"{pointer}/tool_use_id"
         if not is_one_of(call_id, self._server_ids):
-            self._add("server_result_unknown", pointer, f"no call of a server tool has the id {quoted(call_id)}")
+            self._add(
+                "server_result_unknown", pointer, f"no call of a server tool has the id {describe_value(call_id)}"
+            )
 
     # --- one block by itself
 
@@ -294,7 +295,7 @@ class _Reader:
             return False
         kind = block.get("type")
         if not is_filled(kind) or kind in _OTHER_API_TYPES:
-            self._add("block_type", f"{pointer}/type", f"the type of the block is {quoted(kind)}")
+            self._add("block_type", f"{pointer}/type", f"the type of the block is {describe_value(kind)}")
             return False
         if kind in _KEYS:
             self._findings.unknown_keys(pointer, block, _KEYS[kind])
@@ -331,7 +332,7 @@ class _Reader:
         if not isinstance(source, dict):
             self._add("source_type", pointer, f"the source is {kind_of(source)}, not an object")
         elif not is_one_of(kind, types):
-            self._add("source_type", f"{pointer}/type", f"the type of the source is {quoted(kind)}")
+            self._add("source_type", f"{pointer}/type", f"the type of the source is {describe_value(kind)}")
         else:
             key, media_types = types[kind]
             self._findings.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
@@ -340,7 +341,7 @@ class _Reader:
             elif not is_filled(source.get(key)):
                 self._add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
             if media_types and not is_one_of(source.get("media_type"), media_types):
-                value = quoted(source.get("media_type"))
+                value = describe_value(source.get("media_type"))
                 self._add("media_type", f"{pointer}/media_type", f"the media type is {value}")
 
     def _check_nested(self, pointer: str, blocks: object, block_types: set[str]) -> None:
@@ -352,7 +353,9 @@ class _Reader:
             if is_one_of(kind, block_types):
                 self._check_block(f"{pointer}/{index}", block)
             else:
-                self._add("block_type", f"{pointer}/{index}", f"a block of type {quoted(kind)} is not allowed here")
+                self._add(
+                    "block_type", f"{pointer}/{index}", f"a block of type {describe_value(kind)} is not allowed here"
+                )
 
     def _check_result(self, pointer: str, block: dict[str, object]) -> None:
         content, error = block.get("content"), block.get("is_error")
@@ -364,7 +367,7 @@ class _Reader:
             for index, nested in enumerate(content):
                 kind = nested.get("type") if isinstance(nested, dict) else None
                 if is_one_of(kind, _TYPES_REFUSED_IN_RESULTS):
-                    text = f"a result has a block of type {quoted(kind)}"
+                    text = f"a result has a block of type {describe_value(kind)}"
                     self._add("result_block_type", f"{pointer}/content/{index}/type", text)
                 else:
                     self._check_block(f"{pointer}/content/{index}", nested)

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from turnlog.linter.bedrock_converse_table import MAX_DOCUMENT_NAME, MAX_DOCUMENTS, MAX_ID, MAX_IMAGES, MAX_NAME, RULES
-from turnlog.linter.reading import Findings, TurnPairing, entries, is_one_of, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, TurnPairing, Violation, describe_value, is_one_of, iter_entries, kind_of
 
 _TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{MAX_ID}}}")
 _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
@@ -161,7 +160,7 @@ def check(messages: object) -> list[Violation]:
     """
     findings = Findings(RULES)
     reader = _Reader(findings)
-    for pointer, message in entries(findings, messages):
+    for pointer, message in iter_entries(findings, messages):
         reader.take(pointer, message)
     reader.end()
     return findings.violations
@@ -191,7 +190,7 @@ class _Reader:
             self._add("system_role", f"{pointer}/role", "the list has a system message")
         else:
             if isinstance(message, dict):
-                self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+                self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
             self._pairing.end_turn()
             self._role, self._has_turns = None, True
 
@@ -255,7 +254,7 @@ class _Reader:
     def _check_value(self, pointer: str, value: object, spec: Spec) -> None:
         if isinstance(spec, frozenset):
             if not is_one_of(value, spec):
-                self._add("enum_value", pointer, f"{quoted(value)} is none of {', '.join(sorted(spec))}")
+                self._add("enum_value", pointer, f"{describe_value(value)} is none of {', '.join(sorted(spec))}")
         elif isinstance(spec, tuple):
             if isinstance(value, list):
                 for index, item in enumerate(value):
@@ -294,5 +293,5 @@ class _Reader:
             rule = "field_type"
         if rule:
             # Arguments and texts can be anything, so violations do not quote them.
-            description = kind_of(value) if leaf in {"input", "visible text"} else quoted(value)
+            description = kind_of(value) if leaf in {"input", "visible text"} else describe_value(value)
             self._add(rule, pointer, f"the value is {description}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from turnlog.linter.reading import Rule
+from turnlog.linter.rules import Rule
 
 MAX_ID = 64
 MAX_NAME = 64

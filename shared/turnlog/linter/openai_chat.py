@@ -1,4 +1,4 @@
-"""The checker of OpenAI Chat Completions: rules for the ``messages`` of a request. Answers: `openai_chat_table`.
+"""The checker of OpenAI Chat Completions: rules for the ``messages`` of a request.
 
 Deliberately not checked:
 
@@ -8,17 +8,146 @@ Deliberately not checked:
 * The content of ``arguments``: OpenAI demands only a string, and says that the model does not always write valid
   JSON (https://platform.openai.com/docs/api-reference/chat/create). Servers that render a chat template do refuse it:
   https://github.com/ggml-org/llama.cpp/pull/25583, https://github.com/sgl-project/sglang/pull/28035.
+
+`RULES` has the provider's answer to each broken rule, the fix, and the source. ``answer`` quotes the provider, with ``…`` for the
+values. A bare "400 invalid_request_error" means that the reference demands the shape and that we know no public thread with
+the provider's words.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from turnlog.linter.openai_chat_table import MAX_ID, MAX_NAME, ROLES, RULES
-from turnlog.linter.reading import Findings, entries, is_filled, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, iter_entries, kind_of
+
+MAX_ID = 40
+MAX_NAME = 64
+ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
+
+_REFERENCE = "https://platform.openai.com/docs/api-reference/chat/create"
+_GITHUB = "https://github.com/"
+_BAD = "400 invalid_request_error"
+
+RULES: Mapping[str, Rule] = {
+    # The list and its messages.
+    "messages_not_list": Rule(_BAD, "Send a list of message objects.", _REFERENCE),
+    "messages_empty": Rule(
+        f"{_BAD}: Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array "
+        "instead.",
+        "Send at least one message.",
+        f"{_GITHUB}CopilotKit/CopilotKit/issues/529",
+    ),
+    "message_not_object": Rule(_BAD, "Make each message an object with a role.", _REFERENCE),
+    "unknown_role": Rule(_BAD, f"Use one of: {', '.join(sorted(ROLES))}.", _REFERENCE),
+    "name_invalid": Rule(
+        f"{_BAD}: Invalid 'messages[…].name': string does not match pattern. Expected a string that matches the "
+        "pattern '^[^\\s<|\\\\/>]+$'.",
+        f"Leave name out, or use 1 to {MAX_NAME} characters without white space, <, |, \\, / and >.",
+        "https://community.openai.com/t/weird-regex-on-message-name-field/1356753",
+    ),
+    # Content.
+    "content_missing": Rule(
+        f"{_BAD}: Invalid value for 'content': expected a string, got null.",
+        "Send content (an empty string will do); only an assistant message with calls, refusal or audio needs none.",
+        f"{_GITHUB}langchain-ai/langchainjs/issues/4153",
+    ),
+    "content_type": Rule(_BAD, "Make content a string or, except for role function, a list of parts.", _REFERENCE),
+    "content_empty_list": Rule(_BAD, "Send at least one part, or an empty string.", _REFERENCE),
+    "part_not_object": Rule(_BAD, "Make each part an object with a type.", _REFERENCE),
+    "part_type": Rule(
+        f"{_BAD}: Invalid 'messages[…]'. Image URLs are only allowed for messages with role 'user', but this message "
+        "with role '…' contains an image URL. | Invalid value: '…'. Supported values are: …",
+        "user: text, image_url, input_audio, file; assistant: text, refusal; others: text. Media go to a user message.",
+        f"{_GITHUB}openai/openai-node/issues/1030",
+    ),
+    "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "refusal_type": Rule(_BAD, "Make refusal a string, or leave it out.", _REFERENCE),
+    "audio_type": Rule(_BAD, "Make audio an object with a string id, or leave it out.", _REFERENCE),
+    # Calls.
+    "tool_calls_wrong_role": Rule(_BAD, "Only an assistant message may have tool_calls.", _REFERENCE),
+    "tool_calls_not_list": Rule(_BAD, "Make tool_calls a list of calls, or leave it out.", _REFERENCE),
+    "tool_calls_empty": Rule(
+        f"{_BAD}: Invalid 'messages[…].tool_calls': empty array. Expected an array with minimum length 1, but got an "
+        "empty array instead.",
+        "Leave tool_calls out when there are none.",
+        f"{_GITHUB}home-assistant/core/pull/118577",
+    ),
+    "call_not_object": Rule(_BAD, "Make each call an object {id, type, function}.", _REFERENCE),
+    "call_type": Rule(_BAD, "Set type to function (or custom).", _REFERENCE),
+    "call_body": Rule(_BAD, "Send the function (name, arguments) or custom (name, input) that is called.", _REFERENCE),
+    "call_name": Rule(
+        f"{_BAD}: Invalid 'messages[…].tool_calls[…].function.name': string does not match pattern. Expected a string "
+        "that matches the pattern '^[a-zA-Z0-9_-]+$'.",
+        f"Use 1 to {MAX_NAME} characters of a-z, A-Z, 0-9, _ and -.",
+        f"{_GITHUB}mcp-use/mcp-use/issues/90",
+    ),
+    "arguments_not_string": Rule(_BAD, "Send the arguments as a JSON string (json.dumps).", _REFERENCE),
+    "input_not_string": Rule(_BAD, "Send the input of a custom tool as a string.", _REFERENCE),
+    "call_id": Rule(_BAD, "Give the call an id, and its tool message the same tool_call_id.", _REFERENCE),
+    "call_id_too_long": Rule(
+        f"{_BAD} (string_above_max_length): Invalid 'messages[…].tool_calls[…].id': string too long. Expected a string "
+        f"with maximum length {MAX_ID}, but got a string with length … instead.",
+        f"Use an id of at most {MAX_ID} characters in the call and in its tool message.",
+        f"{_GITHUB}agno-agi/agno/issues/5382",
+    ),
+    # OpenAI accepts an id that is used again in a later turn (tau-bench's runs of gpt-4o continue after one). Other
+    # servers refuse it, and within one message the results collide.
+    "call_id_repeated": Rule(
+        "400 of several servers of this API: duplicate tool_call_id (OpenAI: seen accepted across turns)",
+        "Rename one of the calls, and the tool message that answers it.",
+        f"{_GITHUB}openclaw/openclaw/pull/40996",
+    ),
+    # Results.
+    "call_unanswered": Rule(
+        f"{_BAD}: An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+        "'tool_call_id'. The following tool_call_ids did not have response messages: …",
+        "Put a tool message with this tool_call_id behind the assistant message, before anything else.",
+        f"{_GITHUB}sdcb/chats/pull/132",
+    ),
+    "orphan_result": Rule(
+        f"{_BAD}: Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+        "'tool_calls'.",
+        "Move it behind the assistant message that called, with only tool messages between, or drop it.",
+        f"{_GITHUB}miurla/morphic/issues/136",
+    ),
+    "result_id": Rule(_BAD, "Set tool_call_id to the id of the call that is answered.", _REFERENCE),
+    "result_id_unknown": Rule(
+        f"{_BAD}: Invalid parameter: 'tool_call_id' of '…' not found in 'tool_calls' of previous message.",
+        "Set tool_call_id to an id of the assistant message before, or drop the message.",
+        f"{_GITHUB}dapr/dapr-agents/issues/145",
+    ),
+    "second_result": Rule(
+        f"{_BAD}: Invalid parameter: Duplicate value for 'tool_call_id' of '…', in messages[…] and messages[…].",
+        "Keep one tool message for each call.",
+        f"{_GITHUB}agno-agi/agno/issues/5116",
+    ),
+    # Legacy functions: a call has no id; its result is the next message, which names the function.
+    "function_call_wrong_role": Rule(_BAD, "Only an assistant message may have function_call.", _REFERENCE),
+    "function_call_unanswered": Rule(
+        "none seen (the reference shows the pair; the model reads a call without its result)",
+        "Put the function message with this name right behind the assistant message.",
+        _REFERENCE,
+    ),
+    "orphan_function_result": Rule(
+        "none seen (the reference shows the pair; the model reads a result without its call)",
+        "Move it right behind the assistant message with the function_call, or drop it.",
+        _REFERENCE,
+    ),
+    "function_result_name": Rule(
+        "none seen (the reference shows the pair; the model reads the result of another function)",
+        "Name the function of the function_call before.",
+        _REFERENCE,
+    ),
+    "function_name": Rule(
+        f"{_BAD}: Missing parameter 'name': messages with role 'function' must have a 'name'.",
+        f"Set name to the function's name: 1 to {MAX_NAME} characters of a-z, A-Z, 0-9, _ and -.",
+        f"{_GITHUB}langchain-ai/langchainjs/issues/6570",
+    ),
+}
+
 
 _FUNCTION_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]+")
@@ -38,7 +167,7 @@ def check(messages: object) -> list[Violation]:
     """
     findings = Findings(RULES)
     pairing = _Pairing(findings)
-    for pointer, message in entries(findings, messages):
+    for pointer, message in iter_entries(findings, messages):
         if isinstance(message, dict):
             _check_message(findings, pointer, message)
             pairing.take(pointer, message)
@@ -55,7 +184,7 @@ def check(messages: object) -> list[Violation]:
 def _check_message(findings: Findings, pointer: str, message: dict[str, object]) -> None:
     role = message.get("role")
     if not (isinstance(role, str) and role in ROLES):
-        findings.add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+        findings.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         return
     _check_name(findings, f"{pointer}/name", message.get("name"), role)
     _check_content(findings, pointer, message, role)
@@ -70,9 +199,9 @@ def _check_message(findings: Findings, pointer: str, message: dict[str, object])
 def _check_name(findings: Findings, pointer: str, name: object, role: str) -> None:
     if role == "function":
         if not _is_function_name(name):
-            findings.add("function_name", pointer, f"the function's name is {quoted(name)}")
+            findings.add("function_name", pointer, f"the function's name is {describe_value(name)}")
     elif name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME and _AUTHOR_NAME.fullmatch(name)):
-        findings.add("name_invalid", pointer, f"the name is {quoted(name)}")
+        findings.add("name_invalid", pointer, f"the name is {describe_value(name)}")
 
 
 def _check_content(findings: Findings, pointer: str, message: dict[str, object], role: str) -> None:
@@ -97,7 +226,9 @@ def _check_part(findings: Findings, pointer: str, part: object, role: str) -> No
         return
     kind = part.get("type")
     if not (isinstance(kind, str) and kind in _PART_TYPES.get(role, _TEXT_ONLY)):
-        findings.add("part_type", f"{pointer}/type", f"a message with role {role!r} has a part of type {quoted(kind)}")
+        findings.add(
+            "part_type", f"{pointer}/type", f"a message with role {role!r} has a part of type {describe_value(kind)}"
+        )
         return
     body, pointer = part.get(kind), f"{pointer}/{kind}"
     if kind in {"text", "refusal"}:
@@ -140,15 +271,17 @@ def _check_call(findings: Findings, pointer: str, call: object) -> None:
         return
     call_id, kind = call.get("id"), call.get("type")
     if not is_filled(call_id):
-        findings.add("call_id", f"{pointer}/id", f"the id of the call is {quoted(call_id)}")
+        findings.add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
     elif len(call_id) > MAX_ID:
-        findings.add("call_id_too_long", f"{pointer}/id", f"the id {quoted(call_id)} has {len(call_id)} characters")
+        findings.add(
+            "call_id_too_long", f"{pointer}/id", f"the id {describe_value(call_id)} has {len(call_id)} characters"
+        )
     if kind == "function":
         _check_call_body(findings, f"{pointer}/function", call.get("function"))
     elif kind == "custom":
         _check_call_body(findings, f"{pointer}/custom", call.get("custom"), key="input")
     else:
-        findings.add("call_type", f"{pointer}/type", f"the type of the call is {quoted(kind)}")
+        findings.add("call_type", f"{pointer}/type", f"the type of the call is {describe_value(kind)}")
 
 
 def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str = "arguments") -> None:
@@ -157,7 +290,7 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
         return
     name, text = body.get("name"), body.get(key)
     if not _is_function_name(name):
-        findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
+        findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
     if not isinstance(text, str):
         findings.add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(text)}, not a string")
 
@@ -221,7 +354,7 @@ class _Pairing:
             calls.faulty_calls += 1
             return
         if call_id in self._ids:
-            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {describe_value(call_id)} too")
         self._ids.add(call_id)
         if call_id in calls.waiting:
             calls.faulty_calls += 1
@@ -231,7 +364,7 @@ class _Pairing:
     def _take_result(self, pointer: str, call_id: object) -> None:
         calls = self._calls
         if not is_filled(call_id):
-            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {quoted(call_id)}")
+            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {describe_value(call_id)}")
         if calls is None:
             self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
         elif not is_filled(call_id):
@@ -242,14 +375,20 @@ class _Pairing:
         elif calls.faulty_calls:
             calls.faulty_calls -= 1
         elif call_id in calls.answered:
-            self._add("second_result", f"{pointer}/tool_call_id", f"the call {quoted(call_id)} has a result already")
+            self._add(
+                "second_result", f"{pointer}/tool_call_id", f"the call {describe_value(call_id)} has a result already"
+            )
         else:
-            self._add("result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {quoted(call_id)}")
+            self._add(
+                "result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {describe_value(call_id)}"
+            )
 
     def _end_calls(self) -> None:
         if self._calls is not None:
             for call_id, pointer in list(self._calls.waiting.items())[self._calls.faulty_results :]:
-                self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no tool message behind it")
+                self._add(
+                    "call_unanswered", pointer, f"the call {describe_value(call_id)} has no tool message behind it"
+                )
             self._calls = None
 
     def _take_function_result(self, pointer: str, name: object) -> None:
@@ -258,13 +397,15 @@ class _Pairing:
             text = "no assistant message with function_call comes right before"
             self._add("orphan_function_result", f"{pointer}/role", text)
         elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
-            text = f"the function called is {quoted(function[1])}, the result names {quoted(name)}"
+            text = f"the function called is {describe_value(function[1])}, the result names {describe_value(name)}"
             self._add("function_result_name", f"{pointer}/name", text)
 
     def _end_function(self) -> None:
         if self._function is not None:
             pointer, name = self._function
-            self._add("function_call_unanswered", pointer, f"no function message follows the call of {quoted(name)}")
+            self._add(
+                "function_call_unanswered", pointer, f"no function message follows the call of {describe_value(name)}"
+            )
             self._function = None
 
 

@@ -1,4 +1,4 @@
-"""The checker of OpenAI Responses: rules for the ``input`` of a request, a list of items. Answers: `openai_responses_table`.
+"""The checker of OpenAI Responses: rules for the ``input`` of a request, a list of items.
 
 The list must be the whole history. With ``previous_response_id`` or a conversation, the provider may hold calls and
 reasoning that the list lacks.
@@ -10,6 +10,10 @@ Deliberately not checked:
   'reasoning' item``): only the provider knows which call came with reasoning.
 * The content of ``arguments``, as in Chat Completions.
 * ``null`` in an optional field counts as absent, because SDKs dump their models with it.
+
+`RULES` has the provider's answer to each broken rule, the fix, and the source. ``answer`` quotes the provider, with ``…`` for the
+values. A bare "400 invalid_request_error" means that the reference demands the shape and that we know no public thread with
+the provider's words.
 """
 
 from __future__ import annotations
@@ -17,9 +21,119 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.linter.openai_responses_table import MAX_ID, MAX_NAME, RULES
-from turnlog.linter.reading import Findings, entries, is_filled, is_one_of, kind_of, quoted
-from turnlog.linter.rules import Violation
+from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_one_of, iter_entries, kind_of
+
+MAX_ID = 64
+MAX_NAME = 128
+
+_REFERENCE = "https://platform.openai.com/docs/api-reference/responses/create"
+_GITHUB = "https://github.com/"
+_BAD = "400 invalid_request_error"
+
+RULES: Mapping[str, Rule] = {
+    # The list and its items.
+    "items_not_list": Rule(_BAD, "Send a list of items (a bare string is one user message).", _REFERENCE),
+    "items_empty": Rule(_BAD, "Send at least one item.", _REFERENCE),
+    "item_not_object": Rule(_BAD, "Make each item an object with a type.", _REFERENCE),
+    "item_type": Rule(
+        _BAD,
+        "Use an item type of this API: message, function_call, function_call_output, reasoning, …",
+        _REFERENCE,
+    ),
+    "unknown_key": Rule(
+        f"{_BAD}: Unknown parameter: 'input[…].…'.",
+        "Leave the key out.",
+        f"{_GITHUB}openai/openai-python/issues/2720",
+    ),
+    "item_id": Rule(
+        f"{_BAD}: Invalid 'input[…].id': '…'. Expected an ID that contains letters, numbers, underscores, or dashes, "
+        "but this value contained additional characters.",
+        "Send the id the provider gave, or leave it out.",
+        f"{_GITHUB}langchain-ai/langchainjs/issues/11044",
+    ),
+    "item_id_prefix": Rule(
+        f"{_BAD}: Invalid 'input[…].id': '…'. Expected an ID that begins with '…'.",
+        "Leave id out; call_id is what pairs a call with its output (msg: message, fc: call, rs: reasoning).",
+        f"{_GITHUB}nodetool-ai/nodetool/pull/4252",
+    ),
+    "item_id_repeated": Rule(
+        f"{_BAD}: Duplicate item found with id …. Remove duplicate items from your input and try again.",
+        "Send each item once.",
+        f"{_GITHUB}earendil-works/pi/issues/5151",
+    ),
+    "status_value": Rule(_BAD, "Use in_progress, completed or incomplete, or leave it out.", _REFERENCE),
+    "reference_id": Rule(_BAD, "Give the reference the id of the item.", _REFERENCE),
+    # Messages.
+    "unknown_role": Rule(
+        _BAD,
+        "Use user, assistant, system or developer; an output of a tool is an item of type function_call_output.",
+        _REFERENCE,
+    ),
+    "content_type": Rule(_BAD, "Make content a string or a list of parts.", _REFERENCE),
+    "part_not_object": Rule(_BAD, "Make each part an object with a type.", _REFERENCE),
+    "part_type": Rule(
+        f"{_BAD}: Invalid value: '…'. Supported values are: 'output_text' and 'refusal'.",
+        "assistant: output_text, refusal; others, and outputs of tools: input_text, input_image, input_file.",
+        f"{_GITHUB}jeremychone/rust-genai/pull/119",
+    ),
+    "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "phase_value": Rule(_BAD, "Use commentary or final_answer, or leave it out.", _REFERENCE),
+    # Calls.
+    "call_id": Rule(
+        f"{_BAD} (empty_string): Invalid 'input[…].call_id': empty string. Expected a string with minimum length 1, "
+        "but got an empty string instead.",
+        "Give the call a call_id, and its output the same.",
+        f"{_GITHUB}earendil-works/pi/issues/2917",
+    ),
+    "call_id_too_long": Rule(
+        f"{_BAD} (string_above_max_length): Invalid 'input[…].call_id': string too long. Expected a string with "
+        f"maximum length {MAX_ID}, but got a string with length … instead.",
+        f"Use a call_id of at most {MAX_ID} characters in the call and in its output.",
+        f"{_GITHUB}openai/codex/issues/14355",
+    ),
+    "call_id_repeated": Rule(
+        "400 of several servers of this API: Duplicate 'call_id': … (the output would answer either call)",
+        "Rename one of the calls, and the output that answers it.",
+        f"{_GITHUB}earendil-works/pi/issues/9057",
+    ),
+    "call_name": Rule(_BAD, f"Use 1 to {MAX_NAME} letters, digits, _ and -.", _REFERENCE),
+    "arguments_not_string": Rule(_BAD, "Send the arguments as a JSON string (json.dumps).", _REFERENCE),
+    "input_not_string": Rule(_BAD, "Send the input of a custom tool as a string.", _REFERENCE),
+    "call_unanswered": Rule(
+        f"{_BAD}: No tool output found for function call ….",
+        "Put an output item with this call_id behind the call.",
+        f"{_GITHUB}symgraph/GhidrAssist/issues/78",
+    ),
+    # Outputs.
+    "orphan_output": Rule(
+        f"{_BAD}: No tool call found for function call output with call_id ….",
+        "Put it behind its call, or drop it.",
+        f"{_GITHUB}continuedev/continue/issues/10092",
+    ),
+    "output_kind": Rule(
+        _BAD,
+        "Answer a function_call with a function_call_output, a custom_tool_call with a custom_tool_call_output.",
+        _REFERENCE,
+    ),
+    "second_output": Rule(
+        "400 of several servers of this API: Duplicate function_call_output for call_id …",
+        "Keep one output for each call.",
+        f"{_GITHUB}NousResearch/hermes-agent/pull/111443",
+    ),
+    "output_type": Rule(_BAD, "Make output a string or a list of parts.", _REFERENCE),
+    # Reasoning.
+    "reasoning_summary": Rule(_BAD, "Send summary, a list of {type: summary_text, text}; it may be empty.", _REFERENCE),
+    "reasoning_content": Rule(
+        _BAD, "Make content a list of {type: reasoning_text, text}, or leave it out.", _REFERENCE
+    ),
+    "reasoning_encrypted": Rule(_BAD, "Make encrypted_content a string, or leave it out.", _REFERENCE),
+    "reasoning_alone": Rule(
+        f"{_BAD}: Item 'rs_…' of type 'reasoning' was provided without its required following item.",
+        "Send the item that followed it (a message of the assistant or a call), or drop the reasoning.",
+        f"{_GITHUB}openai/openai-node/issues/1567",
+    ),
+}
+
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
@@ -82,7 +196,7 @@ def check(messages: object) -> list[Violation]:
     """
     findings = Findings(RULES)
     reader = _Reader(findings)
-    for pointer, item in entries(findings, messages, kind="items", name="the input"):
+    for pointer, item in iter_entries(findings, messages, kind="items", name="the input"):
         reader.take(pointer, item)
     reader.end()
     return findings.violations
@@ -115,7 +229,7 @@ class _Reader:
         kind = _kind(item)
         is_chat_message = kind != "message" and {"role", "content"} <= item.keys()
         if not is_filled(kind) or kind in _OTHER_API_TYPES or is_chat_message:
-            self._add("item_type", f"{pointer}/type", f"the type of the item is {quoted(kind)}")
+            self._add("item_type", f"{pointer}/type", f"the type of the item is {describe_value(kind)}")
             self._end_reasoning(has_follower=False)
             return
         if kind != "reasoning":
@@ -126,7 +240,7 @@ class _Reader:
         self._take_id(pointer, item.get("id"), kind)
         status = item.get("status")
         if kind in _KEYS and status is not None and not is_one_of(status, _STATUS):
-            self._add("status_value", f"{pointer}/status", f"the status is {quoted(status)}")
+            self._add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
         if kind == "message":
             self._check_message(pointer, item)
         elif kind == "reasoning":
@@ -141,7 +255,7 @@ class _Reader:
         self._end_reasoning(has_follower=False)
         excused = self._faulty_outputs + self._references
         for call_id, pointer in list(self._waiting.items())[excused:]:
-            self._add("call_unanswered", pointer, f"the call {quoted(call_id)} has no output behind it")
+            self._add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no output behind it")
 
     def _end_reasoning(self, *, has_follower: bool) -> None:
         if self._reasoning and not has_follower:
@@ -152,17 +266,19 @@ class _Reader:
         if kind == "item_reference":
             self._references += 1
             if not is_filled(item_id):
-                self._add("reference_id", f"{pointer}/id", f"the id of the item is {quoted(item_id)}")
+                self._add("reference_id", f"{pointer}/id", f"the id of the item is {describe_value(item_id)}")
                 return
         if item_id is None:
             return
         pointer = f"{pointer}/id"
         if not (isinstance(item_id, str) and _ID.fullmatch(item_id)):
-            self._add("item_id", pointer, f"the id of the item is {quoted(item_id)}")
+            self._add("item_id", pointer, f"the id of the item is {describe_value(item_id)}")
         elif item_id in self._item_ids:
-            self._add("item_id_repeated", pointer, f"an earlier item has the id {quoted(item_id)} too")
+            self._add("item_id_repeated", pointer, f"an earlier item has the id {describe_value(item_id)} too")
         elif not item_id.startswith(_ID_PREFIXES.get(kind, "")):
-            self._add("item_id_prefix", pointer, f"the id {quoted(item_id)} does not begin with {_ID_PREFIXES[kind]}")
+            self._add(
+                "item_id_prefix", pointer, f"the id {describe_value(item_id)} does not begin with {_ID_PREFIXES[kind]}"
+            )
         else:
             self._item_ids.add(item_id)
 
@@ -173,7 +289,7 @@ class _Reader:
         if kind in {"function_call", "custom_tool_call"}:
             name, key = item.get("name"), "arguments" if kind == "function_call" else "input"
             if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {quoted(name)}")
+                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
             if not isinstance(item.get(key), str):
                 self._add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string")
         if not self._check_call_id(pointer, call_id):
@@ -181,7 +297,7 @@ class _Reader:
             return
         call_id = str(call_id)
         if call_id in self._kinds:
-            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {quoted(call_id)} too")
+            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {describe_value(call_id)} too")
             if call_id in self._waiting:
                 self._faulty_calls += 1
                 return
@@ -200,7 +316,7 @@ class _Reader:
             return
         call_id = str(call_id)
         if call_id in self._kinds and self._kinds[call_id] != _CALL_TYPE_OF[kind]:
-            description = f"the call {quoted(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
+            description = f"the call {describe_value(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
             self._add("output_kind", f"{pointer}/type", description)
             self._waiting.pop(call_id, None)
         elif call_id in self._waiting:
@@ -208,16 +324,18 @@ class _Reader:
         elif self._faulty_calls:
             self._faulty_calls -= 1
         elif call_id in self._answered:
-            self._add("second_output", id_pointer, f"the call {quoted(call_id)} has an output already")
+            self._add("second_output", id_pointer, f"the call {describe_value(call_id)} has an output already")
         elif call_id not in self._kinds and not self._references:
-            self._add("orphan_output", id_pointer, f"no call before has the call_id {quoted(call_id)}")
+            self._add("orphan_output", id_pointer, f"no call before has the call_id {describe_value(call_id)}")
         self._answered.add(call_id)
 
     def _check_call_id(self, pointer: str, call_id: object) -> bool:
         if not is_filled(call_id):
-            self._add("call_id", f"{pointer}/call_id", f"call_id is {quoted(call_id)}")
+            self._add("call_id", f"{pointer}/call_id", f"call_id is {describe_value(call_id)}")
         elif len(call_id) > MAX_ID:
-            self._add("call_id_too_long", f"{pointer}/call_id", f"{quoted(call_id)} has {len(call_id)} characters")
+            self._add(
+                "call_id_too_long", f"{pointer}/call_id", f"{describe_value(call_id)} has {len(call_id)} characters"
+            )
         return is_filled(call_id)
 
     def _check_output(self, pointer: str, output: object) -> None:
@@ -231,20 +349,20 @@ class _Reader:
     def _check_message(self, pointer: str, item: dict[str, object]) -> None:
         role, content, phase = item.get("role"), item.get("content"), item.get("phase")
         if not is_one_of(role, _ROLES):
-            self._add("unknown_role", f"{pointer}/role", f"the role is {quoted(role)}")
+            self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         elif isinstance(content, list):
             self._check_parts(f"{pointer}/content", content, _OUTPUTS if role == "assistant" else _INPUTS)
         elif not isinstance(content, str):
             self._add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
         if phase is not None and not is_one_of(phase, _PHASES):
-            self._add("phase_value", f"{pointer}/phase", f"the phase is {quoted(phase)}")
+            self._add("phase_value", f"{pointer}/phase", f"the phase is {describe_value(phase)}")
 
     def _check_parts(self, pointer: str, parts: list[object], types: frozenset[str]) -> None:
         for index, part in enumerate(parts):
             if not isinstance(part, dict):
                 self._add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
             elif not is_one_of(part.get("type"), types):
-                text = f"a part of type {quoted(part.get('type'))} is not allowed here"
+                text = f"a part of type {describe_value(part.get('type'))} is not allowed here"
                 self._add("part_type", f"{pointer}/{index}/type", text)
             else:
                 self._check_part(f"{pointer}/{index}", part, str(part["type"]))
@@ -257,7 +375,7 @@ class _Reader:
                 self._add("part_field", pointer, f"the part has none of {', '.join(keys)}")
             detail = part.get("detail")
             if detail is not None and not is_one_of(detail, _DETAILS):
-                self._add("part_field", f"{pointer}/detail", f"detail is {quoted(detail)}")
+                self._add("part_field", f"{pointer}/detail", f"detail is {describe_value(detail)}")
         else:
             key = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(key), str):

@@ -6,9 +6,9 @@ renderers (import-linter enforces this), so that one mistake cannot hide in both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +75,148 @@ def lint(messages: object, *, format: str) -> list[Violation]:
     if checker is None:
         raise ValueError(f"no rules for format {format!r}; known: {', '.join(sorted(FORMATS))}")
     return checker(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The provider's ``answer`` to a broken rule, how to ``fix`` the history, and the ``source`` (URL) that shows the answer."""
+
+    answer: str
+    fix: str
+    source: str
+
+
+class Findings:
+    """The violations found in one list of messages, in the order in which they were added."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules = rules
+        self.violations: list[Violation] = []
+
+    def add(self, rule: str, pointer: str, message: str) -> None:
+        """Add a violation of ``rule``; ``pointer`` is its place and ``message`` says what is wrong there."""
+        details = self._rules[rule]
+        self.violations.append(Violation(rule, pointer, message, details.answer, details.fix, details.source))
+
+    def unknown_keys(self, pointer: str, value: Mapping[str, object], known: Collection[str]) -> None:
+        """Add ``unknown_key`` for each key of ``value`` that is not in ``known``."""
+        for key in value:
+            if key not in known:
+                self.add("unknown_key", f"{pointer}/{escaped(key)}", f"the key {describe_value(key)} is not known here")
+
+
+class TurnPairing:
+    """Pairs the tool calls of an assistant turn with the results in the next user turn, which must answer all of them.
+
+    A call or result whose own id is invalid may pair with any other: the checker has reported that id already, and one fault
+    is reported once. Adds ``call_id_repeated``, ``call_unanswered``, ``result_unknown`` and ``second_result``.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._ids: set[str] = set()
+        self._waiting: dict[str, str] = {}
+        self._answered: set[str] = set()
+        self._faulty_calls = 0
+        self._faulty_results = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a call of the turn has no result yet."""
+        return bool(self._waiting) or self._faulty_calls > 0
+
+    def register_id(self, pointer: str, call_id: str) -> bool:
+        """Return whether ``call_id`` is new; add ``call_id_repeated`` at ``pointer`` when an earlier call has it."""
+        is_new = call_id not in self._ids
+        if not is_new:
+            self._findings.add("call_id_repeated", pointer, f"an earlier call has the id {describe_value(call_id)} too")
+        self._ids.add(call_id)
+        return is_new
+
+    def add_call(self, pointer: str, key: str, call_id: str | None) -> None:
+        """Add a call whose object is at ``pointer`` and whose id is under ``key``; ``call_id`` is None when that id is invalid."""
+        if call_id is None:
+            self._faulty_calls += 1
+        elif self.register_id(f"{pointer}/{key}", call_id) or call_id not in self._waiting:
+            self._waiting[call_id] = pointer
+        else:
+            self._faulty_calls += 1
+
+    def add_result(self, pointer: str, call_id: str | None) -> bool:
+        """Add a result and return whether it answers a call of the turn.
+
+        ``pointer`` is the place of the result's call id; ``call_id`` is None when that id is invalid.
+        """
+        is_answer = call_id in self._waiting
+        if call_id is None:
+            self._faulty_results += 1
+        elif call_id in self._waiting:
+            del self._waiting[call_id]
+            self._answered.add(call_id)
+        elif self._faulty_calls:
+            self._faulty_calls -= 1
+        elif call_id in self._answered:
+            self._findings.add("second_result", pointer, f"the call {describe_value(call_id)} has a result already")
+        else:
+            self._findings.add(
+                "result_unknown", pointer, f"no call of the turn before has the id {describe_value(call_id)}"
+            )
+        return is_answer
+
+    def end_turn(self) -> None:
+        """Add ``call_unanswered`` for each call without a result. Called when the user turn ends, or when none follows."""
+        for call_id, pointer in list(self._waiting.items())[self._faulty_results :]:
+            self._findings.add(
+                "call_unanswered", pointer, f"the call {describe_value(call_id)} has no result in the next user turn"
+            )
+        self._waiting, self._answered = {}, set()
+        self._faulty_calls = self._faulty_results = 0
+
+
+def iter_entries(
+    findings: Findings, value: object, *, kind: str = "messages", name: str = "messages"
+) -> Iterator[tuple[str, object]]:
+    """Yield the entries of a request's list, each with its JSON pointer.
+
+    Adds ``<kind>_not_list`` or ``<kind>_empty`` and yields nothing when ``value`` is not a list, or empty.
+    ``name`` is what violations call the list.
+    """
+    if not isinstance(value, list):
+        findings.add(f"{kind}_not_list", "/messages", f"{name} is {kind_of(value)}, not a list")
+    elif not value:
+        findings.add(f"{kind}_empty", "/messages", f"{name} is empty")
+    else:
+        for index, entry in enumerate(value):
+            yield f"/messages/{index}", entry
+
+
+def is_filled(value: object) -> TypeGuard[str]:
+    """Return whether the value is a non-empty string."""
+    return isinstance(value, str) and value != ""
+
+
+def is_one_of(value: object, words: Collection[str]) -> TypeGuard[str]:
+    """Return whether the value is a string of ``words``."""
+    return isinstance(value, str) and value in words
+
+
+def escaped(key: object) -> str:
+    """Return a key as a step of a JSON pointer (RFC 6901), cut to 64 characters. Nothing below an unknown key is checked."""
+    return str(key)[:64].replace("~", "~0").replace("/", "~1")
+
+
+def describe_value(value: object) -> str:
+    """Return a value as violations name it: a string quoted and cut to 64 characters, any other value as its type."""
+    if not isinstance(value, str):
+        return kind_of(value)
+    return repr(value) if len(value) <= 64 else f"{value[:64]!r}…"
+
+
+def kind_of(value: object) -> str:
+    """Return the JSON type of a value in words, e.g. ``a string``."""
+    if value is None:
+        return "missing or null"
+    for types, name in ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "a list")):
+        if isinstance(value, types):
+            return name
+    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"

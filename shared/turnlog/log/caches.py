@@ -1,4 +1,4 @@
-"""The caches beside the log: META, the current settings, the folded state, the current summary and the list of sessions.
+"""The caches beside the log: the current settings in META and ``E#SYS``, the list of sessions, and what features keep.
 
 Each cache is stamped with the position that it reflects and written on the condition `pos < :pos`. A lost cache is
 harmless, because it can be rebuilt from the log.
@@ -25,7 +25,7 @@ from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_index, is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
 
-TOUCH_MS = 5 * 60 * 1000
+LISTING_MS = 5 * 60 * 1000
 _MISSING = "x"
 _META_BYTES = 700
 _LARGE_BYTES = 32 * 1024
@@ -63,40 +63,23 @@ class Caches:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
                 if payload.home not in ("", keys.partition):
                     place["hm"] = payload.home
-            self._put(keys.system, place, position, rewound)
+            self.write(keys.system, place, position=position, rewound=rewound)
         meta = meta_content(short, missing=missing, created_ms=created_ms, has_schema=has_schema)
-        self._put(keys.meta, meta, position, rewound)
+        self.write(keys.meta, meta, position=position, rewound=rewound)
 
     def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
         """Return the settings in an ``E#SYS`` item."""
         if "at" in system:
-            payload = Payload(str(system["at"]), _int(system, "sz"), str(system["d"]), str(system.get("hm", "")))
+            payload = Payload(
+                str(system["at"]), cached_number(system, "sz"), str(system["d"]), str(system.get("hm", ""))
+            )
             content = self._payloads.fetch(keys, [payload])[payload.place]
         else:
             content = _content(system)
         with decoding(item_name(system)):
             return settings_from(json.loads(content)["set"])
 
-    def write_state(
-        self, keys: SessionKeys, packed: bytes, *, position: int, count: int, base: int | None, rewound: int = 0
-    ) -> None:
-        """Write ``S#STATE`` as of the state event at this position.
-
-        ``packed`` is the folded state. With ``base``, the position of an event that holds a full state, ``packed`` has the
-        patches since that event instead.
-        """
-        content: dict[str, AttributeValue] = {"n": count, "b": packed}
-        if base is not None:
-            content["bs"] = base
-        self._put(keys.state, content, position, rewound)
-
-    def write_summary(
-        self, keys: SessionKeys, line: JsonObject, *, position: int, time_ms: int, rewound: int = 0
-    ) -> None:
-        """Write ``E#SUM``: the full summary of the commit at this position."""
-        self._put(keys.summary, {"t": time_ms, "b": pack(encode_json(line))}, position, rewound)
-
-    def _put(self, key: Key, content: Mapping[str, AttributeValue], position: int, rewound: int) -> None:
+    def write(self, key: Key, content: Mapping[str, AttributeValue], *, position: int, rewound: int) -> None:
         """Write a cache unless it already reflects a later event.
 
         ``position`` is the event that the content comes from. ``rewound`` is the position of a rewind that made the content
@@ -108,47 +91,18 @@ class Caches:
             item["of"] = position
         self._items.put(item, condition=Less("pos", stamp))
 
-    def read_summary(self, keys: SessionKeys) -> Item | None:
-        return self._get(keys.summary)
-
-    def read_state(self, keys: SessionKeys) -> CachedState | None:
-        item = self._get(keys.state)
-        if item is None:
-            return None
-        base = _int(item, "bs") if "bs" in item else None
-        return CachedState(reflected(item), _int(item, "n"), _json(item), base)
-
-    def _get(self, key: Key) -> Item | None:
+    def read(self, key: Key) -> Item | None:
         """Return a cache item, or None when it is missing or erased."""
         item = self._items.get_many([key]).get(key)
         return None if item is None or is_cache_tombstone(item) else item
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class CachedState:
-    """The contents of ``S#STATE``.
-
-    ``position`` is the newest state event and ``count`` the number of state events. ``content`` is the state; with
-    ``base``, it is the patches since the event at that position.
-    """
-
-    position: int
-    count: int
-    content: Any
-    base: int | None
-
-
-def summary_in(item: Item) -> tuple[JsonObject, int, int]:
-    """Return the line, position and time of the summary in an ``E#SUM`` item."""
-    return _json(item), reflected(item), _int(item, "t")
-
-
-def reflected(item: Item) -> int:
+def reflected_position(item: Item) -> int:
     """Return the position of the event that a cache reflects.
 
     ``pos`` can't serve for that: it may be the position of a rewind that made the event current again.
     """
-    return _int(item, "of" if "of" in item else "pos")
+    return cached_number(item, "of" if "of" in item else "pos")
 
 
 def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
@@ -183,10 +137,10 @@ def read_meta(item: Item) -> CachedSettings:
 
     Raises `NewerSchemaError` for an item of a newer version, whose fields may have other meanings.
     """
-    if (version := _int(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
+    if (version := cached_number(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    content, early_code = _json(item), _int(item, _MISSING) if _MISSING in item else 0
-    position, created_ms = reflected(item), _int(item, "c")
+    content, early_code = cached_json(item), cached_number(item, _MISSING) if _MISSING in item else 0
+    position, created_ms = reflected_position(item), cached_number(item, "c")
     with decoding(item_name(item)):
         return CachedSettings(
             settings_from(content), content.get(_MISSING, early_code), position, created_ms, "ss" in item
@@ -251,15 +205,15 @@ def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None
 
 def is_settled(item: Item, now_ms: int) -> bool:
     """Return whether an entry is exact. It may lag while the five minutes of its last activity are not over."""
-    return "ok" in item or not is_touch(_int(item, "a"), now_ms)
+    return "ok" in item or not is_listing_due(cached_number(item, "a"), now_ms)
 
 
-def is_touch(before_ms: int, now_ms: int) -> bool:
+def is_listing_due(before_ms: int, now_ms: int) -> bool:
     """Return whether a commit updates the session's entry: the first commit of each five minutes does.
 
     ``now_ms`` is the commit's time, ``before_ms`` the time of the commit before it.
     """
-    return before_ms // TOUCH_MS != now_ms // TOUCH_MS
+    return before_ms // LISTING_MS != now_ms // LISTING_MS
 
 
 def activity_key(active_ms: int, session_id: str) -> str:
@@ -277,7 +231,7 @@ def status_of(entry: Item) -> str:
 
 def active_of(entry: Item) -> int:
     """Return the time in milliseconds of the last activity in an entry."""
-    return _int(entry, "a")
+    return cached_number(entry, "a")
 
 
 def session_id_of(item: Item) -> str:
@@ -313,13 +267,15 @@ def _content(item: Item) -> bytes:
     return unpack(packed, item=item_name(item))
 
 
-def _json(item: Item) -> Any:
+def cached_json(item: Item) -> Any:
+    """Return the JSON value that a cache item holds. Raises `CorruptError` for a damaged one."""
     content = _content(item)
     with decoding(item_name(item)):
         return json.loads(content)
 
 
-def _int(item: Item, name: str) -> int:
+def cached_number(item: Item, name: str) -> int:
+    """Return an attribute of a cache item that is a number. Raises `CorruptError` when it is none."""
     value = item.get(name)
     if not isinstance(value, int):
         raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))

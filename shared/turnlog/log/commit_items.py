@@ -15,15 +15,19 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from turnlog.core.errors import CorruptError
-from turnlog.log.headers import item_name, log_key
-from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
+from turnlog.log.commit import VERIFIED, read_commit, stored_lines
+from turnlog.log.headers import hashed_header, item_name, log_key
+from turnlog.log.keys import FORKS_FROM, FORKS_TO, MAX_POSITION, SessionKeys, commit_sort_key, position_of
+from turnlog.log.lines import hidden
+from turnlog.log.packing import pack
+from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import is_slot_tombstone
-from turnlog.log.verified import VERIFIED
-from turnlog.ports import Item, ItemTable, Page, Query
+from turnlog.ports import Equal, Item, ItemTable, Page, Query, item_size_bytes
 
 MAX_EVENTS = 26
 """Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
 _FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
+_POINTER = ("fp", "bs", "fa")
 
 
 class CommitItems:
@@ -194,7 +198,7 @@ def _checked_fork(fork: Item) -> Item:
     Raises a `CorruptError` that names the item.
     """
     if not is_slot_tombstone(fork):
-        VERIFIED.of(fork)
+        VERIFIED.read(fork)
     return fork
 
 
@@ -260,3 +264,67 @@ def logged(item: Item) -> Item:
 def first_position(item: Item) -> int:
     """Return the position of a commit's first event."""
     return position_of(log_key(item))
+
+
+class Forks:
+    """Finds the forks of a session, and makes them independent of it."""
+
+    def __init__(self, items: ItemTable, payloads: Payloads) -> None:
+        self._items = items
+        self._payloads = payloads
+        self._commits = CommitItems(items)
+
+    def forks_of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
+        """Yield the sessions that were forked from this one, including those whose first commit is not written yet."""
+        after = None
+        while True:
+            page = self._items.query(Query(keys.partition, FORKS_FROM, FORKS_TO, after=after))
+            for item in page.items:
+                yield SessionKeys(keys.owner, item_name(item)[len(FORKS_FROM) :])
+            after = page.next
+            if after is None:
+                return
+
+    def make_independent(self, keys: SessionKeys) -> int:
+        """Copy this session's log to every fork that shares it; return the number of forks.
+
+        Call it only when the session can't be forked: then forks without a first commit will never have one.
+        """
+        count = 0
+        for child in self.forks_of(keys):
+            item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+            if item is None or "fp" not in item or parent_of(child, item) != keys:
+                continue
+            for page in self._commits.on(keys, 1, first_position(item) - 1):
+                self._copy(child, page, shared_of(item))
+            self._items.put({**item, "bs": ""}, condition=Equal("bs", keys.session_id))
+            count += 1
+        return count
+
+    def _copy(self, child: SessionKeys, items: Sequence[Item], shared: int) -> None:
+        """Copy commits to a fork's base, payloads first. Lines after position ``shared``, where sharing ends, are hidden."""
+        base, page = child.base, [as_shared(item, shared) for item in items]
+        for item in page:
+            self._payloads.copy(base, read_commit(item).payloads)
+        self._items.write_many(
+            [
+                {name: value for name, value in item.items() if name not in _POINTER}
+                | {"pk": base.partition, "sk": log_key(item)}
+                for item in page
+            ]
+        )
+
+
+def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:
+    """Return a commit's item as a fork may read it: lines after the end of sharing are hidden.
+
+    Sharing ends at position ``shared``, or earlier when the commit's own field ``fu`` says so.
+    """
+    end, last = shared_position(item, shared), item.get("l")
+    if not isinstance(last, int) or last <= end:
+        return item
+    first = first_position(item)
+    lines = [line if first + index <= end else hidden(line) for index, line in enumerate(stored_lines(item))]
+    bare = {name: value for name, value in item.items() if name != "b"}
+    covered = hashed_header(log_key(item), item)
+    return {**bare, "b": pack(b"\n".join(lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)}

@@ -6,9 +6,8 @@ a stale writer can never win one.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -17,8 +16,17 @@ from turnlog.core.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import Stretch, VisibleRanges
-from turnlog.log.cards import read_card
+from turnlog.core.positions import VisibleRanges
+from turnlog.log.commit import (
+    Commit,
+    checked_chain,
+    clipped,
+    event_at,
+    events_of,
+    header_in,
+    read_commit,
+    with_body,
+)
 from turnlog.log.commit_items import CommitItems, first_position
 from turnlog.log.headers import (
     GENESIS,
@@ -30,50 +38,15 @@ from turnlog.log.headers import (
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
-from turnlog.log.packing import decoding, pack
+from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, PreparedPayload, digest_of
-from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.log.verified import VERIFIED, Verified
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
 _MAX_BACKOFF_SECONDS = 0.4
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit of a session. ``lines`` are the stored lines of its events; `CommitLog.events` turns them into events.
-
-    ``home`` is the partition that the commit is stored in; a fork's older commits are in the partition of another session.
-    ``until`` is the position of the last event in view, or None when all are.
-    """
-
-    header: Header
-    lines: tuple[dict[str, Any], ...]
-    home: str = field(default="", compare=False)
-    until: int | None = None
-
-    @property
-    def payloads(self) -> tuple[Payload, ...]:
-        """The addresses of the out-of-line payloads."""
-        return tuple(payload for payload in map(self.payload_of, self.lines) if payload is not None)
-
-    @property
-    def settings_payload(self) -> Payload | None:
-        """The out-of-line payload of the first event, which holds the settings; None when they are in the commit."""
-        return self.payload_of(self.lines[0])
-
-    def payload_of(self, line: dict[str, Any]) -> Payload | None:
-        """Return the address of a line's out-of-line payload, or None."""
-        payload = payload_of(line)
-        return replace(payload, home=self.home) if payload is not None else None
-
-    def line(self, position: int) -> dict[str, Any]:
-        """Return the stored line of the event at a position."""
-        return self.lines[position - self.header.first]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -415,101 +388,13 @@ class CommitLog:
         """Return the events at positions of commits. Only the payloads of these events are fetched."""
         payloads = (commit.payload_of(commit.line(position)) for commit, position in wanted)
         contents = self._payloads.fetch(keys, [payload for payload in payloads if payload is not None])
-        return [_event(commit, position, contents) for commit, position in wanted]
+        return [event_at(commit, position, contents) for commit, position in wanted]
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """Return the messages that lack their bodies, with the bodies fetched, by position."""
         missing = [event for event in events if event.body is None and event.payload is not None]
         contents = self._payloads.fetch(keys, [event.payload for event in missing if event.payload])
         return {event.position: with_body(event, contents) for event in missing}
-
-
-def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
-    """Return the message with the body from its out-of-line payload."""
-    if event.payload is None:
-        return event
-    place = event.payload.place
-    with decoding(place):
-        parts = json.loads(contents[place])
-        envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
-        if not isinstance(parts["b"], dict):
-            raise TypeError("b")
-        return replace(event, body=parts["b"], envelope=envelope)
-
-
-def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
-    """Return the commit limited to the stretch of visible positions that it begins in."""
-    header = commit.header
-    end = next((last for first, last in stretches if first <= header.first <= last), header.last)
-    return replace(commit, until=end) if header.last > end else commit
-
-
-def read_commit(item: Item) -> Commit:
-    """Return the commit in an item after checking its checksum.
-
-    Raises a `CorruptError` that names the item, or `NotFoundError` when the commit was erased.
-    """
-    return _commit(item, _verified(item))
-
-
-def header_in(item: Item) -> Header:
-    """Return the header in a commit's item after checking the checksum over header and body."""
-    return _verified(item).header
-
-
-def _verified(item: Item) -> Verified:
-    if is_slot_tombstone(item):
-        raise NotFoundError("the session has been deleted")
-    return VERIFIED.of(item)
-
-
-def _commit(item: Item, verified: Verified) -> Commit:
-    header = verified.header
-    with decoding(item_name(item)):
-        lines = tuple(upcast(line, header.version) for line in parse_lines(verified.content))
-    until = item.get("fu")
-    return Commit(header, lines, str(item["pk"]), until if isinstance(until, int) else None)
-
-
-def checked_chain(items: Sequence[Item]) -> list[Commit]:
-    """Return the commits in items that are in order of position.
-
-    Raises `CorruptError` for a gap between positions, or a hash that does not follow from the commit before.
-    """
-    commits = list[Commit]()
-    for item in items:
-        verified = _verified(item)
-        header = verified.header
-        before = commits[-1].header if commits else None
-        if before is not None and before.last + 1 != header.first:
-            raise CorruptError(
-                f"commits are missing between positions {before.last} and {header.first}", item=item_name(item)
-            )
-        previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
-        if previous is not None and not verified.follows(previous):
-            raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
-        commits.append(_commit(item, verified))
-    return commits
-
-
-def stored_lines(item: Item) -> list[bytes]:
-    """Return the stored lines of a commit's events, byte for byte."""
-    return _verified(item).content.split(b"\n")
-
-
-def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
-    """Yield the events in view of a commit. ``contents`` has the fetched payloads by place; other payloads stay out of line."""
-    header = commit.header
-    for position in range(header.first, min(header.last, commit.until or header.last) + 1):
-        yield _event(commit, position, contents)
-
-
-def _event(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
-    with decoding(commit_sort_key(commit.header.first)):
-        line = commit.line(position)
-        payload = commit.payload_of(line)
-        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-        return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
 
 
 def _number(cache: Item, name: str) -> int:

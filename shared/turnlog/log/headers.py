@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from turnlog.core.calibration import Calibration
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -21,6 +20,7 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import DAY_MS
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
+from turnlog.providers.token_rules import Calibration
 
 HASH_BYTES = 16
 GENESIS = bytes(HASH_BYTES)

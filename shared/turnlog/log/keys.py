@@ -35,7 +35,7 @@ _BASE = "#base"
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Shelf:
+class RecordKeys:
     """Keys of records of a kind in a partition: by time, by name, and by the idempotency key of their request."""
 
     partition: str
@@ -100,8 +100,8 @@ class OwnerKeys:
         return Key(self.partition, ERASING)
 
     @property
-    def jobs(self) -> Shelf:
-        return Shelf(self.partition, "J#")
+    def jobs(self) -> RecordKeys:
+        return RecordKeys(self.partition, "J#")
 
     def directory(self, session_id: str) -> Key:
         return Key(self.partition, f"S#{check_session_id(session_id)}")
@@ -198,8 +198,8 @@ class SessionKeys:
         return Key(self.partition, WORDS)
 
     @property
-    def snapshots(self) -> Shelf:
-        return Shelf(self.partition, "P#")
+    def snapshots(self) -> RecordKeys:
+        return RecordKeys(self.partition, "P#")
 
     def segment(self, first: int) -> Key:
         """Return the key of the segment that begins at this position."""

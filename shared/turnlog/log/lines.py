@@ -1,8 +1,15 @@
-"""The stored form of events: a line of JSON with short keys for each. Only `turnlog.log.read_lines` reads it."""
+"""The stored form of events: a line of JSON with short keys for each. Only `turnlog.log.read_lines` reads it.
+
+The line of a redacted event begins with the digest of the original line; no other line begins so. The chain hash covers digests
+of lines, so the chain of a redacted log can still be verified.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from turnlog.core.calls import MessageOutline
 from turnlog.core.events import (
@@ -22,8 +29,11 @@ from turnlog.core.events import (
     SummaryEvent,
 )
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import REDACTED
 from turnlog.core.session_settings import SessionSettings
-from turnlog.log.cards import make_card
+from turnlog.log.packing import REDACTED_LINE, line_digest
+from turnlog.log.payloads import make_card
 
 ENVELOPE = {
     "i": "id",
@@ -36,6 +46,10 @@ ENVELOPE = {
     "er": "is_error",
     "or": "origin",
 }
+_SUMMARY = b'{"k":"y"'
+_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc")
+_OF_A_HIDDEN_MESSAGE = ("t", "o")
+_CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 
 def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> JsonObject:
@@ -143,7 +157,7 @@ def discard_line(event: DiscardEvent) -> JsonObject:
     return {"k": "d", "bs": event.summary}
 
 
-def close_line() -> JsonObject:
+def close_line(_event: CloseEvent) -> JsonObject:
     return {"k": "e"}
 
 
@@ -225,50 +239,107 @@ def _notes_fields(notes: Notes) -> JsonObject:
     return fields
 
 
+_PAYLOADS: Mapping[type[Event], Callable[[Any], bytes]] = {
+    MessageEvent: message_payload,
+    StateEvent: state_payload,
+    SummaryEvent: summary_payload,
+    CreateEvent: create_payload,
+    SettingsEvent: settings_payload,
+    NoteEvent: note_payload,
+    ForkEvent: fork_payload,
+}
+"""Type of event -> function that encodes the payload of one."""
+_LINES: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    StateEvent: state_line,
+    SummaryEvent: summary_line,
+    CreateEvent: create_line,
+    SettingsEvent: settings_line,
+    NoteEvent: note_line,
+    ForkEvent: fork_line,
+    DiscardEvent: discard_line,
+    CloseEvent: close_line,
+    RewindEvent: rewind_line,
+}
+"""Type of event, messages apart -> function that returns the stored line of one."""
+
+
 def payload_content(event: Event) -> bytes:
     """Return the payload of an event that is stored out of line when it is large; empty for events without one."""
-    match event:
-        case MessageEvent():
-            return message_payload(event)
-        case StateEvent():
-            return state_payload(event)
-        case SummaryEvent():
-            return summary_payload(event)
-        case CreateEvent():
-            return create_payload(event)
-        case SettingsEvent():
-            return settings_payload(event)
-        case NoteEvent():
-            return note_payload(event)
-        case ForkEvent():
-            return fork_payload(event)
-        case DiscardEvent() | CloseEvent() | RewindEvent():
-            return b""
+    encode = _PAYLOADS.get(type(event))
+    return encode(event) if encode is not None else b""
 
 
-def stored_line(  # noqa: C901 - a case for each kind of event
-    event: Event, payload: Payload | None, facts: MessageOutline | None
-) -> JsonObject:
+def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
-    match event:
-        case MessageEvent():
-            card = make_card(facts) if payload is not None and facts is not None else None
-            return message_line(replace(event, payload=payload), card=card)
-        case StateEvent():
-            return state_line(replace(event, payload=payload))
-        case SummaryEvent():
-            return summary_line(replace(event, payload=payload))
-        case CreateEvent():
-            return create_line(replace(event, payload=payload))
-        case SettingsEvent():
-            return settings_line(replace(event, payload=payload))
-        case NoteEvent():
-            return note_line(replace(event, payload=payload))
-        case ForkEvent():
-            return fork_line(replace(event, payload=payload))
-        case DiscardEvent():
-            return discard_line(event)
-        case CloseEvent():
-            return close_line()
-        case RewindEvent():
-            return rewind_line(event)
+    if not isinstance(event, DiscardEvent | CloseEvent | RewindEvent):
+        event = replace(event, payload=payload)
+    if isinstance(event, MessageEvent):
+        return message_line(event, card=make_card(facts) if payload is not None and facts is not None else None)
+    return _LINES[type(event)](event)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Redacted:
+    """A redaction of a message: its position, the digest of its original line, and the line that replaces it."""
+
+    position: int
+    digest: bytes
+    line: bytes
+    is_done: bool = False
+    """Whether the message is overwritten already."""
+
+    def applied(self, lines: Sequence[bytes], first: int) -> list[bytes]:
+        """Return the lines of a commit that begins at ``first``, with the message and all summaries of it redacted."""
+        return [self._of(line, first + index) for index, line in enumerate(lines)]
+
+    def _of(self, line: bytes, position: int) -> bytes:
+        if position == self.position:
+            return self.line if line_digest(line) == self.digest else line
+        if position < self.position or not line.startswith(_SUMMARY):
+            return line
+        parsed: dict[str, Any] = json.loads(line)
+        return _redacted(line, bare_summary(parsed), parsed) if covers(parsed, self.position) else line
+
+
+def redacted_message(line: bytes, format: str, body: JsonObject) -> bytes:
+    """Return the redacted line of a message, with another body.
+
+    Of the caller's fields only those stay that affect how the message is shown.
+    """
+    if line.startswith(REDACTED_LINE):
+        return line
+    parsed: dict[str, Any] = json.loads(line)
+    kept = {name: parsed[name] for name in _OF_A_MESSAGE if name in parsed}
+    return _redacted(line, {"k": "m", "f": format, **kept, "b": body}, parsed)
+
+
+def hidden(line: bytes) -> bytes:
+    """Return the redacted line of an event that is never visible; only its share of the totals stays."""
+    if line.startswith(REDACTED_LINE):
+        return line
+    parsed: dict[str, Any] = json.loads(line)
+    if parsed["k"] != "m":
+        return _redacted(line, {"k": parsed["k"]}, {})
+    kept = {name: parsed[name] for name in _OF_A_HIDDEN_MESSAGE if name in parsed}
+    return _redacted(line, {"k": "m", "f": "turnlog", **kept, "b": {}}, {})
+
+
+def bare_summary(line: dict[str, Any]) -> JsonObject:
+    """Return the parsed line of a summary without its texts."""
+    return {name: line[name] for name in line if name not in _CONTENTS_OF_A_SUMMARY} | {"x": REDACTED, "fx": []}
+
+
+def covers(line: dict[str, Any], position: int) -> bool:
+    """Return whether a parsed line is a summary that covers a position."""
+    return line["k"] == "y" and bool(line["r"][0] <= position <= line["r"][1])
+
+
+def place_left(line: bytes) -> str:
+    """Return the place of a redacted event's former payload; empty when it had none."""
+    return str(json.loads(line).get("rp", "")) if line.startswith(REDACTED_LINE) else ""
+
+
+def _redacted(line: bytes, kept: JsonObject, before: dict[str, Any]) -> bytes:
+    """Return a redacted line. ``rp`` keeps the payload's place, so that an interrupted deletion can be repeated."""
+    left: JsonObject = {"rx": line_digest(line).hex(), **kept}
+    return encode_json(left | ({"rp": before["@"][0]} if "@" in before else {}))

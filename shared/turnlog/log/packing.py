@@ -1,26 +1,39 @@
-"""Packed contents of items: one codec byte, a checksum over header and content, and the content.
+"""Contents of items as bytes that show damage: packing, and a table that checks every item.
 
-Content is stored as bytes, because a DynamoDB map does not read back every JSON value unchanged. It is compressed only when
-that saves a write unit.
+A packed content is a codec byte, a checksum over header and content, and the content. It is stored as bytes, because a DynamoDB
+map does not read back every JSON value unchanged. It is compressed only when that saves a write unit.
+
+`CheckedItems` is an item table with checksums: reading a damaged item raises a `CorruptError` that names it. Commits and
+payloads get no checksum there, because the hash chain covers them. Items that were stored without a checksum are not checked.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import Any
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.log.headers import item_name
+from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
+from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
 WRITE_UNIT_BYTES = 1024
 MAX_UNPACKED_BYTES = 32 * 1024 * 1024
 PREFIX_BYTES = 5
 _RAW, _ZLIB = 0, 1
 _COUNT: ContextVar[Callable[[int], None] | None] = ContextVar("turnlog_count_content", default=None)
+REDACTED_LINE = b'{"rx":"'
+"""Beginning of a redacted event's line, and of no other line. The hexadecimal digest of the original line follows."""
+_FROM, _TO = len(REDACTED_LINE), len(REDACTED_LINE) + 64
+CHECKSUM = "cs"
+_REBUILT = frozenset({STATE, SUMMARY, SYSTEM, WORDS})
+"""Caches that readers can rebuild: a damaged one counts as missing and is overwritten."""
 
 
 @contextmanager
@@ -107,14 +120,85 @@ def _units(size: int) -> int:
     return -(-size // WRITE_UNIT_BYTES)
 
 
-REDACTED_LINE = b'{"rx":"'
-"""Beginning of a redacted event's line, and of no other line. The hexadecimal digest of the original line follows."""
-_FROM, _TO = len(REDACTED_LINE), len(REDACTED_LINE) + 64
-
-
 def line_digest(line: bytes) -> bytes:
     """Return the SHA-256 of a line; for a redacted line, the SHA-256 of the original line."""
     if line[:_FROM] == REDACTED_LINE:
         with suppress(ValueError):  # not hexadecimal, so Turnlog did not write this line
             return bytes.fromhex(line[_FROM:_TO].decode("ascii"))
     return sha256(line).digest()
+
+
+class CheckedItems:
+    """An `ItemTable` over another one. It adds checksums to items it writes, and checks and removes them from items it reads."""
+
+    def __init__(self, inner: ItemTable) -> None:
+        self._inner = inner
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        items = self._inner.get_many(keys, consistent=consistent)
+        return {key: _checked(item) for key, item in items.items() if not _is_missing(item)}
+
+    def query(self, query: Query) -> Page:
+        page = self._inner.query(query)
+        if query.index == "expiry":
+            # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
+            return Page(tuple(_unsealed(item) for item in page.items), page.next)
+        return Page(tuple(_checked(item) for item in page.items if not _is_missing(item)), page.next)
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        lost = self._inner.put(_sealed(item), condition=condition)
+        if lost is None or lost.existing is None:
+            return lost
+        damaged = lost.existing.get(CHECKSUM)
+        if _is_missing(lost.existing) and damaged is not None:
+            return self._inner.put(_sealed(item), condition=Equal(CHECKSUM, damaged))
+        return Lost(_checked(lost.existing))
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        self._inner.write_many(list(map(_sealed, items)))
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        self._inner.delete_many(keys)
+
+
+def _unsealed(item: Item) -> Item:
+    return {name: value for name, value in item.items() if name != CHECKSUM}
+
+
+def checksum(item: Item) -> bytes:
+    """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
+    texts = {name: value for name, value in item.items() if not isinstance(value, bytes) and name != CHECKSUM}
+    total = zlib.crc32(json.dumps(texts, sort_keys=True, separators=(",", ":")).encode("ascii"))
+    for name, value in sorted(item.items()):
+        if isinstance(value, bytes) and name != CHECKSUM:
+            total = zlib.crc32(value, zlib.crc32(f"{name}:{len(value)}:".encode(), total))
+    return total.to_bytes(4, "big")
+
+
+def _sealed(item: Item) -> Item:
+    return item if _covers_itself(item) else {**item, CHECKSUM: checksum(item)}
+
+
+def _checked(item: Item) -> Item:
+    """Return the item without its checksum. Raises a `CorruptError` that names the item when the checksum does not match."""
+    if not _is_whole(item):
+        raise CorruptError("the checksum of an item does not match", item=item_name(item))
+    return {name: value for name, value in item.items() if name != CHECKSUM} if CHECKSUM in item else item
+
+
+def _is_whole(item: Item) -> bool:
+    """Return whether the checksum matches.
+
+    Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
+    """
+    version = item.get("v")
+    is_newer = isinstance(version, int) and version > SCHEMA_VERSION
+    return CHECKSUM not in item or is_newer or item[CHECKSUM] == checksum(item)
+
+
+def _is_missing(item: Item) -> bool:
+    return item.get("sk") in _REBUILT and not _is_whole(item)
+
+
+def _covers_itself(item: Item) -> bool:
+    return str(item.get("sk")).startswith((COMMITS_FROM, PAYLOADS))

@@ -1,23 +1,38 @@
 """Payloads that are stored out of line: above 2 KB packed in an item beside the commits, from 32 KB packed in the blob store.
 
 A payload is stored before the commit that names it. A payload without a commit is garbage and never visible.
+
+A commit holds a card of each message that is stored out of line. A window is planned from cards and fetches only the payloads
+that it renders in full. A card has the first 700 characters of the text, the calls with shortened arguments, the beginnings of
+the results, and the ledger. Its size is limited. A message with too many calls has no card (``None``) and is always fetched.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from typing import Any, TypeVar
 
+from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
 from turnlog.core.events import Payload
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import pack, unpack
-from turnlog.log.parallel import in_parallel
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
+from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
 INLINE_BYTES = 2 * 1024
 BLOB_BYTES = 32 * 1024
 _PARALLEL = 8
+HEAD_CHARS = 700
+MAX_CARD_BYTES = 8 * 1024
+_MAX_CALLS = 64
+_MAX_NAME = 128
+_ARGUMENT_CHARS = (200, 60, 16)
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 
 class Payloads:
@@ -133,3 +148,87 @@ def _checked(payload: Payload, packed: bytes | None) -> bytes:
     if digest_of(content) != payload.digest:
         raise CorruptError("a payload is not the one its commit names", item=payload.place)
     return content
+
+
+def make_card(facts: MessageOutline) -> JsonObject | None:
+    """Return the card for a message's outline, of at most `MAX_CARD_BYTES`.
+
+    Returns None when the message has too many calls or results.
+    """
+    if len(facts.calls) > _MAX_CALLS or len(facts.results) > _MAX_CALLS:
+        return None
+    ledger = bounded(ledger_of_facts(facts))
+    for arguments in _ARGUMENT_CHARS:
+        card = _card_with(facts, ledger, arguments)
+        if len(encode_json(card)) <= MAX_CARD_BYTES:
+            return card
+        ledger = ledger[: len(ledger) // 4]
+    return None
+
+
+def read_card(card: dict[str, Any]) -> MessageOutline:
+    """Return the outline that a card holds."""
+    return MessageOutline(
+        role=card["r"],
+        head=card.get("x", ""),
+        chars=card.get("n", 0),
+        calls=tuple(CallOutline(key, name, arguments) for key, name, arguments in card.get("c", ())),
+        results=tuple(
+            ResultOutline(key, name, bool(flags & 1), bool(flags & 2), text, chars)
+            for key, name, flags, text, chars in card.get("o", ())
+        ),
+        ledger=tuple(card.get("l", ())),
+        given_role=card.get("g", card["r"]),
+        name=card.get("a", ""),
+    )
+
+
+def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
+    preview = HEAD_CHARS // max(1, len(facts.results))
+    card: JsonObject = {"r": facts.role, "n": facts.chars}
+    if facts.given_role != facts.role:
+        card["g"] = facts.given_role[:_MAX_NAME]
+    if facts.name:
+        card["a"] = facts.name[:_MAX_NAME]
+    if facts.head:
+        card["x"] = facts.head[:HEAD_CHARS]
+    if facts.calls:
+        card["c"] = [
+            [call.key, call.name[:_MAX_NAME], shortened(call.arguments, argument_chars)] for call in facts.calls
+        ]
+    if facts.results:
+        card["o"] = [
+            [
+                result.key,
+                result.name[:_MAX_NAME],
+                result.by_name + 2 * result.is_error,
+                result.text[:preview],
+                result.chars,
+            ]
+            for result in facts.results
+        ]
+    if ledger:
+        card["l"] = list(ledger)
+        card["lv"] = EXTRACTOR_VERSION
+    return card
+
+
+def shortened(text: str, chars: int) -> str:
+    """Return the text, cut to ``chars`` characters and an ellipsis when it is longer."""
+    return text if len(text) <= chars else text[:chars] + "…"
+
+
+def in_parallel(work: Callable[[_A], _T], items: Sequence[_A], *, threads: int, sequential: int = 0) -> list[_T]:
+    """Return the results of ``work`` for each item, in order, computed in up to ``threads`` threads.
+
+    Up to ``sequential`` items are handled one after the other without threads. Raises the first error, after the calls that
+    had begun have ended.
+    """
+    if len(items) <= sequential:
+        return list(map(work, items))
+    from concurrent.futures import ThreadPoolExecutor
+
+    # Only one thread at a time can enter a context, so each call has its own copy.
+    contexts = [copy_context() for _ in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda context, item: context.run(work, item), contexts, items))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from turnlog.core.calls import MessageOutline
@@ -94,9 +94,10 @@ def read_event(
     card: Callable[[dict[str, Any]], MessageOutline],
 ) -> Event:
     """Return the event in a stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
+    if line["k"] == "y":
+        return summary_from(line, position=position, parts=parts)
     held = parts if payload is not None else line
-    kind = line["k"]
-    if kind == "m":
+    if line["k"] == "m":
         return MessageEvent(
             position=position,
             format=line["f"],
@@ -111,26 +112,7 @@ def read_event(
             redacted="rx" in line,
             recall=Recall(*map(tuple, line["rc"])) if "rc" in line else None,
         )
-    if kind == "s":
-        return _read_state(line, held or {}, position, payload)
-    if kind == "h":
-        held = held or {}
-        return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
-    if kind == "y":
-        return summary_from(line, position=position, parts=parts)
-    if kind == "d":
-        return DiscardEvent(position, line["bs"])
-    if kind == "e":
-        return CloseEvent(position)
-    if kind == "r":
-        return RewindEvent(position, line["to"], _stretches(line), line.get("sn"))
-    held = held or {}
-    if kind == "f":
-        settings = settings_from(held.get("set", {}))
-        return ForkEvent(position, line["sid"], line["of"], line["at"], settings, _stretches(line), payload)
-    if kind == "p":
-        return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
-    return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
+    return _READERS[line["k"]](line, held or {}, position, payload)
 
 
 def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
@@ -147,6 +129,40 @@ def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, paylo
         keys_before=tuple(held["kb"]) if "kb" in held else after,
         keys_after=after,
     )
+
+
+def _read_note(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> NoteEvent:
+    return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
+
+
+def _read_rewind(line: dict[str, Any], _held: dict[str, Any], position: int, _payload: Payload | None) -> RewindEvent:
+    return RewindEvent(position, line["to"], _stretches(line), line.get("sn"))
+
+
+def _read_fork(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> ForkEvent:
+    settings = settings_from(held.get("set", {}))
+    return ForkEvent(position, line["sid"], line["of"], line["at"], settings, _stretches(line), payload)
+
+
+def _read_settings(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> SettingsEvent:
+    return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
+
+
+def _read_create(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> CreateEvent:
+    return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
+
+
+_READERS: Mapping[str, Callable[[dict[str, Any], dict[str, Any], int, Payload | None], Event]] = {
+    "s": _read_state,
+    "h": _read_note,
+    "d": lambda line, _held, position, _payload: DiscardEvent(position, line["bs"]),
+    "e": lambda _line, _held, position, _payload: CloseEvent(position),
+    "r": _read_rewind,
+    "f": _read_fork,
+    "p": _read_settings,
+    "c": _read_create,
+}
+"""Kind of a line, messages and summaries apart -> function of line, contents, position and payload that returns the event."""
 
 
 def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:

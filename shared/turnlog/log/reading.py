@@ -1,4 +1,7 @@
-"""Messages of the log with their loop and time, headers at any position, and the searchable text of messages."""
+"""Messages of the log with their loop and time, headers at any moment, and the searchable text of messages.
+
+A moment is a position, or a time (RFC 3339).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,31 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from turnlog.core.calls import MessageOutline, outline_of
-from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+)
 from turnlog.core.events import Event, MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.messages import Message
+from turnlog.core.times import milliseconds_of
+from turnlog.log.commit import Commit, header_in, read_commit
 from turnlog.log.commit_items import is_tombstone, shared_position
-from turnlog.log.commits import Commit, CommitLog, header_in, read_commit
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.read_lines import opened_loops
 from turnlog.ports import Item
 from turnlog.providers.blocks import placeholder_text
 from turnlog.providers.registry import CODECS
+
+NEAR = 64
+"""Commits that a search by time reads at once, when it has narrowed the log down to that many positions."""
+INDEXED_CHARS = 20_000
+_CAPTIONS = ("caption", "alt", "alt_text", "title")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -108,10 +123,6 @@ def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
             yield Located(event, loop, commit.header.time_ms)
 
 
-NEAR = 64
-"""Commits that a search by time reads at once, when it has narrowed the log down to that many positions."""
-
-
 def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
     """Return the newest position at a time; None for a time before the session's creation.
 
@@ -184,10 +195,7 @@ def newest_pages(
     yield from islice(log.in_view(keys, header, first=first, read=newest), pages)
 
 
-INDEXED_CHARS = 20_000
-
-
-def shown_text(item: Located, facts: MessageOutline) -> str:
+def searchable_text(item: Located, facts: MessageOutline) -> str:
     """Return the searchable text of a message: text, calls with their arguments, results and captions.
 
     For a payload that is not fetched it is the text in the card.
@@ -213,13 +221,65 @@ def captions(body: object) -> list[str]:
     return [text for text in values if isinstance(text, str)]
 
 
-_CAPTIONS = ("caption", "alt", "alt_text", "title")
-
-
-def said_at(message: Located) -> datetime:
+def message_time(message: Located) -> datetime:
     """Return the time of a message: the caller's own time if there is one (UTC without a zone), else the commit's time."""
     try:
         moment = datetime.fromisoformat(message.event.envelope.created_at or "")
     except ValueError:
         return datetime.fromtimestamp(message.time_ms / 1000, UTC)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def position_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:
+    """Return the position of a moment. `NotFoundError` without the session; a position above the head is not checked here."""
+    if isinstance(moment, int):
+        log.tail(keys)
+        return moment
+    try:
+        time_ms = milliseconds_of(moment)
+    except ValueError as error:
+        message = f"{moment[:64]!r} is neither a position nor a time of RFC 3339"
+        raise _invalid(pointer, message) from error
+    position = position_at(log, keys, time_ms)
+    if position is None:
+        raise _invalid(pointer, f"the session is newer than {moment}")
+    return position
+
+
+def above_head_error(header: Header, position: int, *, pointer: str = "/at") -> InvalidInputError:
+    """Return the error for a position that the log has not reached. ``header`` is the newest commit's."""
+    message = f"position {position} is above the head, {header.last}"
+    return InvalidInputError(
+        message, problems=[Problem("invalid_parameter", pointer, message)], details={"head": header.last}
+    )
+
+
+def commit_at(log: CommitLog, keys: SessionKeys, position: int, *, pointer: str = "/at") -> Item:
+    """Return the item of the commit that holds a position, in one request. `InvalidInputError` for one above the head."""
+    items = next(log.stored.back(keys, position, limit=1), ())
+    if not items or is_tombstone(items):
+        raise NotFoundError(f"no session {keys.session_id!r}")
+    header = header_in(items[0])
+    if position > header.last:
+        if position <= log.tail(keys).header.last:
+            raise log.missing(keys, position)
+        raise above_head_error(header, position, pointer=pointer)
+    return items[0]
+
+
+def header_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
+    """Return the header that the log would have if it ended at a moment: with the view, settings and summary of then."""
+    position = position_of_moment(log, keys, moment, pointer=pointer)
+    item = commit_at(log, keys, position, pointer=pointer)
+
+    def before() -> Header:
+        commit = log.containing(keys, header_in(item).first - 1)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit.header
+
+    return header_at(log, keys, item, position, before)
+
+
+def _invalid(pointer: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

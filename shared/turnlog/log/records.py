@@ -9,7 +9,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
-from turnlog.log.keys import SessionKeys, Shelf
+from turnlog.log.keys import RecordKeys, SessionKeys
 from turnlog.log.packing import pack, unpack_json
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
@@ -41,7 +41,7 @@ class Records:
         self._clock = clock
         self._ids = ids
 
-    def claim(self, shelf: Shelf, request: RequestKey | None, *, ttl_seconds: int | None = None) -> str:
+    def claim(self, record_keys: RecordKeys, request: RequestKey | None, *, ttl_seconds: int | None = None) -> str:
         """Return the id for the record of a request: always the same for a key, a new one without a key.
 
         Raises `IdempotencyMismatchError` for the same key with another payload.
@@ -49,20 +49,20 @@ class Records:
         record_id = f"{self._clock.now_ms():013d}-{self._ids.new_id()[:_RANDOM_CHARS]}"
         if request is None:
             return record_id
-        key = shelf.request(request.key_hash)
+        key = record_keys.request(request.key_hash)
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
         lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
         return _made_by(lost.existing, request)
 
-    def claimed(self, shelf: Shelf, request: RequestKey | None) -> Record | None:
+    def claimed(self, record_keys: RecordKeys, request: RequestKey | None) -> Record | None:
         """Return the record that an earlier request with this key has made, or None."""
         if request is None:
             return None
-        key = shelf.request(request.key_hash)
+        key = record_keys.request(request.key_hash)
         item = self._items.get_many([key]).get(key)
-        return self.get(shelf, _made_by(item, request)) if item is not None else None
+        return self.get(record_keys, _made_by(item, request)) if item is not None else None
 
     def check_there(self, keys: SessionKeys) -> None:
         """Raise `NotFoundError` for an erased session, whose records may still exist. An expired session keeps some records."""
@@ -70,53 +70,55 @@ class Records:
         if meta is not None and is_cache_tombstone(meta) and not keeps_snapshots(meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
 
-    def create(self, shelf: Shelf, record: Record, *, ttl_seconds: int | None = None) -> Record:
+    def create(self, record_keys: RecordKeys, record: Record, *, ttl_seconds: int | None = None) -> Record:
         """Store a record and return it, or return the existing record when the request is repeated."""
-        lost = self._items.put(self._item(shelf, record, ttl_seconds), condition=Absent())
+        lost = self._items.put(self._item(record_keys, record, ttl_seconds), condition=Absent())
         return record if lost is None or lost.existing is None else _record(lost.existing)
 
-    def replace(self, shelf: Shelf, record: Record, *, while_status: str, ttl_seconds: int | None = None) -> bool:
+    def replace(
+        self, record_keys: RecordKeys, record: Record, *, while_status: str, ttl_seconds: int | None = None
+    ) -> bool:
         """Replace a record if it has status ``while_status``. Return whether it was replaced."""
         condition: Condition = Equal("st", while_status)
-        return self._items.put(self._item(shelf, record, ttl_seconds), condition=condition) is None
+        return self._items.put(self._item(record_keys, record, ttl_seconds), condition=condition) is None
 
-    def exchange(self, shelf: Shelf, before: Record, after: Record) -> bool:
+    def exchange(self, record_keys: RecordKeys, before: Record, after: Record) -> bool:
         """Replace a record if its content is still that of ``before``. Return whether it was replaced.
 
         The new record has no ttl; it stays as long as its session.
         """
         condition: Condition = Equal("b", pack(encode_json(before.content)))
-        return self._items.put(self._item(shelf, after, None), condition=condition) is None
+        return self._items.put(self._item(record_keys, after, None), condition=condition) is None
 
-    def get(self, shelf: Shelf, record_id: str) -> Record | None:
+    def get(self, record_keys: RecordKeys, record_id: str) -> Record | None:
         """Return a record, or None when it does not exist or is deleted."""
-        record = self.get_any(shelf, record_id)
+        record = self.get_any(record_keys, record_id)
         return record if record is not None and record.status != DELETED else None
 
-    def get_any(self, shelf: Shelf, record_id: str) -> Record | None:
+    def get_any(self, record_keys: RecordKeys, record_id: str) -> Record | None:
         """Return a record, also a deleted one, or None."""
-        key = shelf.record(record_id)
+        key = record_keys.record(record_id)
         item = self._items.get_many([key]).get(key)
         return _record(item) if item is not None else None
 
     def page(
-        self, shelf: Shelf, *, limit: int, after: Mapping[str, str] | None = None
+        self, record_keys: RecordKeys, *, limit: int, after: Mapping[str, str] | None = None
     ) -> tuple[list[Record], Mapping[str, str] | None]:
         """Return a page of records, newest first, and the start of the next page.
 
         A page may have fewer than ``limit`` records, because deleted ones are left out.
         """
-        low, high = shelf.bounds
-        page = self._items.query(Query(shelf.partition, low, high, descending=True, limit=limit, after=after))
+        low, high = record_keys.bounds
+        page = self._items.query(Query(record_keys.partition, low, high, descending=True, limit=limit, after=after))
         records = [_record(item) for item in page.items]
         return [record for record in records if record.status != DELETED], page.next
 
-    def every(self, shelf: Shelf, *, deleted: bool = False) -> Iterator[Record]:
+    def every(self, record_keys: RecordKeys, *, deleted: bool = False) -> Iterator[Record]:
         """Yield all records, newest first; with ``deleted``, the deleted ones instead."""
-        low, high = shelf.bounds
+        low, high = record_keys.bounds
         after: Mapping[str, str] | None = None
         while True:
-            query = Query(shelf.partition, low, high, descending=True, limit=_PAGE_RECORDS, after=after)
+            query = Query(record_keys.partition, low, high, descending=True, limit=_PAGE_RECORDS, after=after)
             page = self._items.query(query)
             yield from (record for record in map(_record, page.items) if (record.status == DELETED) == deleted)
             after = page.next
@@ -125,78 +127,78 @@ class Records:
 
     # ------------------------------------------------------------ deleting
 
-    def delete(self, shelf: Shelf, record: Record, *, left: JsonObject | None = None) -> None:
+    def delete(self, record_keys: RecordKeys, record: Record, *, left: JsonObject | None = None) -> None:
         """Overwrite a record as deleted. ``left`` becomes its content and names what is still to be swept.
 
         Without ``left`` the record expires by its ttl. A request that is repeated before then does not create it again.
         """
         gone = Record(record.id, record.created_ms, DELETED, left or {})
-        self._items.put(self._item(shelf, gone, None if left else DELETED_TTL_SECONDS))
+        self._items.put(self._item(record_keys, gone, None if left else DELETED_TTL_SECONDS))
 
-    def chosen(self, shelf: Shelf, record_id: str, request: RequestKey | None) -> str:
+    def choose(self, record_keys: RecordKeys, record_id: str, request: RequestKey | None) -> str:
         """Return the record that the first try of a request with this key chose, else ``record_id``.
 
         A retry keeps its choice, because a name may point to another record meanwhile.
         """
         if request is None:
             return record_id
-        key = shelf.request(request.key_hash)
+        key = record_keys.request(request.key_hash)
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
         lost = self._items.put(item | self._ttl(DELETED_TTL_SECONDS), condition=Absent())
         if lost is None or lost.existing is None:
             return record_id
         return _made_by(lost.existing, request)
 
-    def chosen_before(self, shelf: Shelf, request: RequestKey | None) -> str | None:
+    def earlier_choice(self, record_keys: RecordKeys, request: RequestKey | None) -> str | None:
         """Return the record that an earlier try of the same request chose, or None."""
         if request is None:
             return None
-        key = shelf.request(request.key_hash)
+        key = record_keys.request(request.key_hash)
         item = self._items.get_many([key]).get(key)
         return _made_by(item, request) if item is not None else None
 
     # ------------------------------------------------------------ names
 
-    def take_name(self, shelf: Shelf, name: str, record: Record) -> bool:
+    def take_name(self, record_keys: RecordKeys, name: str, record: Record) -> bool:
         """Give an unused name to a record that is about to be stored. Return False when another record has the name.
 
         When the record was never stored because its request failed, the name is free again after a minute. No request that
         may store the record is left by then.
         """
-        key = shelf.name(name)
+        key = record_keys.name(name)
         item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
         lost = self._items.put(item, condition=Absent())
         if lost is None or lost.existing is None or lost.existing.get("id") == record.id:
             return True
         holder, taken_ms = _named(lost.existing), lost.existing["c"]
         is_recent = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
-        held = self.get_any(shelf, holder)
-        if is_recent if held is None else held.status != DELETED or self.named(shelf, name) is not None:
+        held = self.get_any(record_keys, holder)
+        if is_recent if held is None else held.status != DELETED or self.named(record_keys, name) is not None:
             return False
         return self._items.put(item, condition=Equal("id", holder)) is None
 
-    def point_name(self, shelf: Shelf, name: str, record: Record) -> None:
+    def point_name(self, record_keys: RecordKeys, name: str, record: Record) -> None:
         """Point a name to this record, unless it points to a newer one."""
-        key = shelf.name(name)
+        key = record_keys.name(name)
         item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
         self._items.put(item, condition=Less("c", record.created_ms))
 
-    def named(self, shelf: Shelf, name: str) -> Record | None:
+    def named(self, record_keys: RecordKeys, name: str) -> Record | None:
         """Return the newest record of that name that is not deleted, or None.
 
         Takes a scan of the records when the newest one was deleted.
         """
-        key = shelf.name(name)
+        key = record_keys.name(name)
         item = self._items.get_many([key]).get(key)
         if item is None:
             return None
-        newest = self.get_any(shelf, _named(item))
+        newest = self.get_any(record_keys, _named(item))
         if newest is None or newest.status != DELETED:
             return newest
-        return next((record for record in self.every(shelf) if record.content.get("name") == name), None)
+        return next((record for record in self.every(record_keys) if record.content.get("name") == name), None)
 
-    def _item(self, shelf: Shelf, record: Record, ttl_seconds: int | None) -> Item:
-        key = shelf.record(record.id)
+    def _item(self, record_keys: RecordKeys, record: Record, ttl_seconds: int | None) -> Item:
+        key = record_keys.record(record.id)
         item: dict[str, AttributeValue] = {
             "pk": key.pk,
             "sk": key.sk,

@@ -19,7 +19,8 @@ from turnlog.ports import Absent, Clock, ItemTable
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from turnlog.log.commits import Commit, CommitLog, Tail
+    from turnlog.log.commit import Commit
+    from turnlog.log.commits import CommitLog, Tail
 
 MAX_KEY_CHARS = 255
 KEPT_SECONDS = DAY_MS // 1000

@@ -18,7 +18,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
 from turnlog.engines.aws_clients import Clients, fitting
-from turnlog.engines.aws_invoke import Service
+from turnlog.engines.aws_errors import Service
 
 _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_unreadable", "its protocol")
 

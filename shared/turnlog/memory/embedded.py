@@ -1,23 +1,262 @@
-"""The embedded memory engine: facts in Turnlog's own table, made by rules or by a model within a token budget."""
+"""The embedded memory engine: facts in Turnlog's own table, one item for each part of a session, in the person's partition.
+
+The facts of a part are written once, so a part that is handed over again changes nothing, even after facts of it were
+forgotten. Parts of different sessions never share an item. Readers merge the facts into a person's memories: repeated facts
+confirm, contradicting ones replace.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from turnlog.core.errors import InvalidInputError, SummaryRefusedError, TurnlogError, UnavailableError
+from turnlog.core.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NewerSchemaError,
+)
 from turnlog.core.identity import Owner
-from turnlog.core.memory import MadeFacts, Memory, MemoryFact, MemoryPage, Offloaded, SpokenMessage
-from turnlog.core.summaries import TIMED_OUT, UNREADABLE
-from turnlog.memory.profile import newest_first
-from turnlog.memory.store import Memories
-from turnlog.ports import FactMaker, SearchEngine, TermDocuments, TokenCounter
-from turnlog.summaries.budget import Reservation, Spending
+from turnlog.core.json_values import encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.memory import Memory, MemoryFact, MemoryPage, Offloaded
+from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.log.headers import item_name
+from turnlog.log.keys import OwnerKeys
+from turnlog.log.packing import decoding, pack, unpack_json
+from turnlog.ports import (
+    Absent,
+    Equal,
+    Item,
+    ItemTable,
+    Key,
+    Query,
+    SearchEngine,
+    TermDocuments,
+)
 
-MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
-"""Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
+if TYPE_CHECKING:
+    from turnlog.memory.facts import MakeFacts
+
+_WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
+MAX_PART_FACTS = 100
+"""Facts per part; the first ones are kept. Packed they take a few KB."""
+MAX_FACTS = 500
+"""Facts per person. Beyond it, replaced facts are deleted first, then the least confirmed, then the oldest."""
+MAX_TEXT_CHARS, MAX_SUBJECT_CHARS = 300, 80
+_TRIES = 10
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SessionFact:
+    """A fact, and the session that it came from."""
+
+    fact: MemoryFact
+    session_id: str
+
+    @property
+    def order(self) -> tuple[int, int, str, str]:
+        """A key that sorts facts by time."""
+        fact = self.fact
+        return fact.time_ms, fact.position, self.session_id, fact.text
+
+
+def normal(text: str) -> str:
+    """Return a text without case, punctuation and extra spaces, so that equal statements compare equal."""
+    return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
+
+
+def memories_of(statements: Iterable[SessionFact], id_of: Callable[[str], str]) -> list[Memory]:
+    """Return one memory for each distinct fact, newest first. ``id_of`` makes an id of a normal text.
+
+    The order of ``statements`` does not matter.
+    """
+    by_text = dict[str, list[SessionFact]]()
+    for statement in statements:
+        by_text.setdefault(normal(statement.fact.text), []).append(statement)
+    newest = {text: max(repeats, key=lambda repeat: repeat.order) for text, repeats in by_text.items()}
+    current = dict[str, str]()
+    for text, statement in newest.items():
+        subject = statement.fact.subject
+        if subject and (subject not in current or newest[current[subject]].order < statement.order):
+            current[subject] = text
+    memories = list[Memory]()
+    for text, statement in newest.items():
+        winner = current.get(statement.fact.subject, text)
+        memories.append(
+            Memory(
+                id=id_of(text),
+                text=statement.fact.text,
+                created_ms=statement.fact.time_ms,
+                kind=statement.fact.kind,
+                session_id=statement.session_id,
+                position=statement.fact.position,
+                replaced_by=id_of(winner) if winner != text else None,
+                confirmations=len({(other.session_id, other.fact.position) for other in by_text[text]}),
+            )
+        )
+    return sorted(memories, key=newest_first, reverse=True)
+
+
+def newest_first(memory: Memory) -> tuple[int, int, str]:
+    """Return a memory's sort key in a list, which also marks where a page of the list ends."""
+    return memory.created_ms, memory.position or 0, memory.id
+
+
+def least_worth(memories: Iterable[Memory], count: int) -> list[Memory]:
+    """Return the ``count`` memories to delete first: replaced ones, then the least confirmed, then the oldest."""
+    ranked = sorted(
+        memories, key=lambda memory: (memory.replaced_by is None, memory.confirmations, *newest_first(memory))
+    )
+    return ranked[: max(0, count)]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Part:
+    """A stored item with the facts of one part of a session."""
+
+    item: Item
+    session_id: str
+    facts: tuple[MemoryFact, ...]
+
+
+class Memories:
+    """Stores and reads the facts of people."""
+
+    def __init__(self, items: ItemTable) -> None:
+        self._items = items
+
+    def fact_count(self, part: Offloaded) -> int | None:
+        """Return the number of facts stored for a part; None when the part was never stored."""
+        key = OwnerKeys(part.owner).memories(part.session_id, part.id)
+        item = self._items.get_many([key]).get(key)
+        return len(_part(item).facts) if item is not None else None
+
+    def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
+        """Store the facts of a part unless it is stored already; return the number of stored facts."""
+        key = OwnerKeys(part.owner).memories(part.session_id, part.id)
+        stored = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
+        lost = self._items.put(_item(key, stored, revision=1), condition=Absent())
+        if lost is not None:
+            return len(_part(lost.existing).facts) if lost.existing is not None else 0
+        self._trim(part.owner)
+        return len(stored)
+
+    def read(self, owner: Owner) -> list[Memory]:
+        """Return all memories of a person, newest first."""
+        return memories_of(_facts_in(self._parts(owner)), _id_of(owner))
+
+    def forget(self, owner: Owner, memory_ids: Collection[str]) -> int:
+        """Delete facts from every part of a person; return the number of deleted facts."""
+        ids, id_of = set(memory_ids), _id_of(owner)
+        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
+
+    def erase_message(self, owner: Owner, session_id: str, position: int) -> int:
+        """Delete the facts that came from one message; return their number."""
+        return self._keep(self._parts(owner, session_id), lambda fact: fact.position != position)
+
+    def erase(self, owner: Owner, session_id: str | None = None) -> int:
+        """Delete all facts of a session, or of a person; return their number."""
+        erased, keys = 0, list[Key]()
+        for part in self._parts(owner, session_id):
+            keys.append(_key(part.item))
+            erased += len(part.facts)
+        self._items.delete_many(keys)
+        return erased
+
+    # ------------------------------------------------------------ steps
+
+    def _trim(self, owner: Owner) -> None:
+        """Delete the least valuable facts of a person beyond `MAX_FACTS`."""
+        parts = list(self._parts(owner))
+        if sum(len(part.facts) for part in parts) <= MAX_FACTS:
+            return
+        memories, id_of = memories_of(_facts_in(parts), _id_of(owner)), _id_of(owner)
+        dropped_ids = {memory.id for memory in least_worth(memories, len(memories) - MAX_FACTS)}
+        # Equal facts are one memory, so there may be fewer memories than facts; then nothing is deleted.
+        self._keep(parts, lambda fact: id_of(normal(fact.text)) not in dropped_ids)
+
+    def _keep(self, parts: Iterator[_Part] | list[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
+        return sum(self._keep_of(part, is_kept) for part in parts)
+
+    def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool]) -> int:
+        """Delete facts from a part; return their number. An empty part stays, or its facts would be made again."""
+        for _ in range(_TRIES):
+            remaining = [fact for fact in part.facts if is_kept(fact)]
+            if len(remaining) == len(part.facts):
+                return 0
+            revision = _number(part.item, "n")
+            item = _item(_key(part.item), remaining, revision=revision + 1)
+            lost = self._items.put(item, condition=Equal("n", revision))
+            if lost is None:
+                return len(part.facts) - len(remaining)
+            if lost.existing is None:
+                return 0
+            part = _part(lost.existing)
+        raise ConflictError("another process changes the same memories; try again", retry_after_seconds=1)
+
+    def _parts(self, owner: Owner, session_id: str | None = None) -> Iterator[_Part]:
+        keys, after = OwnerKeys(owner), None
+        low, high = keys.memory_bounds(session_id)
+        while True:
+            page = self._items.query(Query(keys.partition, low, high, after=after))
+            yield from map(_part, page.items)
+            after = page.next
+            if after is None:
+                return
+
+
+def _facts_in(parts: Iterator[_Part] | list[_Part]) -> Iterator[SessionFact]:
+    return (SessionFact(fact, part.session_id) for part in parts for fact in part.facts)
+
+
+def _id_of(owner: Owner) -> Callable[[str], str]:
+    """Return a function from a normal text to its memory's id. Ids are stable, and differ between owners."""
+    prefix = f"{owner.tenant_id} {owner.user_id} "
+    return lambda text: hashlib.sha256((prefix + text).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _cut(fact: MemoryFact) -> MemoryFact:
+    """Return the fact with its texts cut to the limits."""
+    return MemoryFact(
+        fact.kind, fact.text[:MAX_TEXT_CHARS], fact.subject[:MAX_SUBJECT_CHARS], fact.position, fact.time_ms
+    )
+
+
+def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
+    rows = [[fact.kind, fact.text, fact.subject, fact.position, fact.time_ms] for fact in facts]
+    return {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "b": pack(encode_json(rows))}
+
+
+def _part(item: Item) -> _Part:
+    name = item_name(item)
+    version = _number(item, "v")
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
+    packed = item.get("b")
+    if not isinstance(packed, bytes):
+        raise CorruptError("memories without content", item=name)
+    rows = unpack_json(packed, item=name)
+    with decoding(name):
+        return _Part(item, name.split("#")[1], tuple(MemoryFact(*row) for row in rows))
+
+
+def _key(item: Mapping[str, object]) -> Key:
+    return Key(str(item["pk"]), str(item["sk"]))
+
+
+def _number(item: Item, name: str) -> int:
+    value = item.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
+    return value
+
+
 _log = logging.getLogger("turnlog")
 
 
@@ -47,7 +286,7 @@ class EmbeddedMemory:
 
         One query to the table.
         """
-        memories = [memory for memory in self._memories.of(owner) if memory.replaced_by is None]
+        memories = [memory for memory in self._memories.read(owner) if memory.replaced_by is None]
         memories.sort(key=lambda memory: (memory.confirmations, *newest_first(memory)), reverse=True)
         ranked = self._ranked(memories, question)
         rows = {row for row, _ in ranked}
@@ -56,7 +295,7 @@ class EmbeddedMemory:
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
-        memories = self._memories.of(owner)
+        memories = self._memories.read(owner)
         if after is not None:
             place = _place(after)
             memories = [memory for memory in memories if newest_first(memory) < place]
@@ -86,88 +325,9 @@ class EmbeddedMemory:
         return self._search.rank(TermDocuments([sum(counts.values()) for counts in terms], rows_of), question)
 
 
-def by(maker: FactMaker) -> MakeFacts:
-    """Return a maker of facts that costs no tokens, such as rules."""
-    return lambda _tenant_id, said: maker.facts(said)
-
-
 def _place(after: str) -> tuple[int, int, str]:
     created, _, rest = after.partition(".")
     position, _, memory_id = rest.partition(".")
     if not (created.isdecimal() and position.isdecimal() and memory_id):
         raise InvalidInputError("the cursor is no place in a list of memories", code="malformed")
     return int(created), int(position), memory_id
-
-
-STRETCH_CHARS = 60_000
-"""Characters of messages in one model call; of each message at most `MESSAGE_CHARS` count."""
-MAX_CALLS = 2
-"""Model calls for one part of a session, within the worker's time. Rules read the rest of the part."""
-MESSAGE_CHARS = 600
-_PROMPT_TOKENS, _ANSWER_TOKENS, _LINE_TOKENS = 500, 1_000, 6
-_facts_log = logging.getLogger("turnlog")
-
-
-class FactsWithinBudget:
-    """Makes facts with ``model``; with ``rules`` when the tenant's daily tokens are spent or the answer is refused.
-
-    Outages and wrong settings are raised: facts that rules have made are never made again by the model.
-    """
-
-    def __init__(
-        self, model: FactMaker, rules: FactMaker, spending: Spending, counter: TokenCounter, *, tokens_per_day: int
-    ) -> None:
-        self._model = model
-        self._rules = rules
-        self._spending = spending
-        self._counter = counter
-        self._tokens_per_day = tokens_per_day
-
-    def __call__(self, tenant_id: str, said: Iterable[SpokenMessage]) -> MadeFacts:
-        """Return the facts of messages, with the tokens spent on them."""
-        facts, spent = list[MemoryFact](), [0, 0]
-        for number, stretch in enumerate(stretches(said)):
-            made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
-            facts += made.facts
-            spent = [spent[0] + made.input_tokens, spent[1] + made.output_tokens]
-        return MadeFacts(tuple(facts), *spent)
-
-    def _facts_of_stretch(self, tenant_id: str, said: list[SpokenMessage]) -> MadeFacts:
-        tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
-        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in said)
-        reservation = self._spending.reserve(tenant_id, tokens, limit=self._tokens_per_day)
-        if reservation is None:
-            return self._by_rules(said, "over_budget")
-        try:
-            made = self._model.facts(said)
-        except SummaryRefusedError as error:
-            self._settle(reservation, int(error.details["input_tokens"]), int(error.details["output_tokens"]))
-            return self._by_rules(said, error.reason)
-        except TurnlogError as error:
-            if error.error_code not in (TIMED_OUT, UNREADABLE):  # otherwise the reservation counts as the cost
-                self._settle(reservation, 0, 0)
-            raise
-        self._settle(reservation, made.input_tokens, made.output_tokens)
-        return made
-
-    def _by_rules(self, said: list[SpokenMessage], reason: str) -> MadeFacts:
-        _facts_log.info("facts are not by %s: %s", self._model.name, reason)
-        return self._rules.facts(said)
-
-    def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
-        with suppress(UnavailableError):  # keep the facts that were paid for: the reservation counts as their cost
-            self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
-
-
-def stretches(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
-    """Yield the messages in runs that fit into one model call."""
-    run, size = list[SpokenMessage](), 0
-    for message in said:
-        chars = min(len(message.text), MESSAGE_CHARS)
-        if run and size + chars > STRETCH_CHARS:
-            yield run
-            run, size = [], 0
-        run.append(message)
-        size += chars
-    if run:
-        yield run

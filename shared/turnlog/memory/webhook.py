@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, cast, get_args
 from urllib.parse import SplitResult
 
+from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
@@ -22,7 +23,6 @@ from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, Spoke
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.engines.http_post import Posted, post, web_address
 from turnlog.ports import Clock, IdSource
-from turnlog.version import __version__
 
 PROTOCOL = 1
 MAX_MESSAGES = 200

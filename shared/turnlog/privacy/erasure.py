@@ -11,16 +11,19 @@ Each step repeats only what is not done, so an interrupted run continues.
 from __future__ import annotations
 
 import dataclasses
+import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
 from turnlog.core.errors import ConflictError, CorruptError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.commits import WRITE_DEADLINE_SECONDS, header_in
+from turnlog.log.commit import VERIFIED, header_in
+from turnlog.log.commit_items import Forks
+from turnlog.log.commits import WRITE_DEADLINE_SECONDS
 from turnlog.log.headers import GENESIS, chain_hash, item_name
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, OwnerKeys, SessionKeys, answers_prefix, position_of
-from turnlog.log.purging import Purging
 from turnlog.log.tombstones import (
     BARE,
     IDLE,
@@ -36,9 +39,14 @@ from turnlog.log.tombstones import (
     keeps_snapshots,
     slot_tombstone,
 )
-from turnlog.log.verified import VERIFIED
-from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Query
-from turnlog.sessions.session_log import Forks
+from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Purgeable, Query
+
+_T = TypeVar("_T")
+_CHUNK = 4 * MAX_WRITE_ITEMS
+"""Items per call; the deadline is checked between calls."""
+_BEFORE_COMMITS, _BEHIND_COMMITS = ("", "C"), ("D", "~")
+_IDLE_FACTOR = 9
+"""Pause between purges after first passes, as a multiple of the last purge's duration. Second passes don't wait."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -87,12 +95,6 @@ class ErasingRun:
         )
         if (commits or items) and self.deadline_ms is not None and self.clock.now_ms() >= self.deadline_ms:
             raise DeadlineMet  # only after something was done, so that every run makes progress
-
-
-_T = TypeVar("_T")
-_CHUNK = 4 * MAX_WRITE_ITEMS
-"""Items per call; the deadline is checked between calls."""
-_BEFORE_COMMITS, _BEHIND_COMMITS = ("", "C"), ("D", "~")
 
 
 class Erasure:
@@ -274,7 +276,7 @@ class Erasure:
 
         A fork whose first commit is not stored yet is refused: a tombstone takes its slot.
         """
-        for child in self._forks.of(keys):
+        for child in self._forks.forks_of(keys):
             self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
         self._forks.make_independent(keys)
 
@@ -344,3 +346,53 @@ def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 def _batches(chunk: Sequence[object]) -> int:
     """Return the number of write requests for a chunk."""
     return -(-len(chunk) // MAX_WRITE_ITEMS)
+
+
+class Purging:
+    """A thread-safe purger of erased bytes from an engine's files, shared by concurrent erasures.
+
+    A purge rewrites a file completely. A purge that begins after an erasure has ended removes the erasure's bytes, also when
+    another erasure started the purge. So the purge after an erasure's first pass usually serves its second pass too, which
+    erases nothing more.
+    """
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
+        self._stores = [store for store in (items, blobs) if isinstance(store, Purgeable)]
+        self._clock = clock
+        self._process = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._begun = self._done = 0
+        self._idle_until_ms = 0
+
+    def after_first_pass(self) -> str:
+        """Purge after an erasure's first pass, unless a purge was done recently. Return a mark for `after_last_pass`.
+
+        A purge that begins after the mark removes everything that the pass erased.
+        """
+        mark = f"{self._process}-{self._begun}"
+        now = self._clock.now_ms()
+        # After the clock went back, this may purge once more than needed.
+        if not now < self._idle_until_ms <= now + 3_600_000:
+            self._purge()
+        return mark
+
+    def after_last_pass(self, mark: str) -> None:
+        """Purge after an erasure's last pass, unless a purge that began after ``mark`` has ended.
+
+        With an empty mark it always purges. When it returns, the files hold nothing that the erasure deleted. Raises
+        `UnavailableError` when a purge is not possible at the moment.
+        """
+        process, _, begun = mark.partition("-")
+        if process != self._process or self._done <= int(begun):
+            self._purge()
+
+    def _purge(self) -> None:
+        with self._lock:
+            self._begun += 1
+            number, began_ms = self._begun, self._clock.now_ms()
+        for store in self._stores:
+            store.purge()
+        with self._lock:
+            self._done = max(self._done, number)
+            ended_ms = self._clock.now_ms()
+            self._idle_until_ms = ended_ms + _IDLE_FACTOR * (ended_ms - began_ms)

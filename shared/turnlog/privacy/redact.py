@@ -1,30 +1,244 @@
-"""Redact a message: nobody can read it once the request is answered; a job erases everything made of it, and checks again later."""
+"""Redact a message: nobody can read it once the request is answered; a job erases everything made of it, and checks again later.
+
+The message is overwritten in the log, and then in everything that was made of it. Traces can be in the session that stores it
+and in all its forks: copies in forks' bases, summaries, segments, full snapshots, payloads, exports. Each step repeats only what
+is not done, so an interrupted run continues.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
 
 from turnlog.core import actions
-from turnlog.core.errors import NotFoundError
-from turnlog.core.events import NoteEvent
+from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.events import MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
-from turnlog.log.commits import Commit, Draft, Tail
-from turnlog.log.headers import following
-from turnlog.log.keys import SessionKeys
-from turnlog.log.redacted_lines import Redacted
+from turnlog.log.caches import cached_json
+from turnlog.log.commit import VERIFIED, Commit, stored_lines
+from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position
+from turnlog.log.commits import Draft, Tail
+from turnlog.log.headers import following, hashed_header, log_key
+from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
+from turnlog.log.lines import Redacted, bare_summary, covers, place_left, redacted_message
+from turnlog.log.packing import line_digest, pack
 from turnlog.log.request_keys import raw_request_key
+from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
-from turnlog.ports import MemoryEngine
-from turnlog.privacy.erase_session import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
+from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes
+from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
 from turnlog.privacy.erasure import Erasure
-from turnlog.privacy.redaction import Counts, Redaction
+from turnlog.privacy.redacted_archives import RedactedParts
+from turnlog.providers.base import Turn
+from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of a redaction: overwritten commits, repacked parts, erased blobs and memories."""
+
+    commits: int = 0
+    parts: int = 0
+    blobs: int = 0
+    memories: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sum of both."""
+        return Counts(
+            self.commits + other.commits,
+            self.parts + other.parts,
+            self.blobs + other.blobs,
+            self.memories + other.memories,
+        )
+
+
+class Redaction:
+    """Redacts messages of an engine's sessions."""
+
+    def __init__(self, log: SessionLog, blobs: BlobStore, forks: Forks, parts: RedactedParts) -> None:
+        self._log = log
+        self._items: ItemTable = log.items
+        self._blobs = blobs
+        self._forks = forks
+        self._parts = parts
+
+    def find(self, keys: SessionKeys, position: int) -> tuple[Redacted, SessionKeys]:
+        """Return the redaction to apply, and the keys of the log that has the message; else raise `NotFoundError`."""
+        commit = self._log.commits.containing(keys, position)
+        if commit is None or position > (commit.until or commit.header.last):
+            raise _no_message(position)
+        home = keys.home(commit.home)
+        key = Key(home.partition, commit_sort_key(commit.header.first))
+        item = self._items.get_many([key]).get(key)
+        if item is None:
+            raise _no_message(position)
+        line = stored_lines(item)[position - commit.header.first]
+        (event,) = self._log.commits.whole(keys, [(commit, position)])
+        if not isinstance(event, MessageEvent):
+            raise _no_message(position)
+        if event.redacted:
+            return Redacted(position, line_digest(line), line, is_done=True), home
+        return Redacted(position, line_digest(line), redacted_message(line, *_neutral_body(event))), home
+
+    def family(self, keys: SessionKeys, home: SessionKeys, position: int) -> list[SessionKeys]:
+        """Return the sessions that have or may have the message: the one that stores it, and all its forks."""
+        sessions = dict[str, SessionKeys]()
+        waiting = [SessionKeys(home.owner, home.session_id)]
+        if home.is_base:
+            waiting += self._parent(waiting[0])
+        while waiting:
+            current = waiting.pop()
+            if current.session_id in sessions:
+                continue
+            sessions[current.session_id] = current
+            waiting += [child for child in self._forks.forks_of(current) if self._may_share(child, position)]
+        sessions.setdefault(keys.session_id, keys)
+        return [sessions[session_id] for session_id in sorted(sessions)]
+
+    def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> Counts:
+        """Overwrite the message, and every summary of it, in one log. ``alone``: only the message."""
+        count, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
+        for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
+            for item in items:
+                count += self._overwrite_item(item, redacted)
+        return Counts(commits=count)
+
+    def clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
+        """Erase everything in one session that was made of the message. Afterwards nothing of it is left there."""
+        done = Counts()
+        if self.has(keys, redacted):
+            done = self.overwrite(keys, redacted).plus(self.overwrite(keys.base, redacted))
+            self._clear_cached_summary(keys, redacted.position)
+        self._items.delete_many([keys.words])
+        parts, blobs = self._parts.replace(keys, redacted)
+        for place in self._places(keys, redacted):
+            blobs += self._delete_payload(keys, place)
+        answers = answers_prefix(keys.owner, keys.session_id)
+        for name in (export_blob(keys.owner, keys.session_id), export_blob(keys.owner, ""), answers):
+            blobs += self._blobs.erase(name)
+        return done.plus(Counts(parts=parts, blobs=blobs))
+
+    # ------------------------------------------------------------ the log
+
+    def _overwrite_item(self, item: Item, redacted: Redacted) -> int:
+        """Overwrite the message in one item; return 1 if the item changed, else 0."""
+        while not is_slot_tombstone(item):
+            first, lines = first_position(item), stored_lines(item)
+            new_lines = redacted.applied(lines, first)
+            if new_lines == lines:
+                return 0
+            bare = {name: value for name, value in item.items() if name != "b"}
+            covered = hashed_header(log_key(item), item)
+            packed = pack(b"\n".join(new_lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)
+            lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))
+            VERIFIED.forget(item)
+            if lost is None:
+                return 1
+            if lost.existing is None:
+                return 0
+            item = lost.existing
+        return 0
+
+    def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
+        """Whether the message is in the session's log, as far as the log can still be read."""
+        try:
+            commit = self._log.commits.containing(keys, redacted.position)
+        except NotFoundError:
+            return False
+        if commit is None:
+            return False
+        home = keys.home(commit.home)
+        key = Key(home.partition, commit_sort_key(commit.header.first))
+        item = self._items.get_many([key]).get(key)
+        if item is None or is_slot_tombstone(item):
+            return False
+        return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest
+
+    def _clear_cached_summary(self, keys: SessionKeys, position: int) -> None:
+        while True:
+            item = self._items.get_many([keys.summary]).get(keys.summary)
+            if item is None or is_cache_tombstone(item):
+                return
+            line: JsonObject = cached_json(item)
+            bare = bare_summary(line)
+            if not covers(line, position) or bare == line:
+                return
+            if self._items.put({**item, "b": pack(encode_json(bare))}, condition=Equal("b", item["b"])) is None:
+                return
+
+    def _places(self, keys: SessionKeys, redacted: Redacted) -> Iterator[str]:
+        """Return the places of payloads that held redacted text."""
+        places = {place_left(redacted.line)} - {""}
+        for log_keys in (keys, keys.base):
+            for items in self._pages(log_keys, commit_sort_key(redacted.position + 1), COMMITS_TO):
+                for item in items:
+                    if item.get("k") == "y":
+                        places |= {place_left(line) for line in stored_lines(item)} - {""}
+        return iter(sorted(places))
+
+    def _delete_payload(self, keys: SessionKeys, place: str) -> int:
+        if place.startswith(BLOB_PLACE):
+            return sum(self._blobs.erase(log_keys.payload_blob(place)) for log_keys in (keys, keys.base))
+        self._items.delete_many([Key(log_keys.partition, place) for log_keys in (keys, keys.base)])
+        return 0
+
+    # ------------------------------------------------------------ forks
+
+    def _parent(self, keys: SessionKeys) -> list[SessionKeys]:
+        """Return the session that a fork began from. It is erased or expired, and may have full snapshots."""
+        begin = self._log.commits.begin(keys)
+        parent = begin.lines[0].get("of") if begin is not None else None
+        return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
+
+    def _may_share(self, child: SessionKeys, position: int) -> bool:
+        """Whether a fork has or may have a position of its parent's log."""
+        item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+        if item is None:
+            return False
+        return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)
+
+    def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
+        """Yield the session's own commits, a page at a time."""
+        after: Mapping[str, str] | None = None
+        while True:
+            page = self._items.query(Query(keys.partition, low, high, after=after))
+            yield [item for item in page.items if not is_slot_tombstone(item) and "fp" not in item]
+            after = page.next
+            if after is None:
+                return
+
+
+def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
+    """Return format and body of an emptied message, in its own format where that has one body for it."""
+    if event.body is None:
+        raise CorruptError("a message without body", item=commit_sort_key(event.position))
+    message = neutral(codec_of(event.format).parse(event.body, is_error=event.envelope.is_error))
+    ids = tuple(call.id for call in message.tool_calls)
+    turn = Turn(message, "", None, ids, tuple(result.tool_call_id for result in message.tool_results))
+    for format in (event.format, "turnlog"):
+        bodies = codec_of(format).bodies(turn)
+        if len(bodies) == 1 and _is_same(codec_of(format).parse(bodies[0]), message):
+            return format, bodies[0]
+    return event.format, {"role": message.given_role or message.role, "content": None}
+
+
+def _is_same(parsed: Message, message: Message) -> bool:
+    """Whether both messages have the same role, calls and results, as windows see them."""
+    calls, message_calls = ([(call.id, call.name) for call in each.tool_calls] for each in (parsed, message))
+    results, message_results = ([result.tool_call_id for result in each.tool_results] for each in (parsed, message))
+    return (parsed.role, calls, results) == (message.role, message_calls, message_results)
+
+
+def _no_message(position: int) -> NotFoundError:
+    return NotFoundError(f"no message at position {position}", code="no_message")
 
 
 class RedactMessages:
@@ -126,4 +340,4 @@ class RedactMessages:
 
         written = self._log.commits.write(keys, compose, request)
         if not written.repeated:
-            self._log.touch(keys, written.tail, written.commit.header)
+            self._log.refresh_listing(keys, written.tail, written.commit.header)

@@ -10,9 +10,9 @@ from hashlib import sha256
 
 from turnlog.core.errors import ConflictError
 from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SNAPSHOT_BLOBS, SessionKeys
+from turnlog.log.lines import Redacted
 from turnlog.log.packing import line_digest
 from turnlog.log.records import Record, Records
-from turnlog.log.redacted_lines import Redacted
 from turnlog.ports import BlobStore
 from turnlog.snapshots.full import INLINE_BYTES, SnapshotStretch, parts_content, parts_of
 from turnlog.snapshots.segment_format import SegmentWriter, previous_hash, read_segment

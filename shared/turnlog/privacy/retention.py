@@ -26,11 +26,11 @@ from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following, item_name
 from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
-from turnlog.log.parallel import in_parallel
+from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
 from turnlog.ports import Item, Key, Less, Query
-from turnlog.privacy.erase_session import due_job_id, start_expiry
+from turnlog.privacy.erase import due_job_id, start_expiry
 from turnlog.privacy.erasure import Erasure
 from turnlog.sessions.session_log import SessionLog
 
@@ -109,7 +109,7 @@ class RetainSessions:
     def _process_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
         """Process entries until ``ends_ms``. Yields the outcomes, as field names of `Retained`."""
         while self._log.clock.now_ms() < ends_ms and (batch := list(islice(due, _BATCH))):
-            yield in_parallel(self._process, batch, threads=_THREADS, few=_SEQUENTIAL)
+            yield in_parallel(self._process, batch, threads=_THREADS, sequential=_SEQUENTIAL)
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
         """Yield the due entries of a shard, oldest first."""

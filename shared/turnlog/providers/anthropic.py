@@ -22,18 +22,18 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers.alternation import Layout, has_results, split_system, with_results_first, with_thinking_first
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
+    convert_tools,
     given_role,
-    invalid,
+    invalid_message,
     is_safe_id,
     is_tool_name,
     json_text,
     legal_tool_name,
     placeholder_text,
     role_with,
-    string,
+    string_of,
     tool_input,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "anthropic"
 _MAX_ID = 64
@@ -60,13 +60,13 @@ class AnthropicCodec:
             kind = _kind(block, f"/content/{index}")
             if kind == "tool_use":
                 calls.append(
-                    ToolCall(string(block.get("id")), string(block.get("name")), json_text(block.get("input")))
+                    ToolCall(string_of(block.get("id")), string_of(block.get("name")), json_text(block.get("input")))
                 )
             elif kind == "tool_result":
                 failed = block.get("is_error") is True if is_error is None else is_error
                 inner = _content(block.get("content"), f"/content/{index}/content")
                 blocks = tuple(_block(inner_block, f"/content/{index}/content") for inner_block in inner)
-                results.append(ToolResult(string(block.get("tool_use_id")), blocks, is_error=failed))
+                results.append(ToolResult(string_of(block.get("tool_use_id")), blocks, is_error=failed))
             else:
                 content.append(_block(block, f"/content/{index}"))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
@@ -99,14 +99,14 @@ class AnthropicCodec:
         return _rendered_message(turn) if repaired is None else repaired
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return converted(tools, FORMAT)
+        return convert_tools(tools, FORMAT)
 
 
 def _is_own_block(block: JsonValue) -> bool:
     """Return whether no other format has such a block."""
     if not isinstance(block, dict):
         return False
-    kind = string(block.get("type"))
+    kind = string_of(block.get("type"))
     if kind in ("image", "document"):
         return isinstance(block.get("source"), dict)
     is_known = kind in _OWN_BLOCK_TYPES or kind.endswith("_tool_result")
@@ -119,44 +119,44 @@ def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
-        raise invalid(pointer, "content is neither a string, a list of blocks nor null")
+        raise invalid_message(pointer, "content is neither a string, a list of blocks nor null")
     return [block for block in value if isinstance(block, dict)]
 
 
 def _kind(block: JsonObject, pointer: str) -> str:
     if not isinstance(block.get("type"), str):
-        raise invalid(pointer, "a content block has no type")
-    return string(block["type"])
+        raise invalid_message(pointer, "a content block has no type")
+    return string_of(block["type"])
 
 
 def _block(block: JsonObject, pointer: str) -> Block:
     kind = _kind(block, pointer)
     if kind == "text" and isinstance(block.get("text"), str):
-        return Text(string(block["text"]))
+        return Text(string_of(block["text"]))
     if kind == "thinking" and isinstance(block.get("thinking"), str):
-        return Thinking(string(block["thinking"]), string(block.get("signature")) or None)
+        return Thinking(string_of(block["thinking"]), string_of(block.get("signature")) or None)
     if kind == "redacted_thinking":
-        return Thinking("", string(block.get("data")) or None)
+        return Thinking("", string_of(block.get("data")) or None)
     source = block.get("source")
     if kind in ("image", "document") and isinstance(source, dict):
-        media = _media(source, "image" if kind == "image" else "file", string(block.get("title")) or None)
+        media = _media(source, "image" if kind == "image" else "file", string_of(block.get("title")) or None)
         if media is not None:
             return media
     return Opaque(FORMAT, block)
 
 
 def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None) -> Media | None:
-    source_type, data = source.get("type"), string(source.get("data"))
-    media_type = string(source.get("media_type")) or None
+    source_type, data = source.get("type"), string_of(source.get("data"))
+    media_type = string_of(source.get("media_type")) or None
     if source_type == "text" and data and kind == "file":
         encoded = base64.b64encode(data.encode("utf-8", "surrogatepass")).decode("ascii")
         return Media("file", media_type or "text/plain", data=encoded, name=name)
     if source_type == "base64" and data:
         return Media(kind, media_type, data=data, name=name)
     if source_type == "url" and isinstance(source.get("url"), str):
-        return Media(kind, url=string(source["url"]), name=name)
+        return Media(kind, url=string_of(source["url"]), name=name)
     if source_type == "file" and isinstance(source.get("file_id"), str):
-        return Media(kind, file_id=string(source["file_id"]), name=name)
+        return Media(kind, file_id=string_of(source["file_id"]), name=name)
     return None
 
 
@@ -166,7 +166,7 @@ def _is_result(block: JsonValue) -> bool:
 
 def _is_blank(block: JsonValue) -> bool:
     """Return whether the block is a text of white space only, which the provider refuses."""
-    return isinstance(block, dict) and block.get("type") == "text" and not string(block.get("text")).strip()
+    return isinstance(block, dict) and block.get("type") == "text" and not string_of(block.get("text")).strip()
 
 
 def _user_message(text: str) -> JsonObject:
@@ -196,7 +196,7 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user"):
         return None
     if not isinstance(content, list):
-        return [body] if string(content).strip() else []
+        return [body] if string_of(content).strip() else []
     if role == "assistant" and any(isinstance(block, Media) for block in message.content):
         return None
     ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))

@@ -25,18 +25,18 @@ from turnlog.providers.alternation import (
 )
 from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
+    convert_tools,
     given_role,
-    invalid,
+    invalid_message,
     is_safe_id,
     is_tool_name,
     json_text,
     legal_tool_name,
     placeholder_text,
     role_with,
-    string,
+    string_of,
     tool_input,
 )
-from turnlog.providers.tools import converted
 
 DOCUMENT_TEXT = "[document]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
@@ -64,12 +64,12 @@ def media_of(block: JsonObject) -> Media | None:
     if not isinstance(inner, dict) or not isinstance(source, dict):
         return None
     location = source.get("s3Location")
-    data = string(source.get("bytes")) or None
-    url = (string(location.get("uri")) if isinstance(location, dict) else "") or None
+    data = string_of(source.get("bytes")) or None
+    url = (string_of(location.get("uri")) if isinstance(location, dict) else "") or None
     if not data and not url:
         return None
-    media_type = _MEDIA_TYPES.get(string(inner.get("format")))
-    name = string(inner.get("name")) or None
+    media_type = _MEDIA_TYPES.get(string_of(inner.get("format")))
+    name = string_of(inner.get("name")) or None
     return Media("image" if inner is image else "file", media_type, data=data, url=url, name=name)
 
 
@@ -131,7 +131,7 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
         return block if named == inner else {**block, "toolResult": {**result, "content": named}}
     if not isinstance(document, dict):
         return block
-    legal_name = document_name(string(document.get("name")))
+    legal_name = document_name(string_of(document.get("name")))
     name, number = legal_name, 1
     while name.lower() in names:
         number += 1
@@ -179,12 +179,14 @@ class BedrockConverseCodec:
             use, result = block.get("toolUse"), block.get("toolResult")
             if isinstance(use, dict):
                 calls.append(
-                    ToolCall(string(use.get("toolUseId")), string(use.get("name")), json_text(use.get("input")))
+                    ToolCall(string_of(use.get("toolUseId")), string_of(use.get("name")), json_text(use.get("input")))
                 )
             elif isinstance(result, dict):
                 failed = result.get("status") == "error" if is_error is None else is_error
                 inner = _content(result.get("content"), f"/content/{index}/toolResult/content")
-                results.append(ToolResult(string(result.get("toolUseId")), tuple(map(_block, inner)), is_error=failed))
+                results.append(
+                    ToolResult(string_of(result.get("toolUseId")), tuple(map(_block, inner)), is_error=failed)
+                )
             else:
                 content.append(_block(block))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
@@ -219,7 +221,7 @@ class BedrockConverseCodec:
         return _rendered_message(turn) if repaired is None else repaired
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return converted(tools, FORMAT)
+        return convert_tools(tools, FORMAT)
 
 
 def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
@@ -228,26 +230,26 @@ def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
     if isinstance(value, str):
         return [{"text": value}]
     if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
-        raise invalid(pointer, "content is neither a list of blocks, a string nor null")
+        raise invalid_message(pointer, "content is neither a list of blocks, a string nor null")
     return [block for block in value if isinstance(block, dict)]
 
 
 def _block(block: JsonObject) -> Block:
     if isinstance(block.get("text"), str):
-        return Text(string(block["text"]))
+        return Text(string_of(block["text"]))
     if "json" in block:
         return Text(json_text(block["json"]))
     citations = block.get("citationsContent")
     if isinstance(citations, dict) and isinstance(citations.get("content"), list):
         parts = citations["content"]
         assert isinstance(parts, list)  # noqa: S101 - checked above
-        return Text("".join(string(part.get("text")) for part in parts if isinstance(part, dict)))
+        return Text("".join(string_of(part.get("text")) for part in parts if isinstance(part, dict)))
     reasoning = block.get("reasoningContent")
     if isinstance(reasoning, dict):
         text = reasoning.get("reasoningText")
         if isinstance(text, dict):
-            return Thinking(string(text.get("text")), string(text.get("signature")) or None)
-        return Thinking("", string(reasoning.get("redactedContent")) or None)
+            return Thinking(string_of(text.get("text")), string_of(text.get("signature")) or None)
+        return Thinking("", string_of(reasoning.get("redactedContent")) or None)
     return media_of(block) or Opaque(FORMAT, block)
 
 
@@ -259,7 +261,7 @@ def _is_blank(block: JsonValue) -> bool:
     """Return whether the block is a text of white space only, which the provider refuses."""
     if not isinstance(block, dict) or "text" not in block:
         return False
-    return not string(block["text"]).strip()
+    return not string_of(block["text"]).strip()
 
 
 def _user_message(text: str) -> JsonObject:

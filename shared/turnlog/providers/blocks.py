@@ -1,12 +1,25 @@
-"""Readers and writers of the blocks and fields that several formats share. They accept values of any shape."""
+"""Readers and writers of blocks, fields and tool schemas that several formats share. They accept values of any shape.
+
+A tool schema that already has the target shape is passed on unchanged, unknown keys included. A schema of another shape is
+converted: name, description and parameters, and ``strict`` where both shapes have it. A tool that a provider runs itself
+(web search, code execution) has no counterpart elsewhere, so only its own format sends it.
+
+Shapes: OpenAI Chat ``{"type": "function", "function": {name, description, parameters}}``
+(https://platform.openai.com/docs/api-reference/chat/create), Responses the same without the inner object
+(https://platform.openai.com/docs/api-reference/responses/create), Anthropic ``{name, description, input_schema}``
+(https://docs.anthropic.com/en/api/messages), Converse ``{"toolSpec": {name, description, inputSchema: {json}}}``
+(https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Tool.html).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, parse_strict_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Message, Role, Text, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
@@ -30,7 +43,7 @@ def given_role(body: JsonObject) -> str:
     """Return the role as the body spells it. Raises `InvalidInputError` when it is missing or not a string."""
     role = body.get("role")
     if not isinstance(role, str) or not role:
-        raise invalid("/role", "a message needs a role, a non-empty string")
+        raise invalid_message("/role", "a message needs a role, a non-empty string")
     return role
 
 
@@ -69,7 +82,7 @@ def tool_input(call: ToolCall) -> JsonValue:
     return arguments_value(call) if call.arguments.strip() else {}
 
 
-def string(value: JsonValue) -> str:
+def string_of(value: JsonValue) -> str:
     """Return the value of a string field, or an empty string when it is missing, null or of another type."""
     return value if isinstance(value, str) else ""
 
@@ -114,7 +127,7 @@ def text_with_placeholders(message: Message) -> str:
     return "\n".join(text for text in map(placeholder_text, message.content) if text)
 
 
-def invalid(pointer: str, message: str) -> InvalidInputError:
+def invalid_message(pointer: str, message: str) -> InvalidInputError:
     """Return the error for a body that is not a message."""
     return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])
 
@@ -155,3 +168,81 @@ def fenced(kind: str, text: str) -> str:
 def escaped(text: str) -> str:
     """Return the text with every fence tag in it made harmless. Escaping twice changes nothing more."""
     return _MARK.sub(r"<\\", text)
+
+
+_ANTHROPIC_CUSTOM = (None, "custom")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Tool:
+    """A tool schema, independent of any provider's shape."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    strict: bool | None = None
+
+
+def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
+    """Return the tools in the shape of ``format``, without the tools that only another provider runs."""
+    sent = list[JsonObject]()
+    for schema in tools:
+        shape = shape_of(schema)
+        if shape == format or shape is None:
+            sent.append(schema)
+        elif (tool := _read(schema, shape)) is not None:
+            sent.append(_write(tool, format))
+    return sent
+
+
+def shape_of(tool: JsonObject) -> str | None:
+    """Return the format whose shape the tool has; None when it has the shape of no format."""
+    if isinstance(tool.get("function"), dict) or isinstance(tool.get("custom"), dict):
+        return "openai_chat"
+    if any(isinstance(tool.get(key), dict) for key in ("toolSpec", "systemTool", "cachePoint")):
+        return "bedrock_converse"
+    if "input_schema" in tool or ("name" in tool and tool.get("type") not in (None, "function", "custom")):
+        return "anthropic"
+    if isinstance(tool.get("type"), str) and (tool["type"] != "function" or "name" in tool):
+        return "openai_responses"
+    return None
+
+
+def _read(tool: JsonObject, shape: str) -> _Tool | None:
+    if shape == "openai_chat":
+        return _tool(tool.get("function"), "parameters")
+    if shape == "openai_responses":
+        return _tool(tool, "parameters") if tool.get("type") == "function" else None
+    if shape == "anthropic":
+        return _tool(tool, "input_schema") if tool.get("type") in _ANTHROPIC_CUSTOM else None
+    spec = tool.get("toolSpec")
+    if not isinstance(spec, dict):
+        return None
+    schema = spec.get("inputSchema")
+    return _tool({**spec, "schema": schema.get("json") if isinstance(schema, dict) else None}, "schema")
+
+
+def _tool(fields: JsonValue, schema: str) -> _Tool | None:
+    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
+        return None
+    parameters, description, strict = fields.get(schema), fields.get("description"), fields.get("strict")
+    return _Tool(
+        legal_tool_name(str(fields["name"])),
+        description if isinstance(description, str) else "",
+        parameters if isinstance(parameters, dict) else {"type": "object", "properties": {}},
+        strict if isinstance(strict, bool) else None,
+    )
+
+
+def _write(tool: _Tool, format: str) -> JsonObject:
+    named: JsonObject = {"name": tool.name}
+    if tool.description:
+        named["description"] = tool.description
+    if format == "anthropic":
+        return {**named, "input_schema": tool.parameters}
+    if format == "bedrock_converse":
+        return {"toolSpec": {**named, "inputSchema": {"json": tool.parameters}}}
+    function: JsonObject = {**named, "parameters": tool.parameters}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function} if format == "openai_chat" else {"type": "function", **function}

@@ -14,8 +14,9 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
 from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    convert_tools,
     given_role,
-    invalid,
+    invalid_message,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -24,10 +25,9 @@ from turnlog.providers.blocks import (
     placeholder_text,
     result_text,
     role_of,
-    string,
+    string_of,
     text_with_placeholders,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -58,22 +58,22 @@ class OpenAIChatCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role, role_name = role_of(body), given_role(body)
         content = _content(body.get("content"))
-        name = string(body.get("name"))
+        name = string_of(body.get("name"))
         if role == "tool":
             text = text_of(content)
             result = ToolResult(
-                tool_call_id=string(body.get("tool_call_id")),
+                tool_call_id=string_of(body.get("tool_call_id")),
                 content=content,
                 name=name,
                 is_error=marked_error(text) if is_error is None else is_error,
                 by_name=role_name == "function",
             )
             return Message(role, tool_results=(result,), name=name, given_role=role_name)
-        reasoning = string(body.get("reasoning_content"))
+        reasoning = string_of(body.get("reasoning_content"))
         if reasoning and role == "assistant":
             content = (Thinking(reasoning), *content)
         if isinstance(body.get("refusal"), str) and not content:
-            content = (Text(string(body["refusal"])),)
+            content = (Text(string_of(body["refusal"])),)
         return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
@@ -95,7 +95,7 @@ class OpenAIChatCodec:
         return _repaired_body(turn) if turn.format == FORMAT and turn.body is not None else _rendered_message(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return converted(tools, FORMAT)
+        return convert_tools(tools, FORMAT)
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:
@@ -104,7 +104,7 @@ def _content(value: JsonValue) -> tuple[Block, ...]:
     if isinstance(value, str):
         return (Text(value),)
     if not isinstance(value, list):
-        raise invalid("/content", "content is neither a string, a list of parts nor null")
+        raise invalid_message("/content", "content is neither a string, a list of parts nor null")
     return tuple(_part(part) for part in value)
 
 
@@ -112,18 +112,18 @@ def _part(part: JsonValue) -> Block:
     if isinstance(part, str):
         return Text(part)
     if not isinstance(part, dict):
-        raise invalid("/content", "a content part is neither an object nor a string")
+        raise invalid_message("/content", "a content part is neither an object nor a string")
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str):
-        return Text(string(part["text"]))
+        return Text(string_of(part["text"]))
     if kind == "refusal" and isinstance(part.get("refusal"), str):
-        return Text(string(part["refusal"]))
+        return Text(string_of(part["refusal"]))
     image = part.get("image_url")
     if kind == "image_url" and isinstance(image, dict) and isinstance(image.get("url"), str):
-        return media_from_url(string(image["url"]), detail=string(image.get("detail")) or None)
+        return media_from_url(string_of(image["url"]), detail=string_of(image.get("detail")) or None)
     audio = part.get("input_audio")
     if kind == "input_audio" and _has_strings(audio, "data", "format"):
-        return Media("audio", media_type=f"audio/{string(audio.get('format'))}", data=string(audio.get("data")))
+        return Media("audio", media_type=f"audio/{string_of(audio.get('format'))}", data=string_of(audio.get("data")))
     file = part.get("file")
     if kind == "file" and (_has_strings(file, "file_data") or _has_strings(file, "file_id")):
         return _file(file)
@@ -135,34 +135,34 @@ def _has_strings(value: JsonValue, *names: str) -> TypeGuard[JsonObject]:
 
 
 def _file(file: JsonObject) -> Media:
-    data_url = _DATA_URL.fullmatch(string(file.get("file_data")))
+    data_url = _DATA_URL.fullmatch(string_of(file.get("file_data")))
     return Media(
         "file",
         media_type=data_url[1] or None if data_url else None,
-        data=data_url[2] if data_url else string(file.get("file_data")) or None,
-        file_id=string(file.get("file_id")) or None,
-        name=string(file.get("filename")) or None,
+        data=data_url[2] if data_url else string_of(file.get("file_data")) or None,
+        file_id=string_of(file.get("file_id")) or None,
+        name=string_of(file.get("filename")) or None,
     )
 
 
 def _calls(body: JsonObject) -> tuple[ToolCall, ...]:
     calls = body.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
-        raise invalid("/tool_calls", "tool_calls is neither a list nor null")
+        raise invalid_message("/tool_calls", "tool_calls is neither a list nor null")
     parsed = [_call(call, index) for index, call in enumerate(calls or [])]
     legacy = body.get("function_call")
     if isinstance(legacy, dict):
-        parsed.append(ToolCall("", string(legacy.get("name")), json_text(legacy.get("arguments"))))
+        parsed.append(ToolCall("", string_of(legacy.get("name")), json_text(legacy.get("arguments"))))
     return tuple(parsed)
 
 
 def _call(call: JsonValue, index: int) -> ToolCall:
     if not isinstance(call, dict):
-        raise invalid(f"/tool_calls/{index}", "a tool call is not an object")
+        raise invalid_message(f"/tool_calls/{index}", "a tool call is not an object")
     inner = call.get("function", call.get("custom"))
     function = inner if isinstance(inner, dict) else call
     arguments = function.get("arguments", function.get("input", function.get("args")))
-    return ToolCall(string(call.get("id")), string(function.get("name")), json_text(arguments))
+    return ToolCall(string_of(call.get("id")), string_of(function.get("name")), json_text(arguments))
 
 
 # ---------------------------------------------------------------- rendering
@@ -202,7 +202,7 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
         return True
     if content is None:
         return message.role == "assistant" and (bool(message.tool_calls) or is_refusal or is_audio)
-    allowed = _PARTS_OF.get(string(body.get("role")), _TEXT_ONLY)
+    allowed = _PARTS_OF.get(string_of(body.get("role")), _TEXT_ONLY)
     return (
         isinstance(content, list)
         and bool(content)

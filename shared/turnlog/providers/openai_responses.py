@@ -17,8 +17,9 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    convert_tools,
     given_role,
-    invalid,
+    invalid_message,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -27,10 +28,9 @@ from turnlog.providers.blocks import (
     placeholder_text,
     result_text,
     role_of,
-    string,
+    string_of,
     text_with_placeholders,
 )
-from turnlog.providers.tools import converted
 
 FORMAT = "openai_responses"
 _MAX_ID = 64
@@ -68,16 +68,18 @@ class OpenAIResponsesCodec:
             content = _content(body.get("content"), "/content")
             return Message(role_of(body), content, given_role=given_role(body))
         if not isinstance(kind, str) or not _ITEM_TYPE.fullmatch(kind):
-            raise invalid("/type", "an item's type is letters and _")
+            raise invalid_message("/type", "an item's type is letters and _")
         if kind in _CALLS:
-            call = ToolCall(string(body.get("call_id")), string(body.get("name")), json_text(body.get(_CALLS[kind])))
+            call = ToolCall(
+                string_of(body.get("call_id")), string_of(body.get("name")), json_text(body.get(_CALLS[kind]))
+            )
             return Message("assistant", tool_calls=(call,), given_role=kind)
         if kind in _OUTPUTS:
             output = body.get("output")
             blocks = _content(output, "/output") if not isinstance(output, dict) else (Text(json_text(output)),)
             text = "\n".join(block.text for block in blocks if isinstance(block, Text))
             failed = marked_error(text) if is_error is None else is_error
-            result = ToolResult(string(body.get("call_id")), blocks, is_error=failed)
+            result = ToolResult(string_of(body.get("call_id")), blocks, is_error=failed)
             return Message("tool", tool_results=(result,), given_role=kind)
         if kind == "reasoning":
             return Message("assistant", (Thinking(_reasoning_text(body)),), given_role=kind)
@@ -110,7 +112,7 @@ class OpenAIResponsesCodec:
         return _rendered_items(turn) if repaired is None else [repaired]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return converted(tools, FORMAT)
+        return convert_tools(tools, FORMAT)
 
 
 def _content(value: JsonValue, pointer: str) -> tuple[Block, ...]:
@@ -119,31 +121,31 @@ def _content(value: JsonValue, pointer: str) -> tuple[Block, ...]:
     if isinstance(value, str):
         return (Text(value),)
     if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
-        raise invalid(pointer, "content is neither a string, a list of parts nor null")
+        raise invalid_message(pointer, "content is neither a string, a list of parts nor null")
     return tuple(_part(part) for part in value if isinstance(part, dict))
 
 
 def _part(part: JsonObject) -> Block:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
-        return Text(string(part["text"]))
+        return Text(string_of(part["text"]))
     if kind == "refusal" and isinstance(part.get("refusal"), str):
-        return Text(string(part["refusal"]))
+        return Text(string_of(part["refusal"]))
     if kind == "input_image":
-        detail, url = string(part.get("detail")) or None, string(part.get("image_url"))
+        detail, url = string_of(part.get("detail")) or None, string_of(part.get("image_url"))
         if url:
             return media_from_url(url, detail=detail)
         if isinstance(part.get("file_id"), str):
-            return Media("image", file_id=string(part["file_id"]), detail=detail)
+            return Media("image", file_id=string_of(part["file_id"]), detail=detail)
     if kind == "input_file" and any(isinstance(part.get(key), str) for key in ("file_id", "file_data", "file_url")):
-        data_url = _DATA_URL.fullmatch(string(part.get("file_data")))
+        data_url = _DATA_URL.fullmatch(string_of(part.get("file_data")))
         return Media(
             "file",
             media_type=data_url[1] or None if data_url else None,
-            data=data_url[2] if data_url else string(part.get("file_data")) or None,
-            url=string(part.get("file_url")) or None,
-            file_id=string(part.get("file_id")) or None,
-            name=string(part.get("filename")) or None,
+            data=data_url[2] if data_url else string_of(part.get("file_data")) or None,
+            url=string_of(part.get("file_url")) or None,
+            file_id=string_of(part.get("file_id")) or None,
+            name=string_of(part.get("filename")) or None,
         )
     return Opaque(FORMAT, part)
 
@@ -153,7 +155,7 @@ def _reasoning_text(body: JsonObject) -> str:
     for key in ("summary", "content"):
         parts = body.get(key)
         texts += (
-            [string(part.get("text")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+            [string_of(part.get("text")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         )
     return "\n".join(text for text in texts if text)
 

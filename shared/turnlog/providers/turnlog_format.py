@@ -14,7 +14,7 @@ from dataclasses import asdict
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers.base import Bodies, End, Rendered, Turn
-from turnlog.providers.blocks import arguments_value, given_role, invalid, json_text, role_with, string
+from turnlog.providers.blocks import arguments_value, given_role, invalid_message, json_text, role_with, string_of
 
 FORMAT = "turnlog"
 _MEDIA = ("image", "file", "audio")
@@ -35,7 +35,7 @@ class TurnlogCodec:
         calls = body.get("tool_calls")
         for name, value in (("tool_results", results), ("tool_calls", calls)):
             if value is not None and not isinstance(value, list):
-                raise invalid(f"/{name}", f"{name} is neither a list nor null")
+                raise invalid_message(f"/{name}", f"{name} is neither a list nor null")
         content = _content(body.get("content"))
         return Message(
             role_with(body, content, calls=bool(calls), results=bool(results)),
@@ -45,7 +45,7 @@ class TurnlogCodec:
                 _result(result, index, is_error)
                 for index, result in enumerate(results if isinstance(results, list) else [])
             ),
-            name=string(body.get("author")),
+            name=string_of(body.get("author")),
             given_role=given_role(body),
         )
 
@@ -73,37 +73,37 @@ def _content(value: JsonValue) -> tuple[Block, ...]:
     if isinstance(value, str):
         return (Text(value),)
     if not isinstance(value, list):
-        raise invalid("/content", "content is neither a string, a list of blocks nor null")
+        raise invalid_message("/content", "content is neither a string, a list of blocks nor null")
     return tuple(_block(block) for block in value)
 
 
 def _block(block: JsonValue) -> Block:
     if not isinstance(block, dict):
-        raise invalid("/content", "a content block is not an object")
+        raise invalid_message("/content", "a content block is not an object")
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
-        return Text(string(block["text"]))
+        return Text(string_of(block["text"]))
     if kind == "thinking" and isinstance(block.get("text"), str):
-        return Thinking(string(block["text"]), string(block.get("signature")) or None)
+        return Thinking(string_of(block["text"]), string_of(block.get("signature")) or None)
     for media in _MEDIA:
         if kind == media:
             fields = ("media_type", "data", "url", "file_id", "name", "detail")
-            return Media(media, **{name: string(block.get(name)) or None for name in fields})  # type: ignore[arg-type]
+            return Media(media, **{name: string_of(block.get(name)) or None for name in fields})  # type: ignore[arg-type]
     return Opaque(FORMAT, block)
 
 
 def _call(call: JsonValue, index: int) -> ToolCall:
     if not isinstance(call, dict):
-        raise invalid(f"/tool_calls/{index}", "a tool call is not an object")
-    return ToolCall(string(call.get("id")), string(call.get("name")), json_text(call.get("args")))
+        raise invalid_message(f"/tool_calls/{index}", "a tool call is not an object")
+    return ToolCall(string_of(call.get("id")), string_of(call.get("name")), json_text(call.get("args")))
 
 
 def _result(result: JsonValue, index: int, is_error: bool | None) -> ToolResult:
     if not isinstance(result, dict):
-        raise invalid(f"/tool_results/{index}", "a tool result is not an object")
+        raise invalid_message(f"/tool_results/{index}", "a tool result is not an object")
     failed = result.get("is_error") is True if is_error is None else is_error
     text = json_text(result.get("result"))
-    return ToolResult(string(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
+    return ToolResult(string_of(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
 
 
 def _rendered(turn: Turn) -> JsonObject:

@@ -13,14 +13,14 @@ from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from turnlog.core.calls import CallFact, MessageOutline, ResultFact
+from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
-from turnlog.log.reading import Located, said_at, shown_text
+from turnlog.log.reading import Located, message_time, searchable_text
 from turnlog.ports import BlobStore, SearchEngine
 from turnlog.snapshots.segments import Segment
 
@@ -66,7 +66,7 @@ class Index:
         return list(zip(_sums(steps), counts, strict=True))
 
     @classmethod
-    def of(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
+    def from_messages(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
         """Build an index of messages, each given with its commit's first position.
 
         Messages of an unknown role, and messages with an origin (not said in this session), are left out.
@@ -80,7 +80,7 @@ class Index:
         ]
         texts = [indexed_text(message, facts) for message, _, facts in indexed]
         for row, ((message, commit, facts), terms) in enumerate(zip(indexed, engine.terms(texts), strict=True)):
-            time_ms = (said_at(message) - _EPOCH) // timedelta(milliseconds=1)
+            time_ms = (message_time(message) - _EPOCH) // timedelta(milliseconds=1)
             place = message.event.position, commit, message.loop, time_ms
             index.entries.append(IndexedMessage(*place, sum(terms.values()), _outline(facts)))
             for term, count in terms.items():
@@ -133,7 +133,7 @@ class SearchIndexes:
 
     def store(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
         """Build and store the index of a segment from its messages, each given with its commit's first position."""
-        content = Index.of(self.engine, messages).encode(self.engine.name)
+        content = Index.from_messages(self.engine, messages).encode(self.engine.name)
         self._blobs.put(index_blob(keys, segment), pack(content))
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
@@ -158,8 +158,8 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
 
 def indexed_text(message: Located, facts: MessageOutline) -> str:
     """Return the text that is indexed: the day as people write it (``3 May 2026``), the speaker's name and the message's text."""
-    day = said_at(message)
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year} {facts.name} {shown_text(message, facts)}"
+    day = message_time(message)
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year} {facts.name} {searchable_text(message, facts)}"
 
 
 # ------------------------------------------------------------ packing
@@ -170,8 +170,8 @@ def _outline(facts: MessageOutline) -> MessageOutline:
         role=facts.role,
         head="." if facts.head else "",
         chars=0,
-        calls=tuple(CallFact(call.key, call.name, "") for call in facts.calls),
-        results=tuple(ResultFact(result.key, result.name, result.by_name, False) for result in facts.results),
+        calls=tuple(CallOutline(call.key, call.name, "") for call in facts.calls),
+        results=tuple(ResultOutline(result.key, result.name, result.by_name, False) for result in facts.results),
     )
 
 
@@ -188,8 +188,8 @@ def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
         role=_ROLES[role % 4],
         head="." if role < 4 else "",
         chars=0,
-        calls=tuple(CallFact(key, name, "") for key, name in calls),
-        results=tuple(ResultFact(key, name, bool(by_name), False) for key, name, by_name in results),
+        calls=tuple(CallOutline(key, name, "") for key, name in calls),
+        results=tuple(ResultOutline(key, name, bool(by_name), False) for key, name, by_name in results),
     )
 
 

@@ -19,15 +19,23 @@ from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.text import snippet
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.parallel import in_parallel
-from turnlog.log.summary_cache import CurrentSummary
+from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
-from turnlog.search.corpus import PARALLEL, Searched, SearchedSessions
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
-from turnlog.search.owner_sessions import Listed, OwnerSessions, Words, is_behind, word_hash
-from turnlog.search.session import Reranker, Reranking, check_question, invalid, within
+from turnlog.search.owner_sessions import ListedSession, OwnerSessions, Words, is_behind, word_hash
+from turnlog.search.session import (
+    PARALLEL,
+    Reranker,
+    Reranking,
+    SearchedSession,
+    SessionReader,
+    check_question,
+    invalid,
+    within,
+)
 from turnlog.sessions.session_log import SessionLog
+from turnlog.summaries.store import CurrentSummary, Summaries
 
 SCANNED = 16
 """Number of newest sessions with missing or outdated words that every search reads, whatever the question."""
@@ -48,8 +56,8 @@ class _Hit:
     """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title."""
 
     score: float
-    listed: Listed
-    searched: Searched | None = None
+    listed: ListedSession
+    searched: SearchedSession | None = None
     row: int | None = None
     summary: CurrentSummary | None = None
 
@@ -65,7 +73,7 @@ class SearchSessions:
         self,
         log: SessionLog,
         owners: OwnerSessions,
-        sessions: SearchedSessions,
+        sessions: SessionReader,
         engine: SearchEngine,
         alone: SearchEngine,
         rerank: Reranker,
@@ -116,12 +124,12 @@ class SearchSessions:
     def _best(
         self,
         question: str,
-        listed: Sequence[Listed],
+        listed: Sequence[ListedSession],
         words: Mapping[str, Words],
         titles: Sequence[Mapping[str, int]],
         *,
-        without: Sequence[Listed],
-    ) -> list[Listed]:
+        without: Sequence[ListedSession],
+    ) -> list[ListedSession]:
         """Return the `LOOKED_INTO` sessions whose words and titles match best, except those in ``without``."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
@@ -142,20 +150,20 @@ class SearchSessions:
         left_out = {session.session_id for session in without}
         return [session for session in matching if session.session_id not in left_out][:LOOKED_INTO]
 
-    def _read(self, wanted: Sequence[Listed]) -> list[tuple[Listed, Searched]]:
+    def _read(self, wanted: Sequence[ListedSession]) -> list[tuple[ListedSession, SearchedSession]]:
         """Read the sessions that still exist, each with an equal share of `MAX_SEGMENTS`."""
         share = max(1, MAX_SEGMENTS // max(1, len(wanted)))
 
-        def read(session: Listed) -> tuple[Listed, Searched] | None:
+        def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
-                return session, self._sessions.read(session.keys, most_segments=share)
+                return session, self._sessions.read(session.keys, max_segments=share)
             return None
 
         return [pair for pair in _parallel(read, wanted) if pair is not None]
 
     # ------------------------------------------------------------ matching
 
-    def _in_messages(self, query: SearchQuery, read: Sequence[tuple[Listed, Searched]]) -> Iterator[_Hit]:
+    def _in_messages(self, query: SearchQuery, read: Sequence[tuple[ListedSession, SearchedSession]]) -> Iterator[_Hit]:
         """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
         summarised = self._summarised(read)
         texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
@@ -178,19 +186,21 @@ class SearchSessions:
                     continue
                 yield _Hit(score, session, searched, inner)
 
-    def _summarised(self, read: Sequence[tuple[Listed, Searched]]) -> list[tuple[Listed, Searched, CurrentSummary]]:
+    def _summarised(
+        self, read: Sequence[tuple[ListedSession, SearchedSession]]
+    ) -> list[tuple[ListedSession, SearchedSession, CurrentSummary]]:
         """Return the sessions that have a summary, each with its current summary."""
         with_summary = [(session, searched) for session, searched in read if searched.header.summary is not None]
 
-        def current(pair: tuple[Listed, Searched]) -> CurrentSummary | None:
+        def current(pair: tuple[ListedSession, SearchedSession]) -> CurrentSummary | None:
             _, searched = pair
-            return self._log.summaries.in_force(searched.keys, searched.header.summary)
+            return Summaries(self._log).current(searched.keys, searched.header.summary)
 
         summaries = zip(with_summary, _parallel(current, with_summary), strict=True)
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
-        self, question: str, listed: Sequence[Listed], titles: Sequence[Mapping[str, int]], gone: set[str]
+        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Mapping[str, int]], gone: set[str]
     ) -> Iterator[_Hit]:
         lengths = [sum(title.values()) for title in titles]
 

@@ -12,13 +12,14 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
 from turnlog.jobs.worker import Later
-from turnlog.log.caches import active_of, is_touch, read_meta, session_id_of, status_of
+from turnlog.log.caches import active_of, is_listing_due, read_meta, session_id_of, status_of
 from turnlog.log.keys import OwnerKeys, SessionKeys
-from turnlog.log.parallel import in_parallel
+from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Less, Query, SearchEngine
-from turnlog.search.corpus import SearchedSessions
+from turnlog.search.session import SessionReader
 from turnlog.sessions.session_log import SessionLog
+from turnlog.summaries.store import Summaries
 
 VERSION = 1
 MAX_WORDS = 30_000
@@ -42,7 +43,7 @@ class Words:
     classes: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, counts: Mapping[str, int], *, position: int, read_ms: int) -> Words:
+    def from_counts(cls, counts: Mapping[str, int], *, position: int, read_ms: int) -> Words:
         """Build the words of a session from the number of occurrences of each word; the most frequent `MAX_WORDS` are kept."""
         classes: list[list[bytes]] = [[] for _ in _CLASSES]
         most_frequent = sorted(counts.items(), key=lambda word_count: (-word_count[1], word_count[0]))[:MAX_WORDS]
@@ -110,7 +111,7 @@ _BATCH, _PARALLEL = 100, 8
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSession:
     """A session's entry in the list of sessions.
 
     The entry is updated by the first commit of each five minutes. So ``position`` and ``active_ms`` are those of the newest commit,
@@ -137,12 +138,12 @@ class OwnerSessions:
         self._log = log
         self._words = words
 
-    def newest(self, owner: Owner) -> tuple[list[Listed], bool]:
+    def newest(self, owner: Owner) -> tuple[list[ListedSession], bool]:
         """Return at most `MAX_SESSIONS` sessions, newest activity first, and whether there are older ones.
 
         Takes one request for each 1,500 sessions or so.
         """
-        sessions, partition, now = list[Listed](), OwnerKeys(owner).partition, self._log.clock.now_ms()
+        sessions, partition, now = list[ListedSession](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
         while True:
             query = Query(
@@ -161,7 +162,7 @@ class OwnerSessions:
             if after is None or len(sessions) > MAX_SESSIONS:
                 return sessions[:MAX_SESSIONS], after is not None or len(sessions) > MAX_SESSIONS
 
-    def words(self, listed: Sequence[Listed]) -> dict[str, Words]:
+    def words(self, listed: Sequence[ListedSession]) -> dict[str, Words]:
         """Return the stored words of sessions by session id: 100 sessions a request, eight requests at a time."""
         keys = [session.keys for session in listed]
         batches = [keys[first : first + _BATCH] for first in range(0, len(keys), _BATCH)]
@@ -171,7 +172,7 @@ class OwnerSessions:
         return {session_id: words for answer in answers for session_id, words in answer.items()}
 
 
-def is_behind(session: Listed, words: Words | None) -> bool:
+def is_behind(session: ListedSession, words: Words | None) -> bool:
     """Return whether a session may have messages that its stored words don't include.
 
     The entry in the list is updated by the first commit of each five minutes. Words that were read after the five minutes of the
@@ -180,21 +181,21 @@ def is_behind(session: Listed, words: Words | None) -> bool:
     return _is_older(session, words) or (words is not None and not _is_later(session, words.read_ms))
 
 
-def is_due(session: Listed, words: Words | None, now_ms: int) -> bool:
+def is_due(session: ListedSession, words: Words | None, now_ms: int) -> bool:
     """Return whether the words of a session are to be read: they are outdated, and were not read in the current five minutes."""
     return _is_older(session, words) or (is_behind(session, words) and _is_later(session, now_ms))
 
 
-def _is_later(session: Listed, time_ms: int) -> bool:
+def _is_later(session: ListedSession, time_ms: int) -> bool:
     """Return whether a time is after the five minutes in which the session's entry was updated."""
-    return is_touch(session.active_ms, time_ms) and time_ms > session.active_ms
+    return is_listing_due(session.active_ms, time_ms) and time_ms > session.active_ms
 
 
-def _is_older(session: Listed, words: Words | None) -> bool:
+def _is_older(session: ListedSession, words: Words | None) -> bool:
     return words is None or words.position < session.position
 
 
-def _listed(owner: Owner, item: Item, now_ms: int) -> Listed | None:
+def _listed(owner: Owner, item: Item, now_ms: int) -> ListedSession | None:
     """Return the entry of an item of the list, or None if the session has expired."""
     meta, active = read_meta(item), active_of(item)
     ttl_days = meta.settings.ttl_days
@@ -202,7 +203,7 @@ def _listed(owner: Owner, item: Item, now_ms: int) -> Listed | None:
         return None
     keys = SessionKeys(owner, session_id_of(item))
     is_there = status_of(item) != "creating"
-    return Listed(keys, meta.settings.title, active, meta.position, is_there)
+    return ListedSession(keys, meta.settings.title, active, meta.position, is_there)
 
 
 MAX_MS = 5_000
@@ -216,7 +217,7 @@ class IndexSessions:
         self,
         log: SessionLog,
         owners: OwnerSessions,
-        sessions: SearchedSessions,
+        sessions: SessionReader,
         words: SessionWords,
         engine: SearchEngine,
     ) -> None:
@@ -247,10 +248,10 @@ class IndexSessions:
         except NotFoundError:
             return 0
         header = searched.header
-        summary = self._log.summaries.in_force(keys, header.summary)
+        summary = Summaries(self._log).current(keys, header.summary)
         counts = searched.corpus.word_counts()
         if summary is not None:
             for word, count in self._engine.terms([summary.event.text])[0].items():
                 counts[word] = counts.get(word, 0) + count
-        self._words.write(keys, Words.of(counts, position=header.last, read_ms=read_ms))
+        self._words.write(keys, Words.from_counts(counts, position=header.last, read_ms=read_ms))
         return 1

@@ -1,31 +1,226 @@
-"""Search in one session: rank its messages by the words of a question, and rerank the best by an embedder."""
+"""Search in one session: rank its visible messages by the words of a question, and rerank the best by an embedder.
+
+Messages in segments come from the segments' stored indexes; newer messages are read from the log. Texts are read for results only.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from typing import Literal
 
+from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, Problem, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import Stretch
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.text import snippet
 from turnlog.core.times import milliseconds_of
+from turnlog.log.commit import Commit
+from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import Embedder, SearchEngine
-from turnlog.search.corpus import SearchedSessions
-from turnlog.search.index import IndexedMessage
+from turnlog.log.payloads import in_parallel, is_blob
+from turnlog.log.reading import Located, located, newest_pages, searchable_text
+from turnlog.ports import Embedder, SearchEngine, TermDocuments
+from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.segments import Segment, Segments
 
+KEPT = 1_024
+"""Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
+PARALLEL = 8
+"""Number of indexes or sessions that are read at the same time."""
 RERANKED = 20
 """Number of best results by words that are reranked; more if the query's limit is higher."""
 TEXT_CHARS = 2_000
 """Characters of each text, from its beginning, that the embedder gets."""
 WORDS_WEIGHT = 0.5
 """Weight of the score by words; the embedder's similarity has the rest."""
-_log = logging.getLogger("turnlog")
+MAX_QUESTION_CHARS = 1_000
 
+
+@lazy_dataclass(frozen=True, slots=True)
+class SearchedSession:
+    """A session that has been read for a search.
+
+    ``kept`` maps a position to its message, for the newest `KEPT` messages. ``left`` counts the older segments that were not read.
+    """
+
+    keys: SessionKeys
+    header: Header
+    stretches: Sequence[Stretch]
+    corpus: SessionCorpus
+    kept: dict[int, Located] = field(repr=False)
+    left: int = 0
+
+
+class SessionReader:
+    """Reads sessions for a search.
+
+    Takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside segments. The texts
+    of results that are not in memory take one or two more.
+    """
+
+    def __init__(self, log: SessionLog, segments: Segments, indexes: SearchIndexes) -> None:
+        self._log = log
+        self._segments = segments
+        self._indexes = indexes
+
+    def read(self, keys: SessionKeys, *, max_segments: int | None = None) -> SearchedSession:
+        """Read a session's corpus from all segments, or from the newest ``max_segments`` of them; raise `NotFoundError` without a
+        session."""
+        segments = list(self._segments.list(keys))
+        end = segments[-1].last if segments else 0
+        header, stretches, newest, kept = self._unsealed(keys, end)
+        left = max(0, len(segments) - max_segments) if max_segments is not None else 0
+        if left:
+            # Messages before the first segment that is read are treated as not visible.
+            first = segments[left].first
+            stretches = [(max(begin, first), last) for begin, last in stretches if last >= first]
+        parts = [*self._sealed(keys, segments[left:], stretches, segments[left - 1].last if left else 0), *newest]
+        return SearchedSession(keys, header, stretches, SessionCorpus(parts, stretches), kept, left)
+
+    def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
+        """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
+        keys, kept = searched.keys, searched.kept
+        by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
+        begins = sorted({entry.commit for entry in entries if entry.position not in by_position})
+        commits = self._log.commits.at(keys, begins) if begins else []
+        by_position |= {message.event.position: message for message in located(self._log.commits, keys, commits)}
+        messages = [by_position[entry.position] for entry in entries]
+        events = [message.event for message in messages]
+        beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
+        bodies = self._log.commits.fetch(keys, beside)
+        messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
+        return [searchable_text(message, message.facts) for message in messages]
+
+    def _unsealed(
+        self, keys: SessionKeys, end: int
+    ) -> tuple[Header, Sequence[Stretch], list[Index], dict[int, Located]]:
+        """Return the newest header, the visible ranges, indexes of the messages after position ``end``, and the newest messages."""
+        header, stretches = None, list[Stretch]()
+        pages, kept = list[Index](), dict[int, Located]()
+        for commits in newest_pages(self._log.commits, keys, pages=None, first=max(1, end)):
+            if header is None:
+                header = commits[-1].header
+                stretches = list(self._log.commits.view(keys, header).up_to(header.last))
+            messages = self.messages(keys, commits, end + 1)
+            pages.append(Index.from_messages(self._indexes.engine, messages))
+            for message, _ in reversed(messages):
+                if len(kept) < KEPT:
+                    kept[message.event.position] = message
+        assert header is not None  # noqa: S101 - a session has a first commit
+        return header, stretches, pages[::-1], kept
+
+    def messages(
+        self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None
+    ) -> list[tuple[Located, int]]:
+        """Return the messages of ``commits`` from position ``first`` to ``last``, each with its commit's first position."""
+        headers = [commit.header for commit in commits]
+        begins = {position: header.first for header in headers for position in range(header.first, header.last + 1)}
+        messages = located(self._log.commits, keys, commits)
+        return [
+            (message, begins[message.event.position])
+            for message in messages
+            if first <= message.event.position <= (last or message.event.position)
+        ]
+
+    def _sealed(
+        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], end: int
+    ) -> list[Index]:
+        """Return indexes of the segments with visible messages, and of the gaps between segments, after position ``end``."""
+        reads = list[Callable[[], Index]]()
+        for segment in segments:
+            if segment.first > end + 1:
+                reads.append(lambda first=end + 1, last=segment.first - 1: self._between(keys, first, last))  # type: ignore[misc]
+            end = segment.last
+            if any(first <= segment.last and segment.first <= last for first, last in stretches):
+                reads.append(lambda segment=segment: self._index(keys, segment))  # type: ignore[misc]
+        if len(reads) <= 1:
+            return [read() for read in reads]
+        return in_parallel(lambda read: read(), reads, threads=PARALLEL)
+
+    def _index(self, keys: SessionKeys, segment: Segment) -> Index:
+        index = self._indexes.read(keys, segment)
+        if index is not None:
+            return index
+        return Index.from_messages(
+            self._indexes.engine, self._segments.placed(keys, self._segments.commits(keys, segment))
+        )
+
+    def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
+        commits = self._log.commits.range(keys, first, last)
+        return Index.from_messages(self._indexes.engine, self.messages(keys, commits, first, last))
+
+
+class SessionCorpus:
+    """The visible messages of a session as one list of documents, with the refs of their tool calls."""
+
+    def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
+        self.entries = list[IndexedMessage]()
+        self._parts = list[tuple[Index, list[int]]]()
+        for part in parts:
+            rows = list[int]()
+            for entry in part.entries:
+                is_shown = any(first <= entry.position <= last for first, last in stretches)
+                rows.append(len(self.entries) if is_shown else -1)
+                if is_shown:
+                    self.entries.append(entry)
+            self._parts.append((part, rows))
+        self.documents = TermDocuments([entry.length for entry in self.entries], self._rows_of)
+        self._pairing: Pairing = pair((entry.position, entry.facts) for entry in self.entries)
+        self._names = {
+            Ref(entry.position, index): call.name
+            for entry in self.entries
+            for index, call in enumerate(entry.facts.calls)
+        }
+
+    def _rows_of(self, term: str) -> list[tuple[int, int]]:
+        matches = ((rows[row], count) for part, rows in self._parts for row, count in part.rows_of(term))
+        return [(row, count) for row, count in matches if row >= 0]
+
+    def word_counts(self) -> dict[str, int]:
+        """Return the number of occurrences of each term in the visible messages."""
+        totals = dict[str, int]()
+        for part, rows in self._parts:
+            for term in part.terms:
+                total = sum(count for row, count in part.rows_of(term) if rows[row] >= 0)
+                if total:
+                    totals[term] = totals.get(term, 0) + total
+        return totals
+
+    def refs(self, row: int, tool: str | None = None) -> list[Ref]:
+        """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""
+        position, facts = self.entries[row].position, self.entries[row].facts
+        made = [Ref(position, index) for index in range(len(facts.calls))]
+        answered = [self._pairing.call_of.get((position, index)) for index in range(len(facts.results))]
+        refs = [*made, *(ref for ref in answered if ref is not None)]
+        return [ref for ref in refs if tool is None or self._names.get(ref) == tool]
+
+    def is_echo(self, row: int) -> bool:
+        """Return whether a message only calls the recall and search tools, or only holds their results.
+
+        Such messages repeat the words of other messages.
+        """
+        facts: MessageOutline = self.entries[row].facts
+        if facts.head or not (facts.calls or facts.results):
+            return False
+        refs = self.refs(row)
+        return bool(refs) and all(self._names.get(ref) in (RECALL_TOOL, SEARCH_TOOL) for ref in refs)
+
+    def matches(self, row: int, query: SearchQuery) -> bool:
+        """Return whether a message has the role, the loop and the tool that the query names."""
+        entry = self.entries[row]
+        if query.role not in (None, entry.facts.role) or query.loop not in (None, entry.loop):
+            return False
+        return query.tool is None or bool(self.refs(row, query.tool))
+
+
+_log = logging.getLogger("turnlog")
 Reranking = Literal["off", "done", "failed"]
 
 
@@ -78,16 +273,13 @@ def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
 
 
-MAX_QUESTION_CHARS = 1_000
-
-
 class SearchSession:
     """Use case: search the messages of a session.
 
     Calls of the recall and search tools, and their results, come last: they only repeat the words of other messages.
     """
 
-    def __init__(self, sessions: SearchedSessions, engine: SearchEngine, rerank: Reranker) -> None:
+    def __init__(self, sessions: SessionReader, engine: SearchEngine, rerank: Reranker) -> None:
         self._sessions = sessions
         self._engine = engine
         self._rerank = rerank

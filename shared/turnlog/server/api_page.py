@@ -30,7 +30,7 @@ _OF_SESSION = {
         print(fresh.id, fresh.info().reset_of)
     """,
     "append_messages": """
-        appended = session.append({"role": "user", "content": "Where is A18?"}, key="turn-17")
+        appended = session.append({"role": "user", "content": "Where is A18?"}, idempotency_key="turn-17")
         print(appended.first, appended.last, appended.warnings)
     """,
     "read_messages": """

@@ -17,16 +17,13 @@ from waitress.task import ErrorTask
 
 from turnlog.app import Application
 from turnlog.core.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
-from turnlog.core.jobs import JOB_KINDS
 from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import make_handler, problem_document, status_of
 from turnlog.http.lambda_workers import make_worker
 from turnlog.http.route_table import ROUTES
-from turnlog.ports import Clock
-from turnlog.server.callers import Callers
-from turnlog.server.content_budget import ContentBudget
-from turnlog.server.lambda_events import LocalContext, http_answer, is_authorized, proxy_event
-from turnlog.server.poller import Poller
+from turnlog.ports import JOB_KINDS, Clock
+from turnlog.server.admission import Callers, ContentBudget, is_authorized
+from turnlog.server.lambda_calls import LocalContext, Poller, http_answer, proxy_event
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

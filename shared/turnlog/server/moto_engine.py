@@ -17,16 +17,24 @@ from unittest import mock
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.jobs import QUEUES
 from turnlog.engines import aws_clients
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
 from turnlog.http.route_table import routes_of
-from turnlog.ports import Clock, JobQueue
+from turnlog.ports import QUEUES, Clock, JobQueue
+from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import LocalServer
-from turnlog.server.poller import Poller
-from turnlog.server.stack import EventSource, Function, Stack, deploy
-from turnlog.server.template import REGION, expand, need_extra, template_path, wiring_problems
+from turnlog.server.stack import (
+    REGION,
+    EventSource,
+    Function,
+    Stack,
+    deploy,
+    expand,
+    need_extra,
+    template_path,
+    wiring_problems,
+)
 from turnlog.settings import Settings
 
 Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]

@@ -8,24 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.actions import RUN
-from turnlog.core.calls import MessageOutline, OpenCalls, UnansweredCall, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, UnansweredCall, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
 from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
-from turnlog.core.refs import Ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
-from turnlog.log.commits import Commit, Draft, Tail, WriteResult
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import run_event
 from turnlog.sessions.incoming import (
     MAX_CALLS,
     USAGE_IGNORED,
@@ -39,8 +38,8 @@ from turnlog.sessions.incoming import (
 from turnlog.sessions.message_models import Appended, CallRef, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
-from turnlog.sessions.state import has_pending
-from turnlog.sessions.state_store import SessionState
+from turnlog.sessions.state import has_pending, run_event
+from turnlog.sessions.state_store import SessionState, States
 
 if TYPE_CHECKING:
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
@@ -161,8 +160,8 @@ class AppendWrite:
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         if self._state is not None:
-            self._log.states.remember(self._keys, self._state)
-        self._log.touch(self._keys, written.tail, written.commit.header, current=self._current)
+            States(self._log).write_cache(self._keys, self._state)
+        self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
 
     def _check_head(self, header: Header) -> None:
         check_active(header)
@@ -276,7 +275,7 @@ class AppendWrite:
         run = cast("JsonObject | None", self._body.run)
         if run is None and not (header.pending and answered):
             return None, []
-        state = self._log.states.at(self._keys, header.last_state)
+        state = States(self._log).at(self._keys, header.last_state)
         change = run_event(run, answered, state, position=position, action=self._action)
         if change is None:
             return None, []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from turnlog.core.errors import BuildMismatchError, CorruptError, InvalidInputError, OtherRendererError, Problem
 from turnlog.core.events import MessageEvent, SummaryEvent
@@ -18,11 +18,19 @@ from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
+from turnlog.log.commit import Commit, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
-from turnlog.log.commits import Commit, clipped, header_in
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, SUMMARY, SYSTEM, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_at, located, newest_commits, newest_within
+from turnlog.log.reading import (
+    Located,
+    above_head_error,
+    header_at,
+    located,
+    newest_commits,
+    newest_within,
+    position_of_moment,
+)
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query, TokenCounter
 from turnlog.providers.registry import codec_of
@@ -48,7 +56,6 @@ from turnlog.sessions.context_requests import (
     request_of,
 )
 from turnlog.sessions.incoming import MAX_CALLS, understand, with_calls
-from turnlog.sessions.moments import above_head, resolved
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.manifest import ManifestPart
@@ -56,25 +63,28 @@ from turnlog.windows.version import RENDERER_VERSION
 
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 
+if TYPE_CHECKING:
+    from turnlog.summaries.store import Summaries
+
 
 def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> int | None:
     """Return the position to build the window at, from ``at`` or ``build``; None for the head."""
     if body.build is None:
-        return resolved(log, keys, body.at) if body.at is not None else None
+        return position_of_moment(log.commits, keys, body.at) if body.at is not None else None
     extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
     if extra_fields:
         raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
-    return resolved(log, keys, body.build.position)
+    return position_of_moment(log.commits, keys, body.build.position)
 
 
 def check_head(header: Header, position: int, *, build: GivenBuild | None) -> None:
     """Refuse a position that the log has not reached. ``header`` is that of the newest commit up to the position."""
     if position <= header.last:
         return
-    error = above_head(header, position)
+    error = above_head_error(header, position)
     if build is not None:
         raise BuildMismatchError(error.detail, details=error.details)
     raise error
@@ -100,7 +110,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         model=build.model,
         tools=body.tools,
         include_current_loop=build.include_current_loop,
-        settle=build.settle,
+        answer_open_calls=build.answer_open_calls,
         breakpoints=build.breakpoints,
     )
 
@@ -126,7 +136,7 @@ def build_of(
         summary=header.summary.position if header.summary is not None else None,
         tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
-        settle=request.settle,
+        answer_open_calls=request.answer_open_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
     )
 
@@ -156,8 +166,9 @@ class BuildContexts:
     One request to the engine, and another one when whole messages have large payloads.
     """
 
-    def __init__(self, log: SessionLog, models: Mapping[str, int] | None = None) -> None:
+    def __init__(self, log: SessionLog, summaries: Summaries, models: Mapping[str, int] | None = None) -> None:
         self._log = log
+        self._summaries = summaries
         self._models = models
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
@@ -220,7 +231,7 @@ class BuildContexts:
         model = body.model if body.model is not None else settings.model
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
-                summary = self._log.summaries.among(keys, header.summary, reading.caches.get(SUMMARY)).event
+                summary = self._summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 

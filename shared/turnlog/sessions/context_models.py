@@ -50,7 +50,7 @@ class _Build(BaseModel):
     summary: int | None = Field(description="Position of the summary that was current")
     tools: str | None = Field(max_length=64, description="SHA-256 of the call's own tools; null: the session's")
     include_current_loop: bool
-    settle: bool
+    answer_open_calls: bool
     breakpoints: Breakpoints = "suggest"
 
 
@@ -79,7 +79,9 @@ class WindowOptions(Body):
     tools: Tools | None = None
     output_reserve: OutputReserve | None = None
     include_current_loop: bool = True
-    settle: bool = Field(default=False, description="Answer open calls with a neutral text instead of leaving them out")
+    answer_open_calls: bool = Field(
+        default=False, description="Answer open calls with a neutral text instead of leaving them out"
+    )
     breakpoints: Breakpoints = Field(
         default="suggest",
         description="Prompt-cache breakpoints: named in the manifest, or applied to messages, system and tools too",

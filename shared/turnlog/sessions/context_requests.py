@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
-from turnlog.core.calibration import Calibration
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
+from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.budgets import Budget, budget_for
@@ -100,7 +100,7 @@ def request_of(
         tools_tokens=tools_tokens,
         tools_least=settings.tools_tokens if body.tools is None else None,
         include_current_loop=body.include_current_loop,
-        settle=body.settle,
+        answer_open_calls=body.answer_open_calls,
         apply_breakpoints=body.breakpoints == "apply",
     )
     return with_recall(request) if settings.recall == "always" else request, budget

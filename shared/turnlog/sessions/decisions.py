@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from turnlog.core.actions import APPROVE, REJECT
 from turnlog.core.agent_state import agent_of, pending_of
-from turnlog.core.calls import OpenIndex, ResultFact
+from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_ref
 from turnlog.core.errors import ConflictError, NotFoundError
 from turnlog.core.events import MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.core.refs import id_key, is_ref, parse_ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.agents import waits_for
 from turnlog.sessions.append import AppendWrite
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state import StateWrite
+from turnlog.sessions.state import StateWrite, waits_for
 from turnlog.sessions.state_models import Decided, DecidePending
-from turnlog.sessions.state_store import SessionState, next_event
+from turnlog.sessions.state_store import SessionState, States, next_event
 
 REFUSED = "This action was rejected."
 
@@ -65,7 +64,7 @@ class DecidePendingActions:
     ) -> AppendWrite | StateWrite:
         """Return the write of the decision: a rejection of an open call appends its result, all else marks the action."""
         if body.decision == "reject":
-            pending = _action_to_decide(self._log.states.at(keys, tail.header.last_state).value, keys, agent_id)
+            pending = _action_to_decide(States(self._log).at(keys, tail.header.last_state).value, keys, agent_id)
             call_id = self._open_call_id(keys, pending, tail.header)
             if call_id is not None:
                 return self._append_refusal(keys, agent_id, body, call_id)
@@ -100,7 +99,7 @@ class DecidePendingActions:
 
     def _answer_repeated(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
         """Return the answer of the first request, read from its commit."""
-        return _answer(agent_id, self._log.states.at(keys, commit.header.last_state), commit)
+        return _answer(agent_id, States(self._log).at(keys, commit.header.last_state), commit)
 
     def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """Return the call id that a rejection's result must name; None unless the call of the action is open."""
@@ -113,7 +112,7 @@ class DecidePendingActions:
             call_id = self._call_id_at(keys, str(pending["ref"]))
         if not isinstance(call_id, str):
             return None
-        match = OpenIndex(calls).find(ResultFact(id_key(call_id), "", False, True))
+        match = OpenIndex(calls).find(ResultOutline(id_key(call_id), "", False, True))
         return call_id if match is not None and waits_for(pending, match) else None
 
     def _call_id_at(self, keys: SessionKeys, text: str) -> str | None:

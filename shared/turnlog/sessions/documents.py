@@ -1,4 +1,8 @@
-"""Read and write documents of a session."""
+"""Documents of a session, beside its log: one item each. The content of a large document is in the blob store.
+
+One put writes a whole document. A deleted document leaves a tombstone for two days, so that a writer with an old revision is
+refused. Earlier contents of a large document stay in the blob store until the session is erased.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,30 @@ import base64
 import binascii
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import DocumentChangedError, InvalidInputError, MalformedError, Problem, TooLargeError
+from turnlog.core.errors import (
+    CorruptError,
+    DocumentChangedError,
+    InvalidInputError,
+    MalformedError,
+    NewerSchemaError,
+    Problem,
+    TooLargeError,
+)
 from turnlog.core.identity import Owner
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
-from turnlog.core.times import LAST_MS, milliseconds_of, rfc3339
-from turnlog.log.keys import SessionKeys
+from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of, rfc3339
+from turnlog.log.headers import item_name
+from turnlog.log.keys import DOCUMENTS, SessionKeys
+from turnlog.log.packing import pack, unpack
+from turnlog.log.payloads import in_parallel
 from turnlog.log.request_keys import raw_request_key
+from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
 from turnlog.sessions.document_models import (
     MAX_DATA_CHARS,
     MAX_DOCUMENT_BYTES,
@@ -29,16 +48,200 @@ from turnlog.sessions.document_models import (
     WrittenDocuments,
     check_document_key,
 )
-from turnlog.sessions.document_store import DocumentStore, Range
 from turnlog.sessions.session_log import SessionLog, check_active
 
 if TYPE_CHECKING:
     from turnlog.snapshots.export_models import ExportedDocument
 
+
+INLINE_BYTES = 256 * 1024
+"""Largest packed content stored in an item; larger ones are blobs. An item of this size costs less than one more request."""
+_FIELDS_BYTES = 128
+"""Size of a document in an answer without key and data: the names of its fields, its revision and its time."""
+_TOMBSTONE_SECONDS = 2 * DAY_MS // 1000
+_LAST = "\U0010ffff"
+_NEXT = "\x01"
+"""A key and this are above the key and below every other greater key, since keys are printable."""
+_PARALLEL, _TRIES = 8, 20
 READING_MS = 5_000
 """Time in which requests with the same `reading` token skip the check that the session exists."""
 _READINGS = Cursors(secrets.token_bytes(32))
 """Signs `reading` tokens. The key is this process's own: another process checks the session again."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Range:
+    """Documents whose keys begin with ``prefix``, ordered by the UTF-8 bytes of their keys.
+
+    The range starts behind ``after`` and ends with ``until``, both in the direction of the order.
+    """
+
+    prefix: str = ""
+    after: str | None = None
+    until: str | None = None
+    descending: bool = False
+    limit: int = 100
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page of documents. ``next`` is the ``after`` of the next page; None when there is none."""
+
+    documents: tuple[Document, ...]
+    next: str | None
+
+
+class DocumentStore:
+    """Reads and writes documents of sessions. Callers check that the session exists."""
+
+    def __init__(self, items: ItemTable, blobs: BlobStore, clock: Clock) -> None:
+        self._items = items
+        self._blobs = blobs
+        self._clock = clock
+
+    def get_many(self, keys: SessionKeys, document_keys: Sequence[str]) -> tuple[list[Document], list[str]]:
+        """Return the documents that exist, and the keys that were left unread because the page was full."""
+        items_by_key = self._items.get_many([keys.document(key) for key in document_keys])
+        items = [item for key in document_keys if (item := items_by_key.get(keys.document(key))) is not None]
+        documents, next_key = self._read(keys, items)
+        if next_key is None:
+            return documents, []
+        unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
+        return documents, unread
+
+    def page(self, keys: SessionKeys, selection: Range) -> DocumentPage:
+        """Return a page of at most ``limit`` documents, and of about 1 MB as they are stored."""
+        low, high = DOCUMENTS + selection.prefix, DOCUMENTS + selection.prefix + _LAST
+        if selection.descending:
+            low = max(low, DOCUMENTS + selection.until) if selection.until is not None else low
+            high = min(high, DOCUMENTS + selection.after) if selection.after is not None else high
+        else:
+            low = max(low, DOCUMENTS + selection.after + _NEXT) if selection.after is not None else low
+            high = min(high, DOCUMENTS + selection.until) if selection.until is not None else high
+        # In descending order there is no greatest key below ``after``: read that document too, and drop it.
+        limit = selection.limit + (selection.descending and selection.after is not None)
+        page = self._items.query(Query(keys.partition, low, high, descending=selection.descending, limit=limit))
+        items = [item for item in page.items if key_of(item) != selection.after]
+        documents, next_key = self._read(keys, items[: selection.limit])
+        if next_key is None and items and (page.next is not None or len(items) > selection.limit):
+            next_key = key_of(items[: selection.limit][-1])
+        return DocumentPage(tuple(documents), next_key)
+
+    def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
+        """Write the document; return None when its condition fails. Writing the same revision twice has one effect."""
+        item = self._item(keys, writing)
+        if writing.if_revision is None:
+            self._items.put(item)
+            return _stored_document(writing, item)
+        condition: Condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
+        for _ in range(_TRIES):
+            conflict = self._items.put(item, condition=condition)
+            if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
+                return _stored_document(writing, item)
+            is_gone = conflict.existing is None or is_deleted(conflict.existing)
+            if writing.if_revision or not is_gone:
+                return None
+            condition = Equal("n", _text(conflict.existing, "n")) if conflict.existing is not None else Absent()
+        return None
+
+    def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
+        """Write documents in parallel; return None for each whose condition fails. Not atomic."""
+        if len(writings) == 1:
+            return [self.write(keys, writings[0])]
+        return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
+
+    def delete(self, keys: SessionKeys, document_keys: Sequence[str], revision: str) -> None:
+        """Delete documents, also those that do not exist."""
+        ttl = self._clock.now_ms() // 1000 + _TOMBSTONE_SECONDS
+
+        def put(name: str) -> None:
+            key = keys.document(name)
+            self._items.put({"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
+
+        in_parallel(put, document_keys, threads=_PARALLEL)
+
+    def every(self, keys: SessionKeys) -> Iterator[Document]:
+        """Yield all documents of a session in order of their keys, with one page in memory at a time."""
+        after: str | None = None
+        while True:
+            page = self.page(keys, Range(after=after))
+            yield from page.documents
+            after = page.next
+            if after is None:
+                return
+
+    # ------------------------------------------------------------ steps
+
+    def _item(self, keys: SessionKeys, writing: Writing) -> dict[str, AttributeValue]:
+        key, packed = keys.document(writing.key), pack(writing.data, beside=writing.key.encode())
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": writing.revision}
+        item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
+        if len(packed) <= INLINE_BYTES:
+            return item | {"b": packed}
+        name = f"{_digest(writing.key)}-{writing.revision}"
+        self._blobs.put(keys.document_blob(name), packed)
+        return item | {"bn": name}
+
+    def _read(self, keys: SessionKeys, items: Iterable[Item]) -> tuple[list[Document], str | None]:
+        """Return the documents of items, and the last key that was read when the page was full before the end."""
+        documents, size = list[Document](), 0
+        for item in items:
+            _check_version(item)
+            if is_deleted(item):
+                continue
+            document = self._document(keys, item)
+            size += -(-len(document.data) // 3) * 4 + len(document.key.encode()) + _FIELDS_BYTES
+            if documents and size > PAGE_BYTES:
+                return documents, documents[-1].key
+            documents.append(document)
+        return documents, None
+
+    def _document(self, keys: SessionKeys, item: Item) -> Document:
+        name, key, packed = item_name(item), key_of(item), item.get("b")
+        if not isinstance(packed, bytes):
+            packed = self._blobs.get(keys.document_blob(_text(item, "bn")))
+        if packed is None:
+            raise CorruptError("the content of a document is missing", item=name)
+        data = unpack(packed, item=name, beside=key.encode())
+        return Document(key, data, _text(item, "n"), _number(item, "t"))
+
+
+def _stored_document(writing: Writing, item: Item) -> Document:
+    return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
+
+
+def key_of(item: Item) -> str:
+    """Return the document key of an item."""
+    return item_name(item)[len(DOCUMENTS) :]
+
+
+def is_deleted(item: Item) -> bool:
+    """Return whether the item is the tombstone of a deleted document."""
+    return "x" in item
+
+
+def _check_version(item: Item) -> None:
+    version = _number(item, "v")
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _text(item: Item, name: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
+    return value
+
+
+def _number(item: Item, name: str) -> int:
+    value = item.get(name)
+    if not isinstance(value, int):
+        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
+    return value
 
 
 class GetDocuments:

@@ -5,10 +5,11 @@ Each event of the log is one entry, so the history is complete and nothing is pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from turnlog.core import actions
+from turnlog.core.calls import Ref
 from turnlog.core.errors import TooLargeError
 from turnlog.core.events import (
     CloseEvent,
@@ -28,21 +29,20 @@ from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.positions import Stretch, without
-from turnlog.core.refs import Ref
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
-from turnlog.log.commits import Commit, Draft, Tail, checked_chain
+from turnlog.log.commit import Commit, checked_chain
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.read_lines import payload_of
-from turnlog.log.reading import Located, located
+from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
-from turnlog.sessions.moments import header_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
 from turnlog.sessions.state_models import Stretch as StretchAnswer
-from turnlog.sessions.state_store import state_key_names
+from turnlog.sessions.state_store import States, state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
 _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
@@ -200,7 +200,7 @@ class RecordEntries:
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            state = self._log.states.at(keys, header.last_state)
+            state = States(self._log).at(keys, header.last_state)
             event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))
             draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
             return Draft(draft, (event,))
@@ -208,7 +208,7 @@ class RecordEntries:
         written = self._log.commits.write(keys, compose, request)
         commit = written.commit
         if not written.repeated:
-            self._log.touch(keys, written.tail, commit.header)
+            self._log.refresh_listing(keys, written.tail, commit.header)
         (event,) = self._log.commits.whole(keys, [(commit, commit.header.first)])
         return _ListedEvent(commit, event, None, None).entry(event)
 
@@ -258,24 +258,18 @@ def _replacement(value: JsonValue) -> list[JsonValue]:
 
 def _metadata(event: Event, message: Located | None) -> JsonObject:
     """Return the metadata of an event's entry."""
-    if isinstance(event, StateEvent):
-        return _key_names(event.keys_before, event.keys_after)
-    if isinstance(event, NoteEvent):
-        return {**(event.metadata or {}), **_key_names(event.keys, event.keys)}
-    if isinstance(event, CreateEvent):
-        return _key_names((), state_key_names(event.state or {}))
-    if isinstance(event, SummaryEvent):
-        loops: list[JsonValue] = [event.first_loop, event.last_loop]
-        return {"loops": loops, "tokens": event.tokens, "summariser": event.summariser}
-    if isinstance(event, RewindEvent):
-        return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
-    if isinstance(event, ForkEvent):
-        return {"session_id": event.parent, "at": event.at}
-    if isinstance(event, DiscardEvent):
-        return {"summary": event.summary}
-    if isinstance(event, SettingsEvent):
-        return {"changed": list(event.changed)}
+    describe = _METADATA.get(type(event))
+    if describe is not None:
+        return describe(event)
     return _message_metadata(event, message) if message is not None else {}
+
+
+def _rewind_metadata(event: RewindEvent) -> JsonObject:
+    return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
+
+
+def _summary_metadata(event: SummaryEvent) -> JsonObject:
+    return {"loops": [event.first_loop, event.last_loop], "tokens": event.tokens, "summariser": event.summariser}
 
 
 def _message_metadata(event: Event, message: Located) -> JsonObject:
@@ -294,6 +288,17 @@ def _key_names(before: Sequence[str] | None, after: Sequence[str] | None) -> Jso
     }
 
 
+_METADATA: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    StateEvent: lambda event: _key_names(event.keys_before, event.keys_after),
+    NoteEvent: lambda event: {**(event.metadata or {}), **_key_names(event.keys, event.keys)},
+    CreateEvent: lambda event: _key_names((), state_key_names(event.state or {})),
+    SummaryEvent: _summary_metadata,
+    RewindEvent: _rewind_metadata,
+    ForkEvent: lambda event: {"session_id": event.parent, "at": event.at},
+    DiscardEvent: lambda event: {"summary": event.summary},
+    SettingsEvent: lambda event: {"changed": list(event.changed)},
+}
+"""Type of event, messages apart -> function that returns the metadata of its entry."""
 _ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
 
 
@@ -319,9 +324,9 @@ class CompareMoments:
     ) -> Diff:
         """Return the differences. ``to`` defaults to the head; ``after`` and ``limit`` page through the messages."""
         keys = SessionKeys(owner, session_id)
-        start = header_of(self._log, keys, from_, pointer="/query/from")
+        start = header_of_moment(self._log.commits, keys, from_, pointer="/query/from")
         head = self._log.commits.tail(keys).header
-        end = head if to is None else header_of(self._log, keys, to, pointer="/query/to")
+        end = head if to is None else header_of_moment(self._log.commits, keys, to, pointer="/query/to")
         start_view, end_view = self._view(keys, start), self._view(keys, end)
         page = self._read_messages.among(keys, end, without(end_view, start_view), after=after, limit=limit)
         return Diff(
@@ -342,7 +347,7 @@ class CompareMoments:
     def _state_patch(self, keys: SessionKeys, start: Header, end: Header) -> list[Any]:
         if start.last_state == end.last_state:
             return []
-        states = [self._log.states.at(keys, header.last_state).value for header in (start, end)]
+        states = [States(self._log).at(keys, header.last_state).value for header in (start, end)]
         return list(difference(*states))
 
     def _changed_settings(self, keys: SessionKeys, start: Header, end: Header) -> list[str]:

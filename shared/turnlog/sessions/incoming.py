@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from turnlog.core.calibration import Calibration, ratio_of
-from turnlog.core.calls import MessageOutline, OpenCalls, open_call, outline_of, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
 from turnlog.core.messages import Message
-from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, asked_for, ref_of
-from turnlog.core.refs import Ref
-from turnlog.log.commits import Tail, events_of, read_commit
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
+from turnlog.log.commit import events_of, read_commit
+from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers.base import Codec
 from turnlog.providers.registry import CODECS, codec_of, recognise
-from turnlog.providers.token_rules import count_head, count_message
+from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -212,7 +211,7 @@ class _KnownMessages:
         if call.name != RECALL_TOOL:
             return
         try:
-            places = asked_for(call.name, call.arguments).places
+            places = parse_recall_request(call.name, call.arguments).places
         except ArgumentsError:
             return
         yield from (place_ref for place_ref in map(ref_of, places) if place_ref is not None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from turnlog.core.calls import Pairing, pair
+from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import CorruptError, MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
@@ -15,17 +15,15 @@ from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.loops import LoopStatus
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
-from turnlog.core.refs import Ref
 from turnlog.core.times import rfc3339
+from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS
-from turnlog.log.commits import Commit
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, located
+from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.providers.base import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
-from turnlog.sessions.moments import header_of
 from turnlog.sessions.session_log import SessionLog
 
 MAX_LIMIT = 100
@@ -62,7 +60,9 @@ class ReadMessages:
             newest = self._log.commits.tail(keys).header
         selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is not None:
-            messages = self._in_view(keys, header_of(self._log, keys, at, pointer="/query/at"), selection)
+            messages = self._in_view(
+                keys, header_of_moment(self._log.commits, keys, at, pointer="/query/at"), selection
+            )
         elif in_view:
             messages = self._in_view(keys, newest, selection)
         else:

@@ -11,7 +11,7 @@ from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import rfc3339
-from turnlog.log.caches import directory_item, is_settled, is_touch, read_meta, session_id_of, status_of
+from turnlog.log.caches import directory_item, is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
@@ -159,7 +159,7 @@ class ListSessions:
         tail = self._log.commits.tail(keys)
         current = self._log.settings(keys, tail.meta, None, tail.header)
         header = tail.header
-        settled = is_touch(header.time_ms, self._log.clock.now_ms())
+        settled = is_listing_due(header.time_ms, self._log.clock.now_ms())
         entry = directory_item(keys, current.settings, created_ms=current.created_ms, header=header, settled=settled)
         with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
             self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))

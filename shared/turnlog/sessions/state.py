@@ -1,14 +1,15 @@
-"""Read, replace and patch the state of a session."""
+"""Read, replace and patch the state of a session, as a whole or the execution state of one of its agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias, cast
 
-from turnlog.core.actions import own_action
-from turnlog.core.agent_state import agents_of, validate
-from turnlog.core.errors import InvalidInputError, Problem, TooLargeError, VersionMismatchError
+from turnlog.core.actions import RUN, STATE_CHANGE, own_action
+from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
+from turnlog.core.calls import Ref, UnansweredCall, id_key, open_call
+from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, VersionMismatchError
 from turnlog.core.events import StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import Patch, equal
@@ -16,11 +17,18 @@ from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measure
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
+from turnlog.log.reading import commit_at, position_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.moments import commit_at, resolved
 from turnlog.sessions.session_log import SessionLog, check_active
-from turnlog.sessions.state_models import ReplaceState, StateAnswer
-from turnlog.sessions.state_store import MAX_STATE_BYTES, SessionState, next_event, replacing_event, state_version_at
+from turnlog.sessions.state_models import AgentState, ReplaceState, StateAnswer
+from turnlog.sessions.state_store import (
+    MAX_STATE_BYTES,
+    SessionState,
+    States,
+    next_event,
+    replacing_event,
+    state_version_at,
+)
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
 """Deepest state. A request may be one level deeper, since it holds the state in a field."""
@@ -43,7 +51,7 @@ class ChangeState:
         write = StateWrite(self._log, keys, change, if_version=if_version)
         written = self._log.commits.write(keys, write.compose, request)
         if written.repeated:
-            return self._log.states.at(keys, written.commit.header.last_state)
+            return States(self._log).at(keys, written.commit.header.last_state)
         write.write_caches(written)
         return write.state
 
@@ -69,7 +77,7 @@ class StateWrite:
             message = f"the version of the state is {header.last_state}, not {if_version}"
             raise VersionMismatchError(message, details={"version": header.last_state})
         if self._before.version != header.last_state:
-            self._before = self._log.states.at(self._keys, header.last_state)
+            self._before = States(self._log).at(self._keys, header.last_state)
         position = header.last + 1
         event, self.state = self._change(self._before, position)
         check_change(self._before.value, self.state.value)
@@ -83,8 +91,8 @@ class StateWrite:
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the cache of the state and the session's entry in the list after the commit."""
-        self._log.states.remember(self._keys, self.state)
-        self._log.touch(self._keys, written.tail, written.commit.header)
+        States(self._log).write_cache(self._keys, self.state)
+        self._log.refresh_listing(self._keys, written.tail, written.commit.header)
 
 
 def check_change(before: JsonObject, after: JsonObject) -> None:
@@ -152,9 +160,9 @@ class GetState:
         if at is None:
             version = self._log.commits.tail(keys).header.last_state
         else:
-            position = resolved(self._log, keys, at, pointer="/query/at")
-            version = state_version_at(commit_at(self._log, keys, position, pointer="/query/at"), position)
-        return _answer(self._log.states.at(keys, version))
+            position = position_of_moment(self._log.commits, keys, at, pointer="/query/at")
+            version = state_version_at(commit_at(self._log.commits, keys, position, pointer="/query/at"), position)
+        return _answer(States(self._log).at(keys, version))
 
 
 class PutState:
@@ -202,3 +210,93 @@ class PatchState:
 
 def _answer(state: SessionState) -> StateAnswer:
     return StateAnswer(state=state.value, version=state.version)
+
+
+class GetAgent:
+    """Use case: return the execution state of one agent. `NotFoundError` when the session has no such agent."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(self, owner: Owner, session_id: str, agent_id: str) -> AgentState:
+        keys = SessionKeys(owner, session_id)
+        check_agent_id(agent_id)
+        header = self._log.commits.tail(keys).header
+        state = States(self._log).at(keys, header.last_state)
+        agent = agent_of(state.value, agent_id)
+        if agent is None:
+            raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")
+        return AgentState(agent_id=agent_id, state=agent, version=state.version)
+
+
+class PatchAgent:
+    """Use case: apply a JSON Merge Patch to one agent's execution state. Refuse a patch whose result is not a valid state."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._change = ChangeState(log)
+
+    def __call__(
+        self, owner: Owner, session_id: str, agent_id: str, patch: JsonObject, *, key: str | None = None
+    ) -> AgentState:
+        keys = SessionKeys(owner, session_id)
+        check_agent_id(agent_id)
+        request = raw_request_key(key, f"agent {agent_id}", patch)
+        state_patch: JsonObject = {"agents": {agent_id: {**patch, "agent_id": agent_id}}}
+
+        def patched(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
+            event, after = next_event(
+                before, position=position, action=STATE_CHANGE, patch=state_patch, agent_id=agent_id
+            )
+            check_agent(agent_of(after.value, agent_id) or {}, agent_id)
+            return event, after
+
+        return agent_answer(self._change(keys, patched, request=request), agent_id)
+
+
+def agent_answer(state: SessionState, agent_id: str) -> AgentState:
+    """Return the answer for one agent; ``state`` is empty when the session has no such agent."""
+    return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
+
+
+def run_event(
+    run: JsonObject | None, answered: Iterable[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
+) -> tuple[StateEvent, SessionState, list[Problem]] | None:
+    """Return the state event of an append, the state after it, and the problems of the agent that ``run`` names.
+
+    None when the append does not change the state. ``answered`` are the calls that the append answers: a pending action that
+    waits for one of them is removed from its agent.
+    """
+    patches: JsonObject = {name: {"pending_action": None} for name in agents_answered(state.value, list(answered))}
+    agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
+    if run is not None:
+        agent_id, patch = run_patch(run)
+        patches[agent_id] = {**cast("JsonObject", patches.get(agent_id, {})), **patch}
+    if not patches:
+        return None
+    event, after = next_event(state, position=position, action=action, patch={"agents": patches}, agent_id=agent_id)
+    check_size(after.value, state.value)
+    problems = validate(agent_of(after.value, agent_id) or {}) if run is not None and agent_id is not None else []
+    return event, after, problems
+
+
+def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
+    """Return the ids of agents whose pending action waits for one of the answered calls."""
+    agent_ids = list[str]()
+    for agent_id, agent in agents_of(state).items():
+        pending = pending_of(agent)
+        if pending is not None and any(waits_for(pending, call) for call in answered):
+            agent_ids.append(agent_id)
+    return agent_ids
+
+
+def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
+    """Return whether a pending action waits for the call. Compare its ``ref``, or without one its ``call_id``."""
+    if isinstance(pending.get("ref"), str):
+        return pending["ref"] == str(call.ref)
+    call_id = pending.get("call_id")
+    return isinstance(call_id, str) and bool(call_id) and id_hash(call_id) == call.id_hash
+
+
+def id_hash(call_id: str) -> bytes:
+    """Return the hash by which open calls remember a provider's call id."""
+    return open_call(Ref(1, 0), key=id_key(call_id), name="").id_hash

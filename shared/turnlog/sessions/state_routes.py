@@ -1,4 +1,4 @@
-"""Routes that read and change the state of a session."""
+"""Routes of a session's state, of its agents' execution states, and of its documents: those of the Lambda resource `state`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,29 @@ from turnlog.routing import (
     not_an_object,
     read_body,
 )
-from turnlog.sessions.state_models import ACTION_PATTERN, ReplaceState, StateAnswer
+from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
+from turnlog.sessions.state_models import ACTION_PATTERN, AgentState, Decided, DecidePending, ReplaceState, StateAnswer
 
 if TYPE_CHECKING:
     from turnlog.app import Application
 
 
-def _get(app: Application, request: HttpRequest) -> Response:
+_AT = Parameter("at", "string", "As it was at this position, or time (RFC 3339)")
+_IF_VERSION = Parameter("if_version", "integer", "409 unless this is the state's version", 0, MAX_POSITION)
+
+
+def _get_state(app: Application, request: HttpRequest) -> Response:
     position_or_time = moment(request, _AT)
     return Response(200, app.get_state(request.owner, request.path["session_id"], at=position_or_time))
 
 
-def _put(app: Application, request: HttpRequest) -> Response:
+def _put_state(app: Application, request: HttpRequest) -> Response:
     body = read_body(request, ReplaceState)
     answer = app.put_state(request.owner, request.path["session_id"], body, key=request.idempotency_key)
     return Response(200, answer)
 
 
-def _patch(app: Application, request: HttpRequest) -> Response:
+def _patch_state(app: Application, request: HttpRequest) -> Response:
     is_list = isinstance(request.body, list)
     if request.media_type == JSON_PATCH and not is_list:
         raise invalid_parameter("", "a JSON Patch is a list of operations")
@@ -57,8 +62,36 @@ def _patch(app: Application, request: HttpRequest) -> Response:
     return Response(200, answer)
 
 
-_AT = Parameter("at", "string", "As it was at this position, or time (RFC 3339)")
-_IF_VERSION = Parameter("if_version", "integer", "409 unless this is the state's version", 0, MAX_POSITION)
+def _get_agent(app: Application, request: HttpRequest) -> Response:
+    return Response(200, app.get_agent(request.owner, request.path["session_id"], request.path["agent_id"]))
+
+
+def _patch_agent(app: Application, request: HttpRequest) -> Response:
+    if not isinstance(request.body, dict):
+        raise not_an_object()
+    patch = cast("JsonObject", request.body)
+    answer = app.patch_agent(
+        request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key
+    )
+    return Response(200, answer)
+
+
+def _decide(app: Application, request: HttpRequest) -> Response:
+    body, path = read_body(request, DecidePending), request.path
+    answer = app.decide_pending(request.owner, path["session_id"], path["agent_id"], body, key=request.idempotency_key)
+    return Response(200, answer)
+
+
+def _put_documents(app: Application, request: HttpRequest) -> Response:
+    body = read_body(request, WriteDocuments)
+    answer = app.put_documents(request.owner, request.path["session_id"], body, key=request.idempotency_key)
+    return Response(200, answer)
+
+
+def _get_documents(app: Application, request: HttpRequest) -> Response:
+    body = read_body(request, ReadDocuments)
+    return Response(200, app.get_documents(request.owner, request.path["session_id"], body))
+
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -67,7 +100,7 @@ ROUTES: tuple[Route, ...] = (
         "get_state",
         "state",
         "The state, now or at any moment",
-        _get,
+        _get_state,
         answers={200: StateAnswer},
         parameters=(_AT,),
     ),
@@ -77,7 +110,7 @@ ROUTES: tuple[Route, ...] = (
         "put_state",
         "state",
         "Replace the state",
-        _put,
+        _put_state,
         ReplaceState,
         {200: StateAnswer},
         writes=True,
@@ -88,11 +121,63 @@ ROUTES: tuple[Route, ...] = (
         "patch_state",
         "state",
         "Change the state by a JSON Merge Patch or a JSON Patch",
-        _patch,
+        _patch_state,
         answers={200: StateAnswer},
         parameters=(Parameter("action", "string", "Action of the history entry (default state_change)"), _IF_VERSION),
         writes=True,
         free_body=True,
         media_types=(*MERGE_TYPES, JSON_PATCH),
+    ),
+    Route(
+        "GET",
+        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "get_agent",
+        "state",
+        "The execution state of an agent",
+        _get_agent,
+        answers={200: AgentState},
+    ),
+    Route(
+        "PATCH",
+        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "patch_agent",
+        "state",
+        "Change an agent's execution state by a JSON Merge Patch",
+        _patch_agent,
+        answers={200: AgentState},
+        writes=True,
+        free_body=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/agents/{agent_id}/pending",
+        "decide_pending",
+        "state",
+        "Approve or reject what an agent waits for",
+        _decide,
+        DecidePending,
+        {200: Decided},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/documents",
+        "put_documents",
+        "state",
+        "Write and delete documents: bytes by key, beside the log",
+        _put_documents,
+        WriteDocuments,
+        {200: WrittenDocuments},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/documents/read",
+        "get_documents",
+        "state",
+        "Documents by their keys, or a range of them",
+        _get_documents,
+        ReadDocuments,
+        {200: DocumentsAnswer},
     ),
 )

@@ -23,8 +23,7 @@ from referencing.jsonschema import DRAFT202012
 from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
 from turnlog.core.json_values import JsonObject, JsonValue, canonical_json, encode_json, measured
 from turnlog.core.limits import Work
-from turnlog.core.pattern_syntax import PatternError
-from turnlog.core.patterns import Pattern
+from turnlog.core.patterns import Pattern, PatternError
 
 UNSUPPORTED_KEYWORDS = frozenset(
     {"patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$id"}
@@ -151,16 +150,17 @@ def _steps_of(name: str, value: Any, instance: Any) -> int:
         return 0
     steps = len(value) // _MEMBERS_PER_STEP if isinstance(value, (str, list, dict)) else 0
     if name in ("$ref", "$dynamicRef"):
-        return steps + _LOOKUP_STEPS
-    if name in _CHECKS_ALL_BRANCHES:
-        return steps + _CHILD_STEPS * len(value)
-    if name == "dependentRequired":
-        return steps + sum(map(len, value.values())) // _MEMBERS_PER_STEP
-    if not isinstance(instance, (dict, list)):
-        return steps
-    if name in _CHECKS_EACH_VALUE:
-        return steps + _CHILD_STEPS * len(instance)
-    return steps + _CHILD_STEPS * min(len(value), len(instance)) if name in _CHECKS_NAMED_VALUES else steps
+        steps += _LOOKUP_STEPS
+    elif name in _CHECKS_ALL_BRANCHES:
+        steps += _CHILD_STEPS * len(value)
+    elif name == "dependentRequired":
+        steps += sum(map(len, value.values())) // _MEMBERS_PER_STEP
+    elif isinstance(instance, (dict, list)):
+        if name in _CHECKS_EACH_VALUE:
+            steps += _CHILD_STEPS * len(instance)
+        elif name in _CHECKS_NAMED_VALUES:
+            steps += _CHILD_STEPS * min(len(value), len(instance))
+    return steps
 
 
 def _pattern(_validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:

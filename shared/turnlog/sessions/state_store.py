@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from turnlog.core.errors import CorruptError, PatchError, UnavailableError
-from turnlog.core.events import MAX_KEYS_TOLD, CreateEvent, StateEvent
+from turnlog.core.events import MAX_LISTED_KEYS, CreateEvent, StateEvent
 from turnlog.core.json_patch import OPERATION_STEPS, Patch, applied, difference, folded
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import CachedState, Caches
+from turnlog.log.caches import cached_json, cached_number, reflected_position
+from turnlog.log.commit import Commit, read_commit
 from turnlog.log.commit_items import shared_position
-from turnlog.log.commits import Commit, CommitLog, read_commit
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
-from turnlog.ports import Item
+from turnlog.ports import AttributeValue, Item
+from turnlog.sessions.session_log import SessionLog
 
 FULL_EVERY = 32
 FOLD_STEPS = 32_768
@@ -45,12 +47,26 @@ class SessionState:
     steps: int = 0
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class _CachedState:
+    """The contents of ``S#STATE``.
+
+    ``position`` is the newest state event and ``count`` the number of state events. ``content`` is the state; with
+    ``base``, it is the patches since the event at that position.
+    """
+
+    position: int
+    count: int
+    content: Any
+    base: int | None
+
+
 class States:
     """Reads states of sessions from the log, with a cache of the newest one."""
 
-    def __init__(self, commits: CommitLog, caches: Caches) -> None:
-        self._commits = commits
-        self._caches = caches
+    def __init__(self, log: SessionLog) -> None:
+        self._commits = log.commits
+        self._caches = log.caches
 
     def at(self, keys: SessionKeys, version: int) -> SessionState:
         """Return the state after the state event at position ``version``.
@@ -59,7 +75,7 @@ class States:
         """
         if version == 0:
             return SessionState({})
-        cached = self._caches.read_state(keys)
+        cached = self._read_cache(keys)
         patches, position = list[Patch](), version
         while True:
             if cached is not None and cached.position == position:
@@ -83,7 +99,14 @@ class States:
             position = event.previous
         return self._fold(base, patches[::-1], version)
 
-    def _from_cache(self, keys: SessionKeys, cached: CachedState) -> SessionState:
+    def _read_cache(self, keys: SessionKeys) -> _CachedState | None:
+        item = self._caches.read(keys.state)
+        if item is None:
+            return None
+        base = cached_number(item, "bs") if "bs" in item else None
+        return _CachedState(reflected_position(item), cached_number(item, "n"), cached_json(item), base)
+
+    def _from_cache(self, keys: SessionKeys, cached: _CachedState) -> SessionState:
         if cached.base is None:
             return SessionState(cached.content, cached.position, cached.count, since=None)
         value: JsonObject = {}
@@ -117,8 +140,8 @@ class States:
             raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
         return event
 
-    def remember(self, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
-        """Write a state to the cache, if it is small enough.
+    def write_cache(self, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
+        """Write ``S#STATE``, if the folded state or the patches since an event with a whole state are small enough.
 
         Ignores an unavailable engine: without the cache, readers fold the state from the log. ``rewound`` is the position of the
         newest rewind.
@@ -127,16 +150,14 @@ class States:
         packed = folded if folded is not None or state.since is None else _packed_if_small(list(state.since))
         if packed is None:
             return
-        base = state.base if folded is None else None
-        try:
-            self._caches.write_state(
-                keys, packed, position=state.version, count=state.count, base=base, rewound=rewound
-            )
-        except UnavailableError:
-            return
+        content: dict[str, AttributeValue] = {"n": state.count, "b": packed}
+        if folded is None:
+            content["bs"] = state.base
+        with suppress(UnavailableError):
+            self._caches.write(keys.state, content, position=state.version, rewound=rewound)
 
 
-def created(value: JsonObject) -> SessionState:
+def created_state(value: JsonObject) -> SessionState:
     """Return the state that a session is created with."""
     return SessionState(value, 1, 0, 1)
 
@@ -205,7 +226,7 @@ def _read_steps(patches: Sequence[Patch]) -> int:
 
 def state_key_names(value: JsonObject) -> tuple[str, ...]:
     """Return the first names of a state, sorted, as the history lists them."""
-    return tuple(sorted(value)[:MAX_KEYS_TOLD])
+    return tuple(sorted(value)[:MAX_LISTED_KEYS])
 
 
 def state_version_at(item: Item, position: int) -> int:

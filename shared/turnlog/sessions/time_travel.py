@@ -9,32 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from turnlog.core.errors import ConflictError, CorruptError, HeadMismatchError, NotFoundError, UnavailableError
 from turnlog.core.events import ForkEvent, RewindEvent
 from turnlog.core.identity import Owner
-from turnlog.core.positions import MOST_STRETCHES, VisibleRanges
+from turnlog.core.positions import MAX_STRETCHES, VisibleRanges
 from turnlog.core.session_settings import SessionSettings
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.sessions.models import Session
-from turnlog.sessions.moments import above_head, header_of, resolved
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state_models import RewindSession
+from turnlog.sessions.state_store import States
+
+if TYPE_CHECKING:
+    from turnlog.summaries.store import Summaries
 
 
 class RewindSessions:
     """Use case: rewind a session. Messages, state, settings, loops and summary become those of the target position."""
 
-    def __init__(self, log: SessionLog) -> None:
+    def __init__(self, log: SessionLog, summaries: Summaries) -> None:
         self._log = log
+        self._summaries = summaries
 
     def __call__(self, owner: Owner, session_id: str, body: RewindSession, *, key: str | None = None) -> Session:
         keys = SessionKeys(owner, session_id)
-        position = resolved(self._log, keys, body.to, pointer="/to")
+        position = position_of_moment(self._log.commits, keys, body.to, pointer="/to")
         request = request_key(key, f"rewind {session_id}", body)
         header = self.to(keys, position, request=request, if_head=body.if_head)
         current = self._log.settings_at(keys, header)
@@ -64,8 +71,8 @@ class RewindSessions:
             if header.last == position + 1 and (commit := made()) is not None:
                 return commit
             if position > header.last:
-                raise above_head(header, position, pointer="/to")
-            target = header_of(self._log, keys, position, pointer="/to")
+                raise above_head_error(header, position, pointer="/to")
+            target = header_of_moment(self._log.commits, keys, position, pointer="/to")
             new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
             view = view_after_rewind(self._log, keys, target, position=new.first)
             event = RewindEvent(new.first, position, view.closed, snapshot_id)
@@ -86,12 +93,12 @@ class RewindSessions:
             else:
                 current = self._log.settings(keys, None, None, header)
             if header.last_state != before.last_state:
-                state = self._log.states.at(keys, header.last_state)
-                self._log.states.remember(keys, state, rewound=header.rewound)
-            summary = self._log.summaries.in_force(keys, header.summary) if header.summary != before.summary else None
+                state = States(self._log).at(keys, header.last_state)
+                States(self._log).write_cache(keys, state, rewound=header.rewound)
+            summary = self._summaries.current(keys, header.summary) if header.summary != before.summary else None
             if summary is not None:
-                self._log.summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
-            self._log.show(keys, header, current)
+                self._summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
+            self._log.write_listing(keys, header, current)
 
 
 def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, position: int) -> VisibleRanges:
@@ -100,8 +107,8 @@ def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, pos
     `ConflictError` when the session was rewound too often.
     """
     view = log.commits.view(keys, target).rewound(target.last, at=position)
-    if len(view.closed) > MOST_STRETCHES:
-        raise ConflictError(f"a session is rewound at most {MOST_STRETCHES} times", code="too_many_rewinds")
+    if len(view.closed) > MAX_STRETCHES:
+        raise ConflictError(f"a session is rewound at most {MAX_STRETCHES} times", code="too_many_rewinds")
     return view
 
 
@@ -133,7 +140,7 @@ class ForkOrigin:
         self._log = log
         self._parent = parent
         if at is not None:
-            self.header = header_of(log, parent, at, pointer="/fork/at")
+            self.header = header_of_moment(log.commits, parent, at, pointer="/fork/at")
         else:
             self.header = log.commits.tail(parent).header
         self.settings = replace(
@@ -171,7 +178,7 @@ class ForkOrigin:
             fork_of=(self._parent, position),
         )
 
-    def write_caches(self, keys: SessionKeys, header: Header) -> None:
+    def write_caches(self, keys: SessionKeys, header: Header, summaries: Summaries) -> None:
         """Write state and summary of the fork point to the fork's caches.
 
         The fork is durable: readers repair a cache that could not be written.
@@ -179,8 +186,8 @@ class ForkOrigin:
         log, before = self._log, self.header
         with suppress(UnavailableError, NotFoundError):  # the parent may be gone by now
             if before.last_state:
-                state = log.states.at(self._parent, before.last_state)
-                log.states.remember(keys, state, rewound=header.rewound)
-            summary = log.summaries.in_force(self._parent, before.summary)
+                state = States(log).at(self._parent, before.last_state)
+                States(log).write_cache(keys, state, rewound=header.rewound)
+            summary = summaries.current(self._parent, before.summary)
             if summary is not None:
-                log.summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
+                summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)

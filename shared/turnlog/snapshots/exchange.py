@@ -32,8 +32,8 @@ from turnlog.core.events import (
 from turnlog.core.json_values import JsonObject, JsonValue, check_json, decode_json, encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS
+from turnlog.log.commit import Commit, events_of
 from turnlog.log.commit_items import MAX_EVENTS
-from turnlog.log.commits import Commit, events_of
 from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
 from turnlog.log.keys import MAX_POSITION, commit_sort_key
 from turnlog.log.packing import line_digest

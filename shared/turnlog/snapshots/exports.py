@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from turnlog import __version__
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError
 from turnlog.core.events import CreateEvent, Payload
 from turnlog.core.identity import Owner
@@ -30,19 +31,18 @@ from turnlog.log.tombstones import MATERIALISING
 from turnlog.memory.read import memory_answer
 from turnlog.ports import BlobStore, MemoryEngine, Query
 from turnlog.sessions.document_models import Writing
-from turnlog.sessions.document_store import DocumentStore
-from turnlog.sessions.documents import check_distinct, document_answer, exported_writing
+from turnlog.sessions.documents import DocumentStore, check_distinct, document_answer, exported_writing
 from turnlog.sessions.history import ReadHistory
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog
-from turnlog.snapshots.create import snapshot_fields
+from turnlog.sessions.state_store import States
 from turnlog.snapshots.exchange import commit_line, commit_of, position_in
 from turnlog.snapshots.export_models import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
+from turnlog.snapshots.lifecycle import snapshot_fields
 from turnlog.snapshots.materialise import Materialiser, stored_commits
 from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
-from turnlog.version import __version__
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""
@@ -150,7 +150,7 @@ class ExportSessions:
         tail = self._log.commits.tail(keys)
         header = tail.header
         current = self._log.settings(keys, tail.meta, None, header)
-        state = self._log.states.at(keys, header.last_state)
+        state = States(self._log).at(keys, header.last_state)
         answer = session_answer(keys, current.settings, header, created_ms=current.created_ms)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
         members = {

@@ -18,11 +18,11 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
+from turnlog.log.commit import VERIFIED
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key
 from turnlog.log.packing import line_digest, pack
 from turnlog.log.records import Record, Records
-from turnlog.log.verified import VERIFIED
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
 from turnlog.snapshots.segment_format import SealedCommit, read_segment
 from turnlog.snapshots.segments import Segment, Segments
@@ -290,7 +290,7 @@ class FullSnapshots:
         """Return the history of a full snapshot."""
         return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
 
-    def kept(self, keys: SessionKeys) -> RetainedBlobs:
+    def retained(self, keys: SessionKeys) -> RetainedBlobs:
         """Return the blobs that a session's full snapshots need after its log has expired."""
         return kept_by(self._records.every(keys.snapshots))
 

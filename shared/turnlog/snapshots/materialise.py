@@ -18,13 +18,13 @@ from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.core.events import Payload
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.caches import directory_item
-from turnlog.log.commit_items import logged
-from turnlog.log.commits import CommitLog, checked_chain, read_commit, stored_lines
+from turnlog.log.commit import checked_chain, read_commit, stored_lines
+from turnlog.log.commit_items import as_shared, logged
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
-from turnlog.log.parallel import in_parallel
-from turnlog.log.payloads import Payloads, is_blob
+from turnlog.log.payloads import Payloads, in_parallel, is_blob
 from turnlog.log.tombstones import (
     BARE,
     FREE,
@@ -39,7 +39,7 @@ from turnlog.log.tombstones import (
     still_erased,
 )
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
-from turnlog.sessions.session_log import SessionLog, as_shared
+from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import commit_item, payload_item
 from turnlog.snapshots.segment_format import SealedCommit
 
@@ -145,7 +145,7 @@ class Materialiser:
             claim = commit if lost is None else dict(lost.existing or {})
         if _KIND not in claim:
             raise NotFoundError(f"session {keys.session_id!r} was erased meanwhile")
-        self._log.show(keys, header, self._log.settings_from_log(keys, header))
+        self._log.write_listing(keys, header, self._log.settings_from_log(keys, header))
 
     def _mark(self, keys: SessionKeys, token: bytes) -> None:
         mark: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.meta.sk, "pos": 0, MATERIALISING: token}
@@ -163,10 +163,10 @@ class Materialiser:
             lambda task: self._put_payload(keys, task[0].contents, task[1], blob_of),
             payloads,
             threads=_THREADS,
-            few=_SEQUENTIAL,
+            sequential=_SEQUENTIAL,
         )
         later = [sealed for sealed in batch if sealed.commit.header.first > 1]
-        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_THREADS, few=_SEQUENTIAL)
+        in_parallel(lambda sealed: self._put_commit(keys, sealed), later, threads=_THREADS, sequential=_SEQUENTIAL)
 
     def _put_payload(self, keys: SessionKeys, contents: Mapping[str, bytes], payload: Payload, blob_of: BlobOf) -> None:
         if not is_blob(payload):

@@ -9,7 +9,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES
-from turnlog.log.commits import Commit
+from turnlog.log.commit import Commit
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.links import Links
 from turnlog.log.payloads import Payloads
@@ -17,8 +17,9 @@ from turnlog.log.records import Record
 from turnlog.ports import BlobStore
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.session_log import SessionLog
-from turnlog.snapshots.create import find_snapshot, snapshot_fields
+from turnlog.sessions.state_store import States
 from turnlog.snapshots.full import ArchiveItems, FullSnapshots, SnapshotStretch, parts_of
+from turnlog.snapshots.lifecycle import find_snapshot, snapshot_fields
 from turnlog.snapshots.models import SnapshotContent, SnapshotPart, WholeSnapshot
 
 
@@ -30,7 +31,7 @@ class SnapshotLogs:
         self._blobs = blobs
         self._full = full
 
-    def live(self, keys: SessionKeys, record: Record) -> Commit | None:
+    def live_commit(self, keys: SessionKeys, record: Record) -> Commit | None:
         """Return the commit that the snapshot was made at, in its session's log; None after the log has gone.
 
         A session that was restored to an earlier moment has another log. A full snapshot does not need it, so the answer is
@@ -48,9 +49,9 @@ class SnapshotLogs:
             raise CorruptError("the log is not the one that the snapshot was made of", item=commit_sort_key(first))
         return commit
 
-    def of(self, keys: SessionKeys, record: Record) -> tuple[SessionLog, Commit]:
+    def log_of(self, keys: SessionKeys, record: Record) -> tuple[SessionLog, Commit]:
         """Return the log and the commit to read the snapshot from. Raises `NotFoundError` for a ``ref`` without its log."""
-        commit = self.live(keys, record)
+        commit = self.live_commit(keys, record)
         if commit is not None:
             return self._log, commit
         if record.content["kind"] != "full":
@@ -77,7 +78,7 @@ class GetSnapshot:
         """Return the snapshot. ``after`` is the ``next`` of the page of messages before."""
         keys = SessionKeys(owner, session_id)
         record = find_snapshot(self._log.records, keys, snapshot)
-        log, commit = self._logs.of(keys, record)
+        log, commit = self._logs.log_of(keys, record)
         content = self._content(log, keys, commit, record, after)
         parts = [self._part(keys, part, record.id) for part in parts_of(record)]
         answer = WholeSnapshot(**snapshot_fields(record), content=content, parts=parts)
@@ -88,7 +89,7 @@ class GetSnapshot:
         self, log: SessionLog, keys: SessionKeys, commit: Commit, record: Record, after: int
     ) -> SnapshotContent:
         settings = log.settings_at(keys, commit.header).settings
-        state = log.states.at(keys, commit.header.last_state)
+        state = States(log).at(keys, commit.header.last_state)
         position = cast("int", record.content["position"])
         page = ReadMessages(log)(keys.owner, keys.session_id, after=after, at=position)
         flow = commit.header.flow

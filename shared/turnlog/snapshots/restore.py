@@ -25,26 +25,27 @@ from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.commits import Commit, Draft
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.create import CreateSessions, made_id
+from turnlog.sessions.lifecycle import CreateSessions, made_id
 from turnlog.sessions.models import CreateSession, ForkPoint, Session
 from turnlog.sessions.read import GetSession
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.time_travel import RewindSessions
-from turnlog.snapshots.create import find_snapshot
 from turnlog.snapshots.full import FullSnapshots
+from turnlog.snapshots.lifecycle import find_snapshot
 from turnlog.snapshots.materialise import Materialiser
 from turnlog.snapshots.models import RestoreSnapshot
 from turnlog.snapshots.read import SnapshotLogs
 from turnlog.snapshots.segment_format import SealedCommit
 
 if TYPE_CHECKING:
-    from turnlog.privacy.erase_session import EraseSessions
+    from turnlog.privacy.erase import EraseSessions
 
 RESTORE = "restore"
 
@@ -120,7 +121,7 @@ class RestoreSnapshots:
         record = find_snapshot(self._log.records, keys, snapshot)
         payload: JsonObject = {"snapshot": snapshot, **body.model_dump()}
         request = raw_request_key(key, f"restore {session_id}", payload)
-        is_live, position = self._logs.live(keys, record) is not None, cast("int", record.content["position"])
+        is_live, position = self._logs.live_commit(keys, record) is not None, cast("int", record.content["position"])
         if body.as_ == "rewind":
             target = session_id
             if body.session_id not in (None, session_id):

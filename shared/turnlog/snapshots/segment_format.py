@@ -23,7 +23,7 @@ from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Event
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.commits import Commit, events_of
+from turnlog.log.commit import Commit, events_of
 from turnlog.log.headers import KEY_ENTRY_BYTES, KEY_HASH_BYTES, chain_hash, hashed_header, read_header
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.log.packing import MAX_UNPACKED_BYTES, line_digest

@@ -18,14 +18,15 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.commit_items import logged
-from turnlog.log.commits import Commit, CommitLog, checked_chain, events_of, stored_lines
+from turnlog.log.commit import Commit, checked_chain, events_of, stored_lines
+from turnlog.log.commit_items import as_shared, logged
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import GENESIS, item_name
 from turnlog.log.keys import SEGMENTS_FROM, SEGMENTS_TO, SessionKeys, commit_sort_key, position_of, segment_sort_key
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.reading import Located, placed
 from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query
-from turnlog.sessions.session_log import SessionLog, as_shared
+from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment
 
 

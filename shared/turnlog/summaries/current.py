@@ -11,13 +11,14 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.log.summary_cache import CurrentSummary
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.models import CompressSession, Fact, SummaryAnswer
+from turnlog.summaries.store import CurrentSummary, Summaries
 
 
 class GetSummary:
@@ -28,7 +29,7 @@ class GetSummary:
 
     def __call__(self, owner: Owner, session_id: str) -> SummaryAnswer:
         keys = SessionKeys(owner, session_id)
-        summary = self._log.summaries.in_force(keys, self._log.commits.tail(keys).header.summary)
+        summary = Summaries(self._log).current(keys, self._log.commits.tail(keys).header.summary)
         if summary is None:
             raise NotFoundError(f"session {session_id!r} has no summary yet", code="no_summary")
         return summary_answer(summary)
@@ -76,7 +77,7 @@ class DiscardSummary:
             written = self._log.commits.write_attempt(attempt, compose)
         except _NoSummary:
             return None
-        self._log.touch(keys, written.tail, written.commit.header)
+        self._log.refresh_listing(keys, written.tail, written.commit.header)
         return written.commit.header.first
 
 

@@ -10,13 +10,12 @@ import json
 import re
 from typing import Any
 
+from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, SummariserConfigError, ThrottledError, UnavailableError
 from turnlog.core.json_values import encode_json
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
 from turnlog.engines.http_post import Posted, post, web_address
-from turnlog.ports import Clock
-from turnlog.summaries.model import Ending, ModelAnswer, Prompt
-from turnlog.version import __version__
+from turnlog.ports import Clock, Ending, ModelAnswer, Prompt
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)

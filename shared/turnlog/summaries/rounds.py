@@ -18,16 +18,17 @@ from turnlog.core.events import KeptMessage, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import FAN, Growth, Summarised, SummaryRequest, grown
-from turnlog.log.commits import Commit, Draft, Tail
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Covered, Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located
 from turnlog.log.request_keys import Attempt, RequestKey
-from turnlog.log.summary_cache import CurrentSummary
 from turnlog.ports import Summariser, TokenCounter
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.models import CompressSession
+from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
 from turnlog.windows.build import Source
 from turnlog.windows.covering import Coverage, Facts, chosen_facts, cover, seen
@@ -149,8 +150,8 @@ class Rounds:
         tail = attempt.tail()
         repeated = attempt.earlier(tail)
         if repeated is not None:
-            return RoundResult(True, None, self.log.summaries.in_force(keys, repeated.header.summary), False)
-        base = self.log.summaries.in_force(keys, tail.header.summary)
+            return RoundResult(True, None, Summaries(self.log).current(keys, repeated.header.summary), False)
+        base = Summaries(self.log).current(keys, tail.header.summary)
         settings = self.log.settings(keys, tail.meta, None, tail.header).settings
         reach = self._reach(tail.header, settings, body.max_tokens)
         keep_loops = body.keep_loops if body.keep_loops is not None else reach.keep_loops
@@ -193,7 +194,7 @@ class Rounds:
     def _newest_bound(self, keys: SessionKeys, unbound: SummaryEvent) -> SummaryEvent | None:
         """Return the newest earlier summary whose covered history is still that of the log; None if there is none."""
         for branch in reversed(unbound.branches[:-1]):
-            event = self.log.summaries.at(keys, [branch.position])[0].event
+            event = Summaries(self.log).at(keys, [branch.position])[0].event
             commit = self.log.commits.containing(keys, event.last)
             if commit is not None and commit.header.hash.hex() == event.covers:
                 return event
@@ -253,7 +254,7 @@ class Rounds:
         if not plan.is_rebuilt:
             return SummaryRequest(before.text, coverage.loops, room, tenant), outline
         wanted = [branch.position for branch in before.branches]
-        events = [summary.event for summary in self.log.summaries.at(plan.keys, wanted)]
+        events = [summary.event for summary in Summaries(self.log).at(plan.keys, wanted)]
         texts = {event.position: event.outline or event.text for event in events}
         for group in growth.merged:
             outline = self._merged([*(texts[branch.position] for branch in group), outline])
@@ -304,10 +305,10 @@ class Rounds:
         except _Superseded:
             return None
         if written.repeated:
-            return self.log.summaries.in_force(keys, written.commit.header.summary)
+            return Summaries(self.log).current(keys, written.commit.header.summary)
         with suppress(UnavailableError):  # the commit is durable; a reader that misses the cache reads the commit
-            self.log.summaries.write_cache(keys, published, time_ms=written.commit.header.time_ms)
-        self.log.touch(keys, written.tail, written.commit.header)
+            Summaries(self.log).write_cache(keys, published, time_ms=written.commit.header.time_ms)
+        self.log.refresh_listing(keys, written.tail, written.commit.header)
         return CurrentSummary(published, written.commit.header.time_ms)
 
 

@@ -14,7 +14,7 @@ from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.ports import BlobStore, Clock, IdSource, Inspectable
 
 if TYPE_CHECKING:
-    from turnlog.app import Engine
+    from turnlog.engines.engine import Engine
     from turnlog.log.keys import SessionKeys
     from turnlog.upkeep.models import Backup, Verification
     from turnlog.upkeep.verify import Progress, VerifySessions

@@ -12,15 +12,15 @@ from hashlib import sha256
 
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
 from turnlog.core.identity import owner_of_ids
+from turnlog.log.commit import Commit, checked_chain, read_commit
 from turnlog.log.commit_items import is_tombstone
-from turnlog.log.commits import Commit, checked_chain, read_commit
 from turnlog.log.headers import Header, item_name, read_header
 from turnlog.log.keys import DOCUMENTS, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.records import Record
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone
 from turnlog.ports import BlobStore, Clock, IdSource, Inspectable, Item, ItemTable, Query
-from turnlog.sessions.document_store import DocumentStore, is_deleted, key_of
+from turnlog.sessions.documents import DocumentStore, is_deleted, key_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import FullSnapshots, parts_of
 from turnlog.snapshots.segment_format import SealedCommit

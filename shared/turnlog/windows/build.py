@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from turnlog.core.calls import Ref
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
-from turnlog.core.refs import Ref
 from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
@@ -63,8 +63,8 @@ def _volatile(made: Made) -> int:
 
     These begin at calls with a neutral result whose real result may still come.
     """
-    view, settle = made.settled.view, made.request.settle
-    units = view.loops[-1].units if settle and view.loops else ()
+    view, answer_open_calls = made.settled.view, made.request.answer_open_calls
+    units = view.loops[-1].units if answer_open_calls and view.loops else ()
     first = None
     for unit in reversed(units):
         if all(answer.entry is not None for answer in unit.answers):

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from turnlog.core.calls import Ref
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.refs import Ref
 from turnlog.core.summaries import LoopText
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply
@@ -85,7 +85,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
     Messages that ``pins`` select are kept as if they were pinned. ``before`` is the number of messages before the sources.
     """
     entries = [entry_of(source) for source in sources]
-    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), settle=True, unread=before)
+    view = assemble(entries, total=sum(entry.event.tokens for entry in entries), answer_open_calls=True, unread=before)
     for pin in pins:
         view = pin.apply(view, Room(0, 0))
     stays = {entry.position for unit in _staying(view) for entry in unit.entries}

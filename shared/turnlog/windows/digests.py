@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.refs import Ref
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import bounded, chosen, is_said, ledger_of_message

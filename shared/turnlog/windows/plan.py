@@ -163,7 +163,7 @@ class WindowRequest:
     tools_tokens: int = 0
     tools_least: int | None = None
     include_current_loop: bool = True
-    settle: bool = False
+    answer_open_calls: bool = False
     apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
 
@@ -183,7 +183,7 @@ class WindowPlan:
         view = assemble(
             [_priced(entry, request.format) for entry in entries],
             total=total,
-            settle=request.settle,
+            answer_open_calls=request.answer_open_calls,
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=unread,
             has_system=request.system is not None,
@@ -213,7 +213,7 @@ class WindowPlan:
         """
         kept = [entry for entry in self.entries if entry.position < position]
         total = self.total - sum(entry.event.tokens for entry in self.entries[len(kept) :])
-        view = truncated(self.assembled, kept, position, total=total, settle=request.settle)
+        view = truncated(self.assembled, kept, position, total=total, answer_open_calls=request.answer_open_calls)
         if view is None:
             return WindowPlan.of(kept, request, total=total, unread=self.unread), False
         view = replace(view, has_system=request.system is not None)

@@ -5,7 +5,7 @@ Text in a fence (`turnlog.providers.blocks`) is data.
 
 from __future__ import annotations
 
-from turnlog.core.calls import CallFact
+from turnlog.core.calls import CallOutline
 from turnlog.providers.blocks import escaped, fenced
 
 __all__ = [
@@ -44,7 +44,7 @@ def left_out_line(*, loops: int, messages: int) -> str:
     return f"[{what} of this conversation not shown here]"
 
 
-def user_call_text(calls: list[tuple[CallFact, str | None]]) -> str:
+def user_call_text(calls: list[tuple[CallOutline, str | None]]) -> str:
     """Return a user's own tool calls with their results, as fenced text."""
     lines = list[str]()
     for call, result in calls:

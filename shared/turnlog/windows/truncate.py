@@ -23,7 +23,7 @@ def newest_answer(entries: Sequence[Entry]) -> int | None:
 
 
 def truncated(
-    view: WindowDraft, kept: Sequence[Entry], position: int, *, total: int, settle: bool
+    view: WindowDraft, kept: Sequence[Entry], position: int, *, total: int, answer_open_calls: bool
 ) -> WindowDraft | None:
     """Return the assembled view as if the log ended before ``position``; None when it must be assembled anew.
 
@@ -32,7 +32,7 @@ def truncated(
     """
     last_turn = next((entry.position for entry in reversed(kept) if is_turn(entry) and not never_sent(entry)), 0)
     units = [unit for loop in (view.preamble, *(loop.units for loop in view.loops)) for unit in loop]
-    if not all(_is_as_it_was(unit, position, last_turn, settle=settle) for unit in units):
+    if not all(_is_as_it_was(unit, position, last_turn, answer_open_calls=answer_open_calls) for unit in units):
         return None
     current = max((entry.loop for entry in kept), default=0)
     loops = [loop for loop in view.loops if loop.number <= current]
@@ -47,7 +47,7 @@ def truncated(
     return replace(view, preamble=preamble, loops=tuple(loops), total=total, set_aside=set_aside, open_calls=())
 
 
-def _is_as_it_was(unit: Unit, position: int, last_turn: int, *, settle: bool) -> bool:
+def _is_as_it_was(unit: Unit, position: int, last_turn: int, *, answer_open_calls: bool) -> bool:
     """Return whether the unit was the same then, or not there at all."""
     if unit.position >= position:
         return all(entry.position >= position for entry in unit.entries)
@@ -55,4 +55,4 @@ def _is_as_it_was(unit: Unit, position: int, last_turn: int, *, settle: bool) ->
         return False
     # A call that has a neutral result now may have been waiting then.
     is_settled = any(answer.entry is None for answer in unit.answers)
-    return settle or not is_settled or unit.said[-1].position < last_turn
+    return answer_open_calls or not is_settled or unit.said[-1].position < last_turn

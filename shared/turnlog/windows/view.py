@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.core.calls import MessageOutline, pair
+from turnlog.core.calls import MessageOutline, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
-from turnlog.core.refs import Ref
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
@@ -207,7 +206,7 @@ def assemble(
     entries: Sequence[Entry],
     *,
     total: int,
-    settle: bool = False,
+    answer_open_calls: bool = False,
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
@@ -215,14 +214,14 @@ def assemble(
     """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
-    the log's end such a call is left out with its message and listed in ``open_calls``; with ``settle`` it gets one too.
+    the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
     """
     sendable = [entry for entry in entries if not never_sent(entry)]
     befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
     for entry in entries:
         befores[entry.position] = running
         running += entry.event.tokens
-    grouping = _Grouping(sendable, befores, settle=settle, settlement_tokens=settlement_tokens)
+    grouping = _Grouping(sendable, befores, answer_open_calls=answer_open_calls, settlement_tokens=settlement_tokens)
     units = [unit for entry in sendable for unit in grouping.units_of(entry)]
     shown = {entry.position for unit in units for entry in unit.entries}
     set_aside = [
@@ -243,7 +242,7 @@ class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
     def __init__(
-        self, sendable: Sequence[Entry], befores: Mapping[int, int], *, settle: bool, settlement_tokens: int
+        self, sendable: Sequence[Entry], befores: Mapping[int, int], *, answer_open_calls: bool, settlement_tokens: int
     ) -> None:
         self.open_calls: list[Ref] = []
         self._waiting: set[int] = set()
@@ -251,7 +250,7 @@ class _Grouping:
         self._befores = befores
         self._by_position = {entry.position: entry for entry in sendable}
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
-        self._settle = settle
+        self._settle = answer_open_calls
         self._settlement_tokens = settlement_tokens
         self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
 

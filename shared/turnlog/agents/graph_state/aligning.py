@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from turnlog.agents.graph_state.messages import GraphMessage, Identity, identity_of
+from turnlog.client.backend import parts_of
 from turnlog.client.model import Session
-from turnlog.client.parts import parts_of
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
 from turnlog.core.json_values import JsonValue, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -172,23 +172,23 @@ EDITED, REMOVED = "message_edited", "messages_removed"
 _MAX_IDS = 50
 
 
-def tell_edited(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
+def record_edits(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
     """Record an entry in the history for each message that the log has under its id with another body."""
     bodies = {message.identity.id: message.identity.body for message in messages if message is not None}
     for identity, position in aligned.known:
         body = bodies.get(identity.id) if identity.id is not None else None
         if body is not None and body != identity.body:
             details = {"message_id": identity.id, "position": position}
-            session.record(EDITED, metadata=details, key=f"edited-{position}-{_digest(body)}")
+            session.record(EDITED, metadata=details, idempotency_key=f"edited-{position}-{_digest(body)}")
 
 
-def tell_removed(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
+def record_removals(session: Session, before: Sequence[Any], messages: Sequence[Any]) -> None:
     """Record an entry in the history for the messages with an id that were there ``before`` and are gone."""
     left = {message.id for message in messages}
     removed: list[JsonValue] = [message.id for message in before if message.id is not None and message.id not in left]
     if removed:
         details = {"message_ids": removed[-_MAX_IDS:], "count": len(removed)}
-        session.record(REMOVED, metadata=details, key=f"removed-{_digest(canonical_json(removed))}")
+        session.record(REMOVED, metadata=details, idempotency_key=f"removed-{_digest(canonical_json(removed))}")
 
 
 def _digest(data: bytes) -> str:
@@ -244,7 +244,7 @@ def _append(session: Session, new: Sequence[GraphMessage], head: int, options: O
             *(message.body for message in batch),
             meta=[message.meta for message in batch],
             if_head=head,
-            key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
+            idempotency_key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
             **more,
         )
         positions += range(answer.first, answer.last + 1)

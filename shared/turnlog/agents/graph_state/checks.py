@@ -106,7 +106,7 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _REMOVED = object()
 
 
-def storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], Handlers, list[Problem]]:
+def split_storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], Handlers, list[Problem]]:
     """Split values into JSON and the rest.
 
     Returns the JSON, the values that are not JSON by their places, and a problem for each of these that a restart loses.

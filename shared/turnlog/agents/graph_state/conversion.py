@@ -21,19 +21,19 @@ from turnlog.agents.graph_state.checks import (
     problems_of,
     put_back,
     record_conversion,
-    storable,
+    split_storable,
     take_snapshot,
     valid_fields,
     with_problems,
 )
 from turnlog.agents.graph_state.messages import (
-    KEPT,
+    GRAPH_METADATA,
     GraphMessage,
-    as_given,
-    given_of,
     is_removal,
-    said,
-    updated,
+    merge_answer,
+    original_form,
+    original_message,
+    to_graph_message,
     with_ids,
 )
 from turnlog.client.model import Session
@@ -85,9 +85,9 @@ class Saving:
     def run(self) -> Converted:
         """Save the state, and return it with the metadata of the conversion."""
         values = {name: value for name, value in self._state.items() if name not in self._lists}
-        stored, handlers, lost = storable(values)
+        stored, handlers, lost = split_storable(values)
         for index, message in enumerate(self._messages or []):
-            parsed, problems = said(message, f"/{self._source}/{index}")
+            parsed, problems = to_graph_message(message, f"/{self._source}/{index}")
             self._parsed.append(parsed)
             self._problems += problems
         self._check(stored)
@@ -126,7 +126,7 @@ class Saving:
     def _check(self, stored: Mapping[str, Any]) -> None:
         bodies = None if self._messages is None else [_body(message) for message in self._parsed]
         has_all_calls = self._source == FULL or not self._is_compressed
-        earlier = [_body(said(message, "")[0]) for message in self._earlier]
+        earlier = [_body(to_graph_message(message, "")[0]) for message in self._earlier]
         problems = problems_of(stored, bodies, self._agent_id, source=self._source, earlier=earlier)
         # A compressed list may have a result without its call.
         self._problems += [problem for problem in problems if has_all_calls or problem.code != "result_without_call"]
@@ -157,7 +157,7 @@ class Saving:
 
     def _store_state(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
         """Store the execution state and the graph's other values; a refusal becomes a problem."""
-        own_fields, _, _ = storable(
+        own_fields, _, _ = split_storable(
             {name: converted.state[name] for name in ("metadata", "errors") if name in converted.state}
         )
         values = {**stored, **own_fields}
@@ -213,12 +213,14 @@ class Saving:
             return None
         shown = list[Any]()
         for index, message in enumerate(short):
-            parsed, _ = said(message, f"/{MESSAGES}/{index}")
+            parsed, _ = to_graph_message(message, f"/{MESSAGES}/{index}")
             if parsed is None:
                 continue
             position = aligned.position(parsed.identity)
             shown.append(
-                position if position is not None else [parsed.body, (parsed.meta.get("metadata") or {}).get(KEPT)]
+                position
+                if position is not None
+                else [parsed.body, (parsed.meta.get("metadata") or {}).get(GRAPH_METADATA)]
             )
         return {"shown": shown, "head": last if last is not None else aligned.head}
 
@@ -261,7 +263,7 @@ def load_graph_state(
         raise NotFoundError(f"no graph's state of agent {agent_id!r} in session {session.id!r}", code="no_graph_state")
     stored = [message for message in session.messages(in_view=True) if message.status == "complete"]
     values: dict[str, Any] = {**kept["values"], **{name: agent[name] for name in valid_fields(agent, agent_id)}}
-    full = [given_of(message) for message in stored]
+    full = [original_message(message) for message in stored]
     lists = {FULL: full, MESSAGES: full if kept.get("view") is None else _compressed_list(kept["view"], stored)}
     values |= {name: lists[name] for name in kept["lists"]}
     bodies = [message.body for message in stored]
@@ -276,11 +278,11 @@ def _compressed_list(view: Mapping[str, Any], stored: Sequence[StoredMessage]) -
     """Restore a compressed list, with the messages that were appended after it."""
     by_position = {message.position: message for message in stored}
     shown = [
-        given_of(by_position[entry]) if isinstance(entry, int) else as_given(entry[0], entry[1])
+        original_message(by_position[entry]) if isinstance(entry, int) else original_form(entry[0], entry[1])
         for entry in view["shown"]
         if not isinstance(entry, int) or entry in by_position
     ]
-    return [*shown, *(given_of(message) for message in stored if message.position > view["head"])]
+    return [*shown, *(original_message(message) for message in stored if message.position > view["head"])]
 
 
 Node = TypeVar("Node", bound=Callable[..., Any])
@@ -354,7 +356,7 @@ class _NodeConversion:
             if name in self.reducers and name in merged:
                 merged[name] = self.reducers[name](merged[name], value)
             else:
-                merged[name] = updated(earlier, _listed(value)) if name == MESSAGES else value
+                merged[name] = merge_answer(earlier, _listed(value)) if name == MESSAGES else value
         source = FULL if FULL in update else MESSAGES
         saving = Saving(
             self._session(state),

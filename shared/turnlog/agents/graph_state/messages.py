@@ -1,4 +1,4 @@
-"""Messages of a graph's state: dicts, and message objects of LangChain, which are restored equal.
+"""Messages of a graph's state: dicts, and message objects of LangChain, which are restored equal, alone or in a window.
 
 A message object is stored in the format `openai_chat`; its other fields are in the message's metadata. LangChain is imported
 only when objects are created.
@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turnlog.agents.graph_state.checks import storable
+from turnlog.agents.graph_state.checks import split_storable
+from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, Problem
-from turnlog.core.json_values import canonical_json
+from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.providers.registry import recognise
+from turnlog.core.messages import ToolCall
+from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
+from turnlog.providers.base import Turn
+from turnlog.providers.blocks import tool_input
+from turnlog.providers.registry import codec_of, recognise
+from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import StoredMessage
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.build import system_cost
 
-KEPT = "graph"
+GRAPH_METADATA = "graph"
 """The metadata key that holds the fields of a message object that its body does not have."""
-WITH_IDS = (KEPT, "strands")
+FRAMEWORK_METADATA = (GRAPH_METADATA, "strands")
 """Metadata keys that mark messages whose ids come from a framework."""
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 _REMOVE_ALL = "__remove_all__"
@@ -48,12 +57,12 @@ class GraphMessage:
     identity: Identity
 
 
-def said(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
+def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
     """Convert a message of a graph. Returns None when it can't be appended, and the problems found."""
     converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
     if converted is None:
         return None, [Problem("wrong_type", pointer, "a message is neither an object nor a message of LangChain")]
-    (body, _, problems), meta = storable(converted[0]), converted[1]
+    (body, _, problems), meta = split_storable(converted[0]), converted[1]
     placed = [Problem(problem.code, pointer + problem.pointer, problem.message) for problem in problems]
     try:
         recognise(body).parse(body)
@@ -67,15 +76,17 @@ def is_removal(value: Any) -> bool:
     return _is_object(value) and getattr(value, "type", None) == "remove"
 
 
-def updated(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
+def merge_answer(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
     """Merge a node's answer into the messages: the answer is the whole list, a list behind a summary, or new messages only."""
     removed = {message.id for message in answer if is_removal(message)}
     new = [message for message in answer if not is_removal(message)]
     if removed:
         return [*(message for message in before if not removed & {_REMOVE_ALL, getattr(message, "id", None)}), *new]
-    known = [converted.identity for message in before if (converted := said(message, "")[0]) is not None]
-    answered = [converted.identity for message in new if (converted := said(message, "")[0]) is not None]
-    is_whole = any(identity.is_same(other) for identity in answered for other in known)
+    known = [converted.identity for message in before if (converted := to_graph_message(message, "")[0]) is not None]
+    new_identities = [
+        converted.identity for message in new if (converted := to_graph_message(message, "")[0]) is not None
+    ]
+    is_whole = any(identity.is_same(other) for identity in new_identities for other in known)
     return new if is_whole else [*before, *new]
 
 
@@ -88,26 +99,26 @@ def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
 
 def identity_of(stored: StoredMessage) -> Identity:
     """Return the identity of a message in the log."""
-    own = stored.id if any(name in (stored.metadata or {}) for name in WITH_IDS) else None
+    own = stored.id if any(name in (stored.metadata or {}) for name in FRAMEWORK_METADATA) else None
     return Identity(own, canonical_json(stored.body))
 
 
-def given_of(stored: StoredMessage) -> Any:
+def original_message(stored: StoredMessage) -> Any:
     """Return a message of the log as the graph gave it: a dict, or a message object when LangChain is installed."""
-    kept = (stored.metadata or {}).get(KEPT)
-    return as_given(stored.body, kept if isinstance(kept, dict) else None)
+    object_fields = (stored.metadata or {}).get(GRAPH_METADATA)
+    return original_form(stored.body, object_fields if isinstance(object_fields, dict) else None)
 
 
-def as_given(body: dict[str, Any], kept: dict[str, Any] | None) -> Any:
-    """Return a body as the graph gave it. ``kept`` are the other fields of a message object; None for a dict."""
-    if kept is None:
+def original_form(body: dict[str, Any], object_fields: dict[str, Any] | None) -> Any:
+    """Return a body as the graph gave it. ``object_fields`` are the other fields of a message object; None for a dict."""
+    if object_fields is None:
         return body
     try:
         library = importlib.import_module("langchain_core.messages")
     except ImportError:
         return body
-    data = _data(body) | kept["data"]
-    (message,) = library.messages_from_dict([{"type": kept["type"], "data": data}])
+    data = _data(body) | object_fields["data"]
+    (message,) = library.messages_from_dict([{"type": object_fields["type"], "data": data}])
     return message
 
 
@@ -119,7 +130,7 @@ def _is_object(value: Any) -> bool:
 
 def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return body and metadata of a message object."""
-    data, _, _ = storable(value.model_dump())
+    data, _, _ = split_storable(value.model_dump())
     role = _ROLES.get(value.type, getattr(value, "role", value.type))
     body: dict[str, Any] = {"role": role, "content": _content(value)}
     if data.get("name"):
@@ -136,8 +147,8 @@ def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if value.type == "tool":
         body["tool_call_id"] = data.get("tool_call_id", "")
     derived = _data(body)
-    kept = {name: item for name, item in data.items() if name not in derived or derived[name] != item}
-    meta: dict[str, Any] = {"metadata": {KEPT: {"type": value.type, "data": kept}}}
+    object_fields = {name: item for name, item in data.items() if name not in derived or derived[name] != item}
+    meta: dict[str, Any] = {"metadata": {GRAPH_METADATA: {"type": value.type, "data": object_fields}}}
     if isinstance(value.id, str) and 0 < len(value.id) <= 128:
         meta["id"] = value.id
     if value.type == "tool" and data.get("status") == "error":
@@ -171,3 +182,129 @@ def _data(body: dict[str, Any]) -> dict[str, Any]:
     if "tool_call_id" in body:
         data["tool_call_id"] = body["tool_call_id"]
     return data
+
+
+FORMAT = "openai_chat"
+_MAX_KNOWN = 4_000
+
+
+class WindowObjects:
+    """Message objects of many sessions, by their bodies in a window. Missing ones are read from the log again.
+
+    An object keeps fields that no format has: its id, its thinking with the provider's signature, its artifact.
+    """
+
+    def __init__(self) -> None:
+        self._known = dict[tuple[str, bytes], Any]()
+        self._lock = threading.Lock()
+
+    def learn(self, session_id: str, body: JsonObject, message: Any) -> None:
+        """Remember the object for a body in a window; None when the body has no object."""
+        key = (session_id, canonical_json(_as_in_window(body)))
+        with self._lock:
+            self._known.pop(key, None)
+            self._known[key] = _without_invalid_calls(message)
+            while len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+    def objects(self, session: Session, window: WindowAnswer) -> list[Any]:
+        """Return the messages of a window in the format `openai_chat` as message objects."""
+        keys = [(session.id, canonical_json(body)) for body in window.messages]
+        if any(key not in self._known for key in keys):
+            self._read(session, window)
+        window_objects = list[Any]()
+        for key, body in zip(keys, window.messages, strict=True):
+            known = self._known.get(key)
+            window_objects.append(known.model_copy() if known is not None else _new_object(body))
+            if key not in self._known:
+                self.learn(session.id, body, None)
+        return window_objects
+
+    def _read(self, session: Session, window: WindowAnswer) -> None:
+        """Read the objects of all messages that the window shows in full."""
+        positions = [part.first for part in window.manifest.parts if part.level == "whole" and part.first is not None]
+        before: int | None = window.head + 1
+        while positions and before is not None and before > min(positions):
+            page = session.page(order="desc", before=before, in_view=True)
+            for stored in page.messages:
+                if GRAPH_METADATA in (stored.metadata or {}):
+                    self.learn(session.id, stored.body, original_message(stored))
+            before = page.next
+
+
+def with_changes(window_objects: Sequence[Any], state: Sequence[Any], request: Sequence[Any]) -> list[Any]:
+    """Apply the changes of one request to the window: changed messages, and messages that were put in.
+
+    ``state`` are the messages that the request began with. A message put behind one that the window leaves out is left out,
+    too.
+    """
+    known = {message.id: message for message in state}
+    changed = {message.id: message for message in request if message.id in known and message != known[message.id]}
+    inserted, previous_id = dict[str | None, list[Any]](), None
+    for message in request:
+        if message.id in known:
+            previous_id = message.id
+        elif message.type != "tool":
+            inserted.setdefault(previous_id, []).append(message)
+    front = inserted.pop(None, [])
+    end = inserted.pop(previous_id, []) if previous_id is not None else []
+    groups = [(changed.get(message.id, message), inserted.get(message.id, [])) for message in window_objects]
+    return [*front, *(message for first, more in groups for message in (first, *more)), *end]
+
+
+def _without_invalid_calls(message: Any) -> Any:
+    """Return the message without calls that could not be parsed: they are in no window, and nothing answers them."""
+    if not getattr(message, "invalid_tool_calls", None):
+        return message
+    return message.model_copy(update={"invalid_tool_calls": []})
+
+
+def _as_in_window(body: JsonObject) -> JsonObject:
+    """Return the body as windows show it when no repair is needed."""
+    codec = codec_of(FORMAT)
+    message = codec.parse(body)
+    calls = tuple(call.id for call in message.tool_calls)
+    results = tuple(result.tool_call_id for result in message.tool_results)
+    bodies = codec.bodies(Turn(message, FORMAT, body, call_ids=calls, result_ids=results))
+    return bodies[0] if len(bodies) == 1 else body
+
+
+def _new_object(body: Mapping[str, Any]) -> Any:
+    """Return a new message object for a body."""
+    library = importlib.import_module("langchain_core.messages")
+    (message,) = library.convert_to_messages([_with_objects(body)])
+    return message
+
+
+def _with_objects(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the body with call arguments that are JSON objects, as LangChain requires."""
+    calls: Sequence[Mapping[str, Any]] | None = body.get("tool_calls")
+    if not calls:
+        return body
+    converted = list[dict[str, Any]]()
+    for call in calls:
+        function = call.get("function") or {
+            "name": call["custom"]["name"],
+            "arguments": canonical_json({"input": call["custom"]["input"]}).decode(),
+        }
+        arguments = tool_input(ToolCall(call["id"], function["name"], function["arguments"]))
+        value = arguments if isinstance(arguments, dict) else {"input": arguments}
+        converted.append({"id": call["id"], "name": function["name"], "args": value, "type": "tool_call"})
+    return {**body, "tool_calls": converted}
+
+
+def budget_arguments(*, budget: int | None, reserve: int | None, system: str, limit: int | None) -> dict[str, Any]:
+    """Return the budget arguments of `Session.context`, with the framework's own system text taken off.
+
+    They are the budget, or the rest of the model's ``limit`` after the reserve for its output. When neither is known, they are
+    a reserve that includes the system text.
+    """
+    system_tokens = system_cost(upper_bound_tokens(system)) if system else 0
+    reserve_tokens = DEFAULT_OUTPUT_RESERVE if reserve is None else reserve
+    if budget is not None:
+        return {"budget": max(1, budget - system_tokens)}
+    return (
+        {"budget": max(1, limit - reserve_tokens - system_tokens)}
+        if limit
+        else {"output_reserve": reserve_tokens + system_tokens}
+    )

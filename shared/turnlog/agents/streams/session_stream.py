@@ -7,10 +7,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
-from turnlog.client.parts import parts_of
-from turnlog.client.threads import finished
+from turnlog.agents.streams import accumulator, as_mapping
+from turnlog.client.async_calls import run_to_end
+from turnlog.client.backend import parts_of
 from turnlog.core.json_values import JsonObject
 from turnlog.engines.system import RandomIds
 from turnlog.sessions.message_models import Appended
@@ -31,7 +30,10 @@ class _SavingStream:
         self._accumulated = accumulator(format)
         self._on_break = on_break
         self._meta = dict(meta or {})
-        self._options = {"key": _IDS.new_id(), **{name: value for name, value in options.items() if value is not None}}
+        self._options = {
+            "idempotency_key": _IDS.new_id(),
+            **{name: value for name, value in options.items() if value is not None},
+        }
         self._is_over = False
         self._is_saved = False
         self.appended: Appended | None = None
@@ -73,7 +75,7 @@ class _SavingStream:
         part, options, start = messages[part_slice], dict(self._options), part_slice.start
         if start:
             # A reply with more items than a commit takes: the first commit has the options of the whole append.
-            options = {"key": f"{options['key']}-{start}"}
+            options = {"idempotency_key": f"{options['idempotency_key']}-{start}"}
         elif self._accumulated.usage is not None and self.is_complete:
             options.setdefault("usage", self._accumulated.usage)
         # The id names the first message only.
@@ -114,7 +116,7 @@ class SessionStream(_SavingStream, Generic[E]):
             self._is_over = True
             _save_after_error(error, self.save)
             raise
-        self._accumulated.add(plain(event))
+        self._accumulated.add(as_mapping(event))
         return event
 
     def close(self) -> None:
@@ -170,7 +172,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
             self._is_over = True
             await self._save_after_error(error)
             raise
-        self._accumulated.add(plain(event))
+        self._accumulated.add(as_mapping(event))
         return event
 
     async def aclose(self) -> None:
@@ -197,7 +199,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
             await self._save_after_error(error)
 
     async def _save(self) -> Appended | None:
-        return await finished(self.save)
+        return await run_to_end(self.save)
 
     async def _save_after_error(self, error: BaseException) -> None:
         try:

@@ -49,7 +49,7 @@ class Screen:
         text = sys.stdin.readline()
         return text.rstrip("\r\n") if text else None
 
-    def said(self, text: str) -> None:
+    def write_reply(self, text: str) -> None:
         """Write a piece of the model's answer."""
         if not self._json and text:
             safe = plain(text)

@@ -10,14 +10,14 @@ from turnlog.agents import Run, RunResult
 from turnlog.cli.chat.models import Model
 from turnlog.cli.chat.screen import Screen
 from turnlog.cli.chat.tools import RunWatch, Tools
-from turnlog.cli.screen import cut, message_text, number, picture
-from turnlog.client.finding import found_text, recalled_text
+from turnlog.cli.screen import format_number, message_text, one_line, window_table
+from turnlog.client.finding import recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
+from turnlog.core.calls import is_ref
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Message
-from turnlog.core.refs import is_ref
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -128,7 +128,9 @@ class Talk:
         if command is not None:
             command(rest.strip())
         elif word.startswith("/") and word[1:].isalpha():
-            raise InvalidInputError(f"there is no command {cut(word, 40)}; /help lists them", code="unknown_command")
+            raise InvalidInputError(
+                f"there is no command {one_line(word, 40)}; /help lists them", code="unknown_command"
+            )
         else:
             self._say(line)
 
@@ -168,8 +170,8 @@ class Talk:
             sizes = {"tokens": window.tokens, "budget": window.manifest.budget.tokens}
             sizes["stable_tokens"] = window.prefix.stable_tokens
             screen.note(
-                f"window {number(sizes['tokens'])} of {number(sizes['budget'])} tokens, "
-                f"{number(sizes['stable_tokens'])} as the call before; call {outcome.iterations} of this run"
+                f"window {format_number(sizes['tokens'])} of {format_number(sizes['budget'])} tokens, "
+                f"{format_number(sizes['stable_tokens'])} as the call before; call {outcome.iterations} of this run"
             )
         screen.answer(
             {
@@ -251,12 +253,12 @@ class Talk:
 
     def _window(self) -> None:
         window = self.session.context(format=self._model.format, **_context_options(self._options.window))
-        self._screen.print(picture(window))
+        self._screen.print(window_table(window))
         self._screen.answer({"command": "/window", "window": window.model_dump(mode="json")})
 
     def _search(self, words: str) -> None:
         answer = self.session.search(words)
-        self._screen.note(found_text(answer), "none")
+        self._screen.note(search_text(answer), "none")
         self._screen.answer({"command": "/search", **answer.model_dump(mode="json")})
 
     def _recall(self, ref: str) -> None:
@@ -270,7 +272,7 @@ class Talk:
             message = _message(stored)
             if stored.origin is None and message.role == "user" and not message.tool_results:
                 info = self.session.rewind(stored.position - 1)
-                self._screen.note(f"back before {stored.position}: {number(info.messages)} messages in view")
+                self._screen.note(f"back before {stored.position}: {format_number(info.messages)} messages in view")
                 self._screen.answer({"command": "/undo", "to": stored.position - 1, "messages": info.messages})
                 return
         raise InvalidInputError("there is nothing to undo", code="nothing_to_undo")

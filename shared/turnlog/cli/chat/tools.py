@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.agents import Hooks, RequestedCall
-from turnlog.agents.streams import accumulator
-from turnlog.agents.streams.base import plain
+from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.screen import Screen
-from turnlog.cli.screen import cut
+from turnlog.cli.screen import one_line
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.providers.registry import codec_of
@@ -116,18 +115,20 @@ class RunWatch(Hooks):
         self._said, self._shown = accumulator(self._format), 0
 
     def on_event(self, event: Any) -> None:
-        self._said.add(plain(event))
+        self._said.add(as_mapping(event))
         text = self._said.text
-        self._screen.said(text[self._shown :])
+        self._screen.write_reply(text[self._shown :])
         self._shown = len(text)
 
     def after_model(self, messages: Sequence[Mapping[str, Any]]) -> None:
         if not self._shown:
-            self._screen.said("\n".join(codec_of(self._format).parse(dict(message)).text for message in messages))
+            self._screen.write_reply(
+                "\n".join(codec_of(self._format).parse(dict(message)).text for message in messages)
+            )
         self._screen.end_line()
 
     def before_tool(self, call: RequestedCall) -> None:
-        self._screen.note(f"→ {call.name}({cut(call.arguments, 300)})", "magenta")
+        self._screen.note(f"→ {call.name}({one_line(call.arguments, 300)})", "magenta")
 
     def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> None:
-        self._screen.note(f"{'✗' if is_error else '←'} {cut(result, 300)}", "red" if is_error else "dim")
+        self._screen.note(f"{'✗' if is_error else '←'} {one_line(result, 300)}", "red" if is_error else "dim")

@@ -12,10 +12,9 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.elements import ElementPlace
 from turnlog.integrations.langgraph.known import CheckpointMemory, KnownCheckpoint
-from turnlog.integrations.langgraph.reading import Reader, StoredCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
-from turnlog.integrations.langgraph.values import CheckpointValues, Plain, needed_by
+from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, value_refs
 from turnlog.integrations.langgraph.writing import places_of
 
 Load: TypeAlias = Callable[[Typed], Any]
@@ -92,7 +91,7 @@ class Loader:
     def remember(self, space: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
         """Cache the value locations, lists and writes of a checkpoint. Its values must have been read with ``values``."""
         stored, versions = loaded.stored, loaded.versions
-        needed = needed_by(stored.checkpoint_id, stored.record, versions)
+        needed = value_refs(stored.checkpoint_id, stored.record, versions)
         homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
         homes |= {name: (place.version, place.home) for name, place in needed.items()}
         known = KnownCheckpoint(homes, values.list_states(stored, versions))

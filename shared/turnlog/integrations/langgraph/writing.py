@@ -1,23 +1,39 @@
-"""Writes checkpoints and the writes of tasks: large values first, then the document that refers to them."""
+"""Builds the stored form of checkpoints and of tasks' writes, and writes it: large values first, then what refers to them.
+
+A checkpoint has its new values, and references to checkpoints that hold the older ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from turnlog.client.documents import Documents
 from turnlog.core.errors import DocumentChangedError
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines.system import RandomIds
-from turnlog.integrations.langgraph.elements import BESIDE_BYTES, DOCUMENT_BYTES, ElementPlace
-from turnlog.integrations.langgraph.known import CheckpointMemory
+from turnlog.integrations.langgraph.elements import (
+    BESIDE_BYTES,
+    DOCUMENT_BYTES,
+    ElementPlace,
+    ListState,
+    base_of,
+    elements_of,
+    is_by_element,
+)
+from turnlog.integrations.langgraph.known import CheckpointMemory, KnownCheckpoint
 from turnlog.integrations.langgraph.records import (
     PART_BYTES,
     Checkpointed,
     Elements,
     Large,
+    Nothing,
     Stored,
     Typed,
+    Value,
+    Version,
     WholeValue,
     Write,
     Writes,
@@ -142,3 +158,139 @@ def places_of(checkpoint_id: str, name: str, writes: Writes, size: int) -> dict[
 
 def _is_small(stored: Stored) -> bool:
     return isinstance(stored, Elements) or size_of(stored) <= BESIDE_BYTES
+
+
+Dump: TypeAlias = Callable[[Any], Typed]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class IncomingCheckpoint:
+    """A checkpoint that LangGraph passes to `TurnlogSaver.put`.
+
+    ``values`` holds the channels of ``new_versions``. A channel of ``new_versions`` without an entry there has no value.
+    """
+
+    checkpoint_id: str
+    parent: str | None
+    checkpoint: Typed
+    metadata: Typed
+    versions: Mapping[str, Version]
+    new_versions: Mapping[str, Version]
+    values: Mapping[str, Any]
+
+    @property
+    def older(self) -> dict[str, Version]:
+        """Channels, with their versions, whose value is already stored by an earlier checkpoint."""
+        return {name: version for name, version in self.versions.items() if self.new_versions.get(name) != version}
+
+    @property
+    def has_lists(self) -> bool:
+        return any(is_by_element(self.values.get(name)) for name in self.new_versions)
+
+
+class CheckpointBuilder:
+    """Builds the record of a checkpoint.
+
+    ``written`` maps list elements that tasks wrote to the parent to their places. ``homes`` maps each older channel to the
+    checkpoint that stores its value; None means that it has no value.
+    """
+
+    def __init__(
+        self,
+        space: Namespace,
+        incoming: IncomingCheckpoint,
+        *,
+        dump: Dump,
+        before: KnownCheckpoint | None,
+        written: Mapping[Typed, ElementPlace],
+        homes: Mapping[str, str | None],
+    ) -> None:
+        self._space = space
+        self._incoming = incoming
+        self._dump = dump
+        self._before = before
+        self._written = written
+        self._homes = homes
+        self._states: dict[str, ListState] = {}
+        self._based: set[str] = set()
+        self.parts = Parts()
+
+    def record(self) -> Checkpointed:
+        incoming = self._incoming
+        stored = [self._stored(name, version) for name, version in incoming.new_versions.items()]
+        fitted = self.parts.fitted(stored)
+        values = tuple(
+            Value(name, version, value)
+            for (name, version), value in zip(incoming.new_versions.items(), fitted, strict=True)
+        )
+        places = tuple((name, home) for name, home in self._homes.items() if home is not None)
+        starts = [self._states[name].start for name in self._based]
+        return Checkpointed(
+            incoming.parent,
+            incoming.checkpoint,
+            incoming.metadata,
+            values,
+            places,
+            min(starts, key=self._space.checkpoint, default=None),
+            None if self._space.is_named_by_key else self._space.namespace,
+        )
+
+    def known(self, document_bytes: int) -> KnownCheckpoint:
+        """Return what `CheckpointMemory` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
+        incoming, before = self._incoming, self._before
+        homes: dict[str, tuple[Version, str | None]] = {
+            name: (incoming.versions[name], home) for name, home in self._homes.items()
+        }
+        for name, version in incoming.new_versions.items():
+            homes[name] = (version, incoming.checkpoint_id if name in incoming.values else None)
+        lists = {name: self._grown(name, state, document_bytes) for name, state in self._states.items()}
+        if before is not None:
+            older = {
+                name: state for name, state in before.lists.items() if homes.get(name) == (state.version, state.home)
+            }
+            lists = older | lists
+        return KnownCheckpoint(homes, lists)
+
+    def _stored(self, name: str, version: Version) -> Stored:
+        incoming = self._incoming
+        if name not in incoming.values:
+            return Nothing()
+        value = incoming.values[name]
+        return self._list(name, version, value) if is_by_element(value) else WholeValue(self._dump(value))
+
+    def _list(self, name: str, version: Version, value: list[Any]) -> Stored:
+        incoming, before = self._incoming, self._list_before(name)
+        items = tuple(self._dump(element) for element in value)
+        base = base_of(items, before)
+        large: Large | None = None
+        stored = elements_of(items, base, self._written)
+        sizes = {(place.checkpoint_id, place.task): place.document_bytes for place in self._written.values()}
+        outside = sum(sizes[source] for source in {(source.checkpoint_id, source.task) for source in stored.written})
+        if base is not None and before is not None:
+            start, span_bytes, whole_bytes = before.start, before.span_bytes + outside, before.whole_bytes
+            items = before.items[: base.count] + items[base.count :]  # share equal elements in memory
+        else:
+            start = min(
+                [incoming.checkpoint_id, *(element.checkpoint_id for element in stored.written)],
+                key=self._space.checkpoint,
+            )
+            span_bytes, whole_bytes = 0, size_of(stored) + outside
+            if size_of(stored) > BESIDE_BYTES:
+                large = self.parts.beside(Elements(None, items))
+                start, whole_bytes = incoming.checkpoint_id, sum(len(self.parts.documents[key]) for key in large.keys)
+        self._states[name] = ListState(version, incoming.checkpoint_id, items, start, span_bytes, whole_bytes)
+        if base is not None:
+            self._based.add(name)
+        return stored if large is None else large
+
+    def _list_before(self, name: str) -> ListState | None:
+        """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
+        incoming, state = self._incoming, self._before.lists.get(name) if self._before is not None else None
+        newest = self._space.checkpoint(incoming.checkpoint_id)
+        if state is None or incoming.parent is None or self._space.checkpoint(incoming.parent) > newest:
+            return None
+        return state if self._space.checkpoint(state.home) <= newest else None
+
+    def _grown(self, name: str, state: ListState, document_bytes: int) -> ListState:
+        """Return ``state`` with this checkpoint's document added to the span, when the list builds on an older one."""
+        return replace(state, span_bytes=state.span_bytes + document_bytes) if name in self._based else state

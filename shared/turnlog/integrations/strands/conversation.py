@@ -14,13 +14,12 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.content import Message, Messages, SystemPrompt
 
 from turnlog.agents.graph_state.aligning import append_new
-from turnlog.agents.graph_state.messages import GraphMessage, Identity
-from turnlog.agents.graph_state.window_messages import room
+from turnlog.agents.graph_state.messages import GraphMessage, Identity, budget_arguments
+from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
-from turnlog.client.parts import GivenPolicy
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.strands.messages import FORMAT, body_of, meta_of, sendable
+from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import recall_tools
 
@@ -131,7 +130,7 @@ class TurnlogConversationManager(ConversationManager):
     def _sync(self, agent: Agent) -> None:
         """Append new messages of the agent to the log, and redact messages there that the agent has changed."""
         done = self._done.setdefault(agent.agent_id, {})
-        listed = [_said(message, agent.agent_id) for message in agent.messages]
+        listed = [_to_graph_message(message, agent.agent_id) for message in agent.messages]
         now = {message.identity.id: _digest(message) for message in listed if message.identity.id is not None}
         changed = {name for name, digest in now.items() if name in done and done[name] != digest}
         if changed:
@@ -156,7 +155,7 @@ class TurnlogConversationManager(ConversationManager):
         window = self._window(agent, context.system_prompt, context.tool_specs)
         self._sent = window.tokens
         brought = {tool["toolSpec"]["name"] for tool in window.tools}
-        messages = [sendable(message) for message in window.messages]
+        messages = [decode_message(message) for message in window.messages]
         if messages and context.messages:
             added = _added(context.messages, agent.messages)
             messages[-1] = cast("Message", {**messages[-1], "content": [*messages[-1]["content"], *added]})
@@ -170,7 +169,7 @@ class TurnlogConversationManager(ConversationManager):
 
     def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
         limit = self._budget if self._budget is not None else agent.model.context_window_limit
-        options = room(
+        options = budget_arguments(
             budget=self._budget if self._most is None else min(self._most, limit or self._most),
             reserve=self._reserve,
             system=_text(system),
@@ -184,7 +183,7 @@ class TurnlogConversationManager(ConversationManager):
         )
 
 
-def _said(message: Mapping[str, Any], agent_id: str) -> GraphMessage:
+def _to_graph_message(message: Mapping[str, Any], agent_id: str) -> GraphMessage:
     body, kept = body_of(message)
     meta = meta_of(message, kept, agent_id)
     return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body)))

@@ -1,28 +1,129 @@
-"""A Strands `SessionRepository` over the log and the documents of its sessions."""
+"""A Strands `SessionRepository` over the log and the documents of its sessions; Strands messages converted to the log's.
+
+A message is stored as `bedrock_converse`, with bytes in base64 as in the HTTP API. Fields that this format lacks are stored in
+its metadata.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 from strands.session import SessionRepository
+from strands.types.content import Message
 from strands.types.exceptions import SessionException
-from strands.types.session import Session, SessionAgent, SessionMessage
+from strands.types.session import Session, SessionAgent, SessionMessage, decode_bytes_values, encode_bytes_values
 
+from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.identity import check_session_id
-from turnlog.integrations.strands.messages import FORMAT, KEPT, body_of, message_of, meta_of, session_message_of
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
+
+
+FORMAT = "bedrock_converse"
+STRANDS_METADATA = "strands"
+assert STRANDS_METADATA in FRAMEWORK_METADATA  # noqa: S101 - alignment knows these messages by their ids
+_BODY = ("role", "content")
+_MAX_ID = 128
+_MEDIA = ("image", "document", "video", "audio")
+
+
+def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the body of a message for the log, and the metadata that `message_of` needs to restore it."""
+    places = list[list[str | int]]()
+    body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
+    rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
+    own_fields: dict[str, Any] = {}
+    if places:
+        own_fields["bytes"] = places
+    if rest:
+        own_fields["rest"] = encode_bytes_values(rest)
+    return body, own_fields
+
+
+def meta_of(message: Mapping[str, Any], own_fields: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
+    """Return the fields of a message beside its body: author, metadata, and its tracking id as message id."""
+    meta: dict[str, Any] = {"author": agent_id, "metadata": {STRANDS_METADATA: dict(own_fields)}}
+    tracking_id = message.get("tracking_id")
+    if isinstance(tracking_id, str) and 0 < len(tracking_id) <= _MAX_ID:
+        meta["id"] = tracking_id
+    elif tracking_id is not None:
+        meta["metadata"][STRANDS_METADATA]["tracking_id"] = tracking_id
+    return meta
+
+
+def message_of(stored: StoredMessage) -> Message:
+    """Return a stored message as Strands gave it."""
+    own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
+    message: dict[str, Any] = _copied(stored.body)
+    for place in own_fields.get("bytes", ()):
+        holder: Any = message
+        for step in place[:-1]:
+            holder = holder[step]
+        holder[place[-1]] = base64.b64decode(holder[place[-1]])
+    tracking_id = stored.id if stored.id is not None else own_fields.get("tracking_id")
+    if tracking_id is not None:
+        message["tracking_id"] = tracking_id
+    return cast("Message", message | decode_bytes_values(own_fields.get("rest", {})))
+
+
+def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
+    """Return a stored message as a `SessionMessage` of Strands."""
+    own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
+    return SessionMessage(
+        message_of(stored),
+        message_id,
+        created_at=own_fields.get("created_at", stored.created_at),
+        updated_at=own_fields.get("updated_at", stored.created_at),
+    )
+
+
+def decode_message(body: Mapping[str, Any]) -> Message:
+    """Return a message of a window with its base64 fields decoded to bytes, as Strands sends them."""
+    return cast("Message", {**body, "content": [_block(block) for block in body["content"]]})
+
+
+def _block(block: Mapping[str, Any]) -> dict[str, Any]:
+    decoded = dict(block)
+    for kind in _MEDIA:
+        source = (decoded.get(kind) or {}).get("source") or {}
+        if isinstance(source.get("bytes"), str):
+            decoded[kind] = {**decoded[kind], "source": {**source, "bytes": base64.b64decode(source["bytes"])}}
+    reasoning = decoded.get("reasoningContent") or {}
+    if isinstance(reasoning.get("redactedContent"), str):
+        decoded["reasoningContent"] = {**reasoning, "redactedContent": base64.b64decode(reasoning["redactedContent"])}
+    result = decoded.get("toolResult")
+    if result is not None:
+        decoded["toolResult"] = {**result, "content": [_block(part) for part in result["content"]]}
+    return decoded
+
+
+def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]) -> Any:
+    if isinstance(value, bytes | bytearray):
+        places.append(list(place))
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {name: _plain(member, (*place, name), places) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member, (*place, index), places) for index, member in enumerate(value)]
+    return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(member) for name, member in value.items()}
+    return [_copied(member) for member in value] if isinstance(value, list) else value
 
 
 _SESSION = "strands/session"
@@ -85,12 +186,12 @@ class TurnlogRepository(SessionRepository):
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
         """Append a message; a repeated call has no further effect. Different messages with the same id are all kept."""
         message = session_message.to_message()
-        body, kept = body_of(message)
-        kept |= {name: getattr(session_message, name) for name in ("created_at", "updated_at")}
-        meta = meta_of(message, {**kept, "id": _number(session_message.message_id)}, agent_id)
+        body, own_fields = body_of(message)
+        own_fields |= {name: getattr(session_message, name) for name in ("created_at", "updated_at")}
+        meta = meta_of(message, {**own_fields, "id": _number(session_message.message_id)}, agent_id)
         key = hashlib.sha256(_dumped([session_id, body, meta])).hexdigest()[:40]
         with _strands_errors(f"Message {session_message.message_id} can't be created"):
-            appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, key=f"strands-{key}")
+            appended = self._of(session_id).append(body, meta=[meta], format=FORMAT, idempotency_key=f"strands-{key}")
             if session_message.redact_message is not None:
                 self._write(session_id, _update(agent_id, appended.first), session_message.to_dict())
 
@@ -186,8 +287,8 @@ class TurnlogRepository(SessionRepository):
             if not is_ours:
                 continue
             if update is None:
-                kept = (stored.metadata or {}).get(KEPT) or {}
-                update = session_message_of(stored, kept.get("id", last + 1))
+                own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
+                update = session_message_of(stored, own_fields.get("id", last + 1))
             last = update.message_id
             yield update, stored.position, stored
 

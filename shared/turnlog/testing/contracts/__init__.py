@@ -37,7 +37,7 @@ Class attributes with a docstring are settings: a subclass may change them with 
 """
 
 from turnlog.testing.contracts.blob_store import BlobStoreContract
-from turnlog.testing.contracts.item_table import ItemTableContract
+from turnlog.testing.contracts.item_writes import ItemTableContract
 from turnlog.testing.contracts.job_queue import Advance, JobQueueContract, RedrivableContract
 from turnlog.testing.contracts.memory import MemoryEngineContract, Settle
 

@@ -1,4 +1,4 @@
-"""Contract of single writes to an `ItemTable`: values, conditions, races and the size limit."""
+"""The contract suite of `ItemTable`; here single writes: values, conditions, races and the size limit. Reads: `items`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from turnlog.ports import (
 )
 from turnlog.testing.contracts.items import (
     HIGHEST,
+    ItemReadsContract,
     item_at,
     item_of_size,
     item_that_won,
@@ -259,3 +260,7 @@ def _race(table: ItemTable, pk: str, sk: str, condition: Condition) -> list[Lost
 
     with ThreadPoolExecutor(_RACERS) as pool:
         return list(pool.map(put, range(_RACERS)))
+
+
+class ItemTableContract(ItemWritesContract, ItemReadsContract):
+    """Tests of an `ItemTable`. Fixture: ``table``. Every test uses a partition of its own."""

@@ -1,0 +1,245 @@
+"""A user's functions in a run: tools are called for the model, and what a model function returns becomes messages.
+
+An error of a tool becomes a result that the model reads. A model function returns messages, a provider's complete answer, or
+its stream.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.sessions.context_models import WindowAnswer
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A tool call of the model. ``arguments`` is its JSON text, ``ref`` its reference in the log."""
+
+    ref: str
+    id: str
+    name: str
+    arguments: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of a run.
+
+    ``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (the limit of
+    model calls was reached), ``idle`` (there was nothing to answer). ``messages`` are the newest reply in the run's format, and
+    ``text`` is its text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the
+    action that waits.
+    """
+
+    status: Literal["final", "pending", "max_iterations", "idle"]
+    run_id: str
+    iterations: int
+    messages: tuple[JsonObject, ...] = ()
+    text: str = ""
+    finish_reason: str | None = None
+    pending: Mapping[str, Any] | None = None
+
+
+Handler = Callable[..., Any]
+MAX_ERROR_CHARS = 2_000
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ExecutedCall:
+    """The result of a tool call. ``meta`` is metadata for its message."""
+
+    call: RequestedCall
+    text: str
+    is_error: bool = False
+    meta: Mapping[str, Any] | None = None
+
+
+class NotExecutedError(Exception):
+    """Raised when a call can't be executed. Its text is for the model."""
+
+
+def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) -> Callable[[], Any]:
+    """Return the handler with the call's arguments bound. Raises `NotExecutedError` for an unknown tool or arguments that do
+    not fit.
+    """
+    if handler is None:
+        known = ", ".join(names) if names else "none"
+        raise NotExecutedError(f"There is no tool {call.name[:64]!r}. Tools: {known}.")
+    try:
+        arguments = json.loads(call.arguments) if call.arguments.strip() else {}
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise NotExecutedError("The arguments are not a JSON object.")
+    try:
+        inspect.signature(handler).bind(**arguments)
+    except TypeError as error:
+        raise NotExecutedError(f"The arguments do not fit: {error}.") from error
+    except ValueError:
+        pass  # a built-in function without a signature
+    return lambda: handler(**arguments)
+
+
+def text_of(value: object) -> str:
+    """Return a result as text for the model: a text as it is, None as an empty text, other values as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    dump = getattr(value, "model_dump", None)
+    try:
+        return json.dumps(dump(mode="json") if callable(dump) else value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error as text for the model, cut to `MAX_ERROR_CHARS`."""
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+
+
+class Hooks:
+    """Base class for hooks of a run: override what you need; several hooks are called in order.
+
+    An error of a hook ends the run; what was appended before stays. In an `AsyncRun` any of them may be ``async``.
+    """
+
+    def before_model(self, window: WindowAnswer) -> Any:
+        """Return another window to send, or None to send this one."""
+
+    def on_event(self, event: Any) -> Any:
+        """Receive an event of a streaming model, as the provider's library gave it."""
+
+    def after_model(self, messages: Sequence[Mapping[str, Any]]) -> Any:
+        """Return another reply to append, as a list of messages, or None to append this one."""
+
+    def before_tool(self, call: RequestedCall) -> Any:
+        """Return a result for the call without calling its handler, or None to call it."""
+
+    def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> Any:
+        """Return another result to append, a text, or None to append this one."""
+
+
+_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+_ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason."""
+
+    messages: Sequence[Mapping[str, Any]]
+    usage: Mapping[str, int] | None = None
+    finish_reason: str | None = None
+
+
+def is_stream(value: object) -> bool:
+    """Return whether the value is a stream of events."""
+    if isinstance(value, Reply | Mapping | Sequence) or hasattr(value, "model_dump"):
+        return False
+    return hasattr(value, "__iter__") or hasattr(value, "__aiter__")
+
+
+def events_of(value: Any, format: str) -> Any:
+    """Return the events of a stream. The answer of ConverseStream holds them under ``stream``."""
+    if format == "bedrock_converse" and isinstance(value, Mapping) and "stream" in value:
+        return value["stream"]
+    return value
+
+
+def reply_of(value: Any, format: str) -> Reply:
+    """Convert a message, a list of messages, a `Reply`, or a provider's complete answer (its object or its JSON) to a `Reply`.
+
+    Raises `InvalidInputError` for any other value.
+    """
+    if isinstance(value, Reply):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return Reply([as_mapping(message) for message in value])
+    if isinstance(value, str):
+        raise _not_a_reply(value)
+    try:
+        answer = as_mapping(value)
+    except TypeError as error:
+        raise _not_a_reply(value) from error
+    reply = _PARSERS[format](answer) if format in _PARSERS else None
+    return reply if reply is not None else Reply([answer])
+
+
+def _chat(answer: Mapping[str, Any]) -> Reply | None:
+    if "choices" not in answer:
+        return None
+    choice, usage = mapping_or_empty(next(iter(answer["choices"]), None)), mapping_or_empty(answer.get("usage"))
+    # A request refuses the null fields of an answer, except the content.
+    message = {
+        name: value
+        for name, value in mapping_or_empty(choice.get("message")).items()
+        if value is not None or name == "content"
+    }
+    return Reply(
+        [message] if message else [],
+        usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
+        choice.get("finish_reason"),
+    )
+
+
+def _responses(answer: Mapping[str, Any]) -> Reply | None:
+    if "output" not in answer or answer.get("type") is not None:
+        return None
+    usage, incomplete = mapping_or_empty(answer.get("usage")), mapping_or_empty(answer.get("incomplete_details"))
+    return Reply(
+        [dict(mapping_or_empty(item)) for item in answer["output"]],
+        usage_of(usage.get("input_tokens"), usage.get("output_tokens")),
+        incomplete.get("reason") or answer.get("status"),
+    )
+
+
+def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
+    if answer.get("type") != "message":
+        return None
+    usage = mapping_or_empty(answer.get("usage"))
+    return Reply(
+        [{"role": answer.get("role", "assistant"), "content": answer["content"]}],
+        _summed(usage, _ANTHROPIC_INPUT, "output_tokens"),
+        answer.get("stop_reason"),
+    )
+
+
+def _converse(answer: Mapping[str, Any]) -> Reply | None:
+    if "output" not in answer:
+        return None
+    message = cast("JsonObject", dict(mapping_or_empty(mapping_or_empty(answer["output"]).get("message"))))
+    usage = mapping_or_empty(answer.get("usage"))
+    return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
+    "openai_chat": _chat,
+    "openai_responses": _responses,
+    "anthropic": _anthropic,
+    "bedrock_converse": _converse,
+}
+
+
+def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
+    counts = [usage.get(name) or 0 for name in names]
+    return (
+        usage_of(sum(counts), usage.get(output))
+        if all(isinstance(number, int) for number in counts) and usage
+        else None
+    )
+
+
+def _not_a_reply(value: object) -> InvalidInputError:
+    return InvalidInputError(
+        "a model must return a message, a list of messages, a Reply, its provider's answer or a stream, "
+        f"not {type(value).__name__}",
+        code="not_a_reply",
+    )

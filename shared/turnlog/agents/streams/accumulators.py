@@ -1,0 +1,441 @@
+"""Accumulators of each provider's events: Anthropic Messages, Bedrock's ConverseStream, OpenAI Chat Completions and Responses.
+
+https://docs.anthropic.com/en/docs/build-with-claude/streaming, https://platform.openai.com/docs/api-reference/chat-streaming.
+Many services have the protocol of Chat Completions. Some of them do not number the calls, or number all of them 0, and some
+repeat an id or a name in each chunk. So a call begins with a new number or a new id.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any, cast
+
+from turnlog.agents.streams import Event, index_of, input_of, list_or_empty, mapping_or_empty, text_of, usage_of
+from turnlog.core.json_values import JsonObject, JsonValue
+
+_JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
+_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class AnthropicAccumulator:
+    """`Accumulator` for Anthropic Messages."""
+
+    format = "anthropic"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self._role = "assistant"
+        self._blocks: dict[int, JsonObject] = {}
+        self._inputs: dict[int, str] = {}
+        self._usage: dict[str, int] = {}
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        if "input_tokens" not in self._usage:
+            return None
+        return usage_of(sum(self._usage.get(name, 0) for name in _INPUT), self._usage.get("output_tokens"))
+
+    def add(self, event: Event) -> None:
+        kind, index = event.get("type"), index_of(event.get("index"), 0)
+        if kind == "message_start":
+            message = mapping_or_empty(event.get("message"))
+            self._role = text_of(message.get("role")) or self._role
+            self._count(message)
+            for block_index, block in enumerate(list_or_empty(message.get("content"))):
+                self._blocks[block_index] = copy.deepcopy(dict(mapping_or_empty(block)))
+        elif kind == "content_block_start":
+            self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(event.get("content_block"))))
+        elif kind == "content_block_delta":
+            self._add(index, mapping_or_empty(event.get("delta")))
+        elif kind == "message_delta":
+            self.finish_reason = text_of(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
+            self._count(event)
+        elif kind == "error":
+            self.is_broken = True
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        if not self._blocks:
+            return []
+        content = [copy.deepcopy(block) for _, block in sorted(self._blocks.items())]
+        for position, (index, _) in enumerate(sorted(self._blocks.items())):
+            if index in self._inputs:
+                content[position]["input"] = input_of(self._inputs[index])
+        return [{"role": self._role, "content": list(content)}]
+
+    @property
+    def text(self) -> str:
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        return "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
+
+    def _add(self, index: int, delta: Event) -> None:
+        kind = text_of(delta.get("type"))
+        block = self._blocks.setdefault(index, {"type": "thinking" if kind.startswith("think") else "text"})
+        if kind in _JOINED:
+            name = _JOINED[kind]
+            block[name] = text_of(block.get(name)) + text_of(delta.get(name))
+        elif kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + text_of(delta.get("partial_json"))
+        elif kind == "signature_delta":
+            block["signature"] = text_of(delta.get("signature"))
+        elif kind == "citations_delta":
+            citations = block.get("citations")
+            block["citations"] = [
+                *(citations if isinstance(citations, list) else []),
+                copy.deepcopy(delta.get("citation")),
+            ]
+
+    def _count(self, event: Event) -> None:
+        for name, value in mapping_or_empty(event.get("usage")).items():
+            if isinstance(value, int):
+                self._usage[name] = value
+
+
+_BEDROCK_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+class ConverseAccumulator:
+    """`Accumulator` for Bedrock's ConverseStream."""
+
+    format = "bedrock_converse"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self.usage: dict[str, int] | None = None
+        self._role = "assistant"
+        self._blocks: dict[int, JsonObject] = {}
+        self._inputs: dict[int, str] = {}
+
+    def add(self, event: Event) -> None:
+        for kind, value in event.items():
+            fields = mapping_or_empty(value)
+            index = index_of(fields.get("contentBlockIndex"), 0)
+            if kind == "messageStart":
+                self._role = text_of(fields.get("role")) or self._role
+            elif kind == "contentBlockStart":
+                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping_or_empty(fields.get("start")))))
+            elif kind == "contentBlockDelta":
+                self._add(index, mapping_or_empty(fields.get("delta")))
+            elif kind == "messageStop":
+                self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
+            elif kind == "metadata":
+                usage = mapping_or_empty(fields.get("usage"))
+                if isinstance(usage.get("inputTokens"), int):
+                    self.usage = usage_of(
+                        sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT), usage.get("outputTokens")
+                    )
+            elif kind.endswith("Exception"):
+                self.is_broken = True
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        content = list[JsonValue]()
+        for index, block in sorted(self._blocks.items()):
+            if not block:
+                continue
+            part = copy.deepcopy(block)
+            if "toolUse" in part:
+                part["toolUse"] = {
+                    **cast("JsonObject", mapping_or_empty(part["toolUse"])),
+                    "input": input_of(self._inputs.get(index, "")),
+                }
+            content.append(part)
+        return [{"role": self._role, "content": content}] if content else []
+
+    @property
+    def text(self) -> str:
+        return "".join(_text(block) for _, block in sorted(self._blocks.items()))
+
+    def _add(self, index: int, delta: Event) -> None:
+        block = self._blocks.setdefault(index, {})
+        if "text" in delta:
+            if "citationsContent" in block:
+                cited = _object(block, "citationsContent")
+                cited["content"] = [{"text": _text(block) + text_of(delta["text"])}]
+            else:
+                block["text"] = text_of(block.get("text")) + text_of(delta["text"])
+        elif "toolUse" in delta:
+            block.setdefault("toolUse", {})
+            self._inputs[index] = self._inputs.get(index, "") + text_of(mapping_or_empty(delta["toolUse"]).get("input"))
+        elif "reasoningContent" in delta:
+            self._add_reasoning(block, mapping_or_empty(delta["reasoningContent"]))
+        elif "citation" in delta:
+            self._add_citation(block, delta["citation"])
+
+    def _add_reasoning(self, block: JsonObject, delta: Event) -> None:
+        reasoning = _object(block, "reasoningContent")
+        redacted = delta.get("redactedContent")
+        if redacted is not None:
+            data = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
+            reasoning["redactedContent"] = text_of(reasoning.get("redactedContent")) + text_of(data)
+            return
+        reasoning.setdefault("reasoningText", {"text": ""})
+        text = _object(reasoning, "reasoningText")
+        for name in ("text", "signature"):
+            if name in delta:
+                text[name] = text_of(text.get(name)) + text_of(delta[name])
+
+    def _add_citation(self, block: JsonObject, citation: object) -> None:
+        if "citationsContent" not in block:
+            block["citationsContent"] = {"content": [{"text": text_of(block.pop("text", ""))}], "citations": []}
+        cited = _object(block, "citationsContent")
+        cited["citations"] = [*list_or_empty(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
+
+
+def _object(block: JsonObject, name: str) -> JsonObject:
+    """Return the object under a name; a missing or other value is replaced by an empty one."""
+    value = block.get(name)
+    if not isinstance(value, dict):
+        value = block[name] = {}
+    return value
+
+
+def _text(block: JsonObject) -> str:
+    if "citationsContent" in block:
+        parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
+        return "".join(text_of(mapping_or_empty(part).get("text")) for part in parts)
+    return text_of(block.get("text"))
+
+
+_OWN = frozenset({"role", "content", "tool_calls", "function_call"})
+
+
+class ChatAccumulator:
+    """`Accumulator` for Chat Completions. It reads the first choice only."""
+
+    format = "openai_chat"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self.usage: dict[str, int] | None = None
+        self._role = "assistant"
+        self._content: str | list[JsonValue] | None = None
+        self._calls: list[_Call] = []
+        self._function: JsonObject | None = None
+        self._others: JsonObject = {}
+
+    def add(self, event: Event) -> None:
+        usage = mapping_or_empty(event.get("usage"))
+        self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
+        self.is_broken = self.is_broken or bool(event.get("error"))
+        for choice in list_or_empty(event.get("choices")):
+            if index_of(mapping_or_empty(choice).get("index"), 0) == 0:
+                self._add(mapping_or_empty(mapping_or_empty(choice).get("delta")))
+                self.finish_reason = text_of(mapping_or_empty(choice).get("finish_reason")) or self.finish_reason
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        if self._content is None and not (self._calls or self._function or self._others):
+            return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
+        content = copy.deepcopy(self._content) or (None if self._calls or self._function else "")
+        message: JsonObject = {"role": self._role, "content": content}
+        message |= copy.deepcopy(self._others)
+        if self._calls:
+            message["tool_calls"] = [call.body() for call in self._calls]
+        if self._function is not None:
+            message["function_call"] = dict(self._function)
+        return [message]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self._content, list):
+            return "".join(text_of(mapping_or_empty(part).get("text")) for part in self._content)
+        return self._content or ""
+
+    def _add(self, delta: Event) -> None:
+        self._role = text_of(delta.get("role")) or self._role
+        if "content" in delta:
+            self._content = _joined(self._content, delta["content"])
+        for part in list_or_empty(delta.get("tool_calls")):
+            self._add_call(mapping_or_empty(part))
+        function = mapping_or_empty(delta.get("function_call"))
+        if function:
+            self._function = self._function or {"name": "", "arguments": ""}
+            for name in ("name", "arguments"):
+                self._function[name] = text_of(self._function[name]) + text_of(function.get(name))
+        for name, value in delta.items():
+            if name not in _OWN and value is not None:
+                self._others[name] = _merged(self._others.get(name), value)
+
+    def _add_call(self, part: Event) -> None:
+        """Add a part of a tool call to the call with its index or id, or to a new call."""
+        call_id, index = text_of(part.get("id")), part.get("index")
+        call = next((other for other in self._calls if other.index == index), None) if index is not None else None
+        if index is None and self._calls and not call_id:
+            call = self._calls[-1]
+        if call is None or (call_id and call.id and call_id != call.id):
+            known = next((other for other in self._calls if call_id and other.id == call_id), None)
+            call = known or _Call(index)
+            if known is None:
+                for other in self._calls:
+                    other.index = None if other.index == index else other.index
+                self._calls.append(call)
+        call.add(part)
+
+
+class _Call:
+    """A tool call in progress. ``index`` identifies it in later chunks; None when another call has taken the number."""
+
+    def __init__(self, index: object) -> None:
+        self.index = index
+        self.id = ""
+        self._kind = ""
+        self._name = ""
+        self._arguments = ""
+        self._others: JsonObject = {}
+
+    def add(self, part: Event) -> None:
+        self.id = self.id or text_of(part.get("id"))
+        self._kind = text_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
+        function = mapping_or_empty(part.get("function")) or mapping_or_empty(part.get("custom"))
+        name = text_of(function.get("name"))
+        self._name += "" if name == self._name else name
+        arguments = function.get("arguments", function.get("input"))
+        self._arguments += text_of(arguments)
+        for key, value in part.items():
+            if key not in ("index", "id", "type", "function", "custom") and value is not None:
+                self._others[key] = _merged(self._others.get(key), value)
+
+    def body(self) -> JsonObject:
+        kind = self._kind or "function"
+        function: JsonObject = {"name": self._name, "input" if kind == "custom" else "arguments": self._arguments}
+        return {"id": self.id, "type": kind, kind: function, **copy.deepcopy(self._others)}
+
+
+def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[JsonValue] | None:
+    """Append content to the content before: text to text, otherwise parts to parts."""
+    if content is None:
+        return before
+    if isinstance(content, str) and not isinstance(before, list):
+        return (before or "") + content
+    parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
+    return [
+        *parts,
+        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(list_or_empty(content))),
+    ]
+
+
+def _merged(before: JsonValue, value: Any) -> JsonValue:
+    """Merge a value into the one before: texts are joined, objects merged, lists extended; any other value replaces it."""
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    if isinstance(before, dict) and isinstance(value, dict):
+        return {**before, **{name: _merged(before.get(name), item) for name, item in value.items()}}
+    if isinstance(before, list) and isinstance(value, list):
+        return [*before, *copy.deepcopy(value)]
+    newest: JsonValue = copy.deepcopy(value)
+    return newest
+
+
+_ENDS = {"response.completed": "completed", "response.incomplete": "incomplete"}
+_PARTS = {"response.output_text.delta": ("content", "text"), "response.refusal.delta": ("content", "refusal")}
+_TEXTS = {
+    "response.function_call_arguments.delta": "arguments",
+    "response.custom_tool_call_input.delta": "input",
+    "response.mcp_call_arguments.delta": "arguments",
+    "response.code_interpreter_call_code.delta": "code",
+}
+_THOUGHTS = {
+    "response.reasoning_summary_text.delta": ("summary", "summary_text"),
+    "response.reasoning_text.delta": ("content", "reasoning_text"),
+}
+
+
+class ResponsesAccumulator:
+    """`Accumulator` for OpenAI Responses."""
+
+    format = "openai_responses"
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.is_broken = False
+        self.usage: dict[str, int] | None = None
+        self._items: dict[int, JsonObject] = {}
+
+    def add(self, event: Event) -> None:
+        kind, index = text_of(event.get("type")), index_of(event.get("output_index"), 0)
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
+        elif kind in _ENDS:
+            self._end(_ENDS[kind], mapping_or_empty(event.get("response")))
+        elif kind in ("response.failed", "error"):
+            self.is_broken = True
+        elif index in self._items:
+            self._add(self._items[index], kind, event)
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        return [copy.deepcopy(item) for _, item in sorted(self._items.items()) if not _is_empty(item)]
+
+    @property
+    def text(self) -> str:
+        parts = [
+            mapping_or_empty(part)
+            for _, item in sorted(self._items.items())
+            if item.get("type") == "message"
+            for part in list_or_empty(item.get("content"))
+        ]
+        return "".join(text_of(part.get("text")) for part in parts)
+
+    def _end(self, reason: str, response: Event) -> None:
+        self.finish_reason = text_of(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
+        usage = mapping_or_empty(response.get("usage"))
+        self.usage = usage_of(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
+        output = response.get("output")
+        if isinstance(output, list) and len(output) >= len(self._items):
+            self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
+
+    def _add(self, item: JsonObject, kind: str, event: Event) -> None:
+        delta, index = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
+        if kind == "response.content_part.added":
+            _set(item, "content", index, mapping_or_empty(event.get("part")))
+        elif kind == "response.reasoning_summary_part.added":
+            _set(item, "summary", index_of(event.get("summary_index"), 0), mapping_or_empty(event.get("part")))
+        elif kind in _PARTS:
+            field, name = _PARTS[kind]
+            part = _part_at(item, field, index, "output_text" if name == "text" else name)
+            part[name] = text_of(part.get(name)) + delta
+        elif kind in _TEXTS:
+            item[_TEXTS[kind]] = text_of(item.get(_TEXTS[kind])) + delta
+        elif kind in _THOUGHTS:
+            field, part_type = _THOUGHTS[kind]
+            part_index = index_of(event.get("summary_index"), 0) if field == "summary" else index
+            part = _part_at(item, field, part_index, part_type)
+            part["text"] = text_of(part.get("text")) + delta
+        elif kind == "response.output_text.annotation.added":
+            part = _part_at(item, "content", index, "output_text")
+            earlier = part.get("annotations")
+            added = cast("JsonValue", copy.deepcopy(event.get("annotation")))
+            part["annotations"] = [*(earlier if isinstance(earlier, list) else []), added]
+
+
+def _parts(item: JsonObject, field: str) -> list[Any]:
+    value = item.get(field)
+    parts = value if isinstance(value, list) else []
+    item[field] = parts
+    return parts
+
+
+def _set(item: JsonObject, field: str, index: int, part: Event) -> None:
+    parts = _parts(item, field)
+    if index >= len(parts):
+        parts.append(copy.deepcopy(dict(part)))
+
+
+def _part_at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
+    """Return the part of an item at an index; create it when it is missing."""
+    parts = _parts(item, field)
+    if index >= len(parts):
+        parts.append({"type": kind})
+    position = min(index, len(parts) - 1)
+    if not isinstance(parts[position], dict):
+        parts[position] = {"type": kind}
+    return cast("JsonObject", parts[position])
+
+
+def _is_empty(item: JsonObject) -> bool:
+    return item.get("type") == "message" and not item.get("content")

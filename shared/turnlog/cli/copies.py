@@ -1,0 +1,290 @@
+"""Copies of sessions: `turnlog snapshot`, `turnlog export` and `turnlog import`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from turnlog.cli.options import (
+    DATABASE,
+    DEFAULT_DATA,
+    Connection,
+    Json,
+    Session,
+    open_client,
+    open_or_make_client,
+    with_connection,
+)
+from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, print_json, table
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import InvalidInputError
+from turnlog.importers.models import Report
+from turnlog.importers.running import SHAPES, SourceCandidate, find, run
+from turnlog.jobs.models import Job
+
+snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id, or a name (its newest snapshot).")]
+
+
+@snapshots.command("create")
+@with_connection
+def create(
+    connection: Connection,
+    session: Session,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A name for the snapshot.")] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Copy the history, so that the snapshot stays usable after the session expires."),
+    ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=1, help="Keep the newest N unnamed snapshots of this kind and delete older ones."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Take a snapshot of a session at its head."""
+    with open_client(connection) as log:
+        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep)
+    if json:
+        print_json(answer.model_dump(mode="json"))
+    elif isinstance(answer, Job):
+        console().print(f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
+    else:
+        console().print(
+            f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {format_number(answer.size_bytes)} bytes"
+        )
+
+
+@snapshots.command("list")
+@with_connection
+def list_(
+    connection: Connection,
+    session: Session,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only snapshots with this name.")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of snapshots.")] = 50,
+    json: Json = False,
+) -> None:
+    """List a session's snapshots, newest first, also after the session has expired."""
+    with open_client(connection) as log:
+        listing = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
+    if json:
+        shown = [snapshot.model_dump(mode="json") for snapshot in listing[:limit]]
+        print_json({"snapshots": shown, "more": len(listing) > limit})
+        return
+    headings = [("snapshot", "left"), ("name", "left"), ("kind", "left"), ("position", "right"), ("bytes", "right")]
+    grid = table(None, [*headings, ("created", "left")])
+    for snapshot in listing[:limit]:
+        numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
+        grid.add_row(
+            snapshot.snapshot_id, one_line(snapshot.name or "", 40), snapshot.kind, *numbers, snapshot.created_at
+        )
+    screen = console()
+    screen.print(grid if listing else "no snapshots")
+    if len(listing) > limit:
+        screen.print(f"more than {limit}: --limit", style="dim")
+
+
+@snapshots.command("show")
+@with_connection
+def show(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
+    """Print a snapshot: totals, parts and the first messages."""
+    with open_client(connection) as log:
+        detail = log.sessions.of(session).snapshot(snapshot)
+    if json:
+        print_json(detail.model_dump(mode="json"))
+        return
+    screen, content = console(), detail.content
+    screen.print(f"{detail.snapshot_id}  {one_line(detail.name or '', 60)}", style="bold")
+    screen.print(
+        f"{detail.kind}, position {detail.position}, {format_number(detail.size_bytes)} bytes, {detail.created_at}"
+    )
+    screen.print(f"sha256 {detail.sha256}", style="dim")
+    if detail.parts:
+        grid = table(None, [("positions", "left"), ("bytes", "right"), ("sha256", "left")])
+        for part in detail.parts:
+            grid.add_row(f"{part.first}–{part.last}", format_number(part.size_bytes), part.sha256)
+        screen.print(grid)
+    if content is not None:
+        screen.print(f"{content.message_count:,} messages, {content.loops:,} loops, {content.tokens:,} tokens\n")
+        for message in content.messages:
+            heading = f"{message.position:>5}  {message.tokens:,} tokens"
+            screen.print(message_text(message.body, heading=heading, max_chars=MAX_CHARS), soft_wrap=True)
+        if content.next is not None:
+            screen.print("more: --json, or the API with `after`", style="dim")
+
+
+@snapshots.command("delete")
+@with_connection
+def delete(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
+    """Delete a snapshot and the data that only it needs."""
+    with open_client(connection) as log:
+        deleted = log.sessions.of(session).delete_snapshot(snapshot)
+    if json:
+        print_json(deleted.model_dump(mode="json"))
+        return
+    console().print(f"{deleted.snapshot_id} is deleted")
+
+
+@snapshots.command("restore")
+@with_connection
+def restore(
+    connection: Connection,
+    session: Session,
+    snapshot: Name,
+    as_: Annotated[
+        str,
+        typer.Option("--as", metavar="HOW", help="fork: into a new session. rewind: take this session back."),
+    ] = "fork",
+    session_id: Annotated[
+        str | None, typer.Option("--session-id", metavar="ID", help="Id of the new session. By default generated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Restore a snapshot; a full one also after the session has expired."""
+    with open_client(connection) as log:
+        of_session = log.sessions.of(session)
+        answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
+    if json:
+        print_json(answer.model_dump(mode="json"))
+    elif isinstance(answer, Job):
+        console().print(f"a long history: job {answer.job_id} restores it (turnlog jobs)")
+    else:
+        console().print(f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}")
+
+
+Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files and folders to import.")]
+_STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim", "skipped": "yellow", "refused": "red"}
+_REASONS = 5
+
+
+@with_connection
+def import_(
+    connection: Connection,
+    files: Paths,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SHAPE",
+            help=f"{', '.join(source_shape.name for source_shape in SHAPES)}. By default recognised.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be imported, and write nothing.")
+    ] = False,
+    no_documents: Annotated[
+        bool, typer.Option("--no-documents", help="Leave documents out; use it for exports of other people.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Import sessions from files; exit 1 when a session is refused.
+
+    Repeating an import writes nothing twice: a run after an interruption continues, and a source that has grown adds only its
+    new messages.
+    """
+    candidates = find(files, shape=shape, documents=not no_documents)
+    with _target(connection, dry_run=dry_run) as log, _progress(candidates, quiet=json) as tick:
+        report = run(log, candidates, dry_run=dry_run, on_messages=tick)
+    if json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
+    """Open the target of an import. A missing data folder is created, but a dry run uses memory in its place."""
+    is_there = connection.url is not None or ((connection.data or DEFAULT_DATA) / DATABASE).is_file()
+    return Turnlog.open("memory://") if dry_run and not is_there else open_or_make_client(connection)
+
+
+@contextmanager
+def _progress(candidates: Sequence[SourceCandidate], *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    screen = console(stderr=True)
+    if quiet or not screen.is_terminal:
+        yield lambda count: None
+        return
+    columns = (
+        TextColumn("importing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("messages"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True) as progress:
+        total = sum(candidate.shape.count(candidate.file) for candidate in candidates if candidate.shape is not None)
+        task = progress.add_task("messages", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _print(report: Report) -> None:
+    headings = [("file", "left"), ("from", "left"), ("session", "left"), ("status", "left"), ("messages", "right")]
+    numbers = [("there", "right"), ("written", "right"), ("changed", "right"), ("skipped", "right")]
+    grid = table(None, [*headings, *numbers, ("warnings", "right"), ("first", "left"), ("last", "left")])
+    for row in report.sessions:
+        numbers_of = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
+        grid.add_row(
+            one_line(Path(row.file).name, 40),
+            row.shape,
+            one_line(row.session_id, 64),
+            Text(row.status, style=_STATUS[row.status]),
+            *map(format_number, numbers_of),
+            one_line(row.first_at or "–", 24),
+            one_line(row.last_at or "–", 24),
+        )
+    screen = console()
+    screen.print(grid if report.sessions else "no files")
+    for name in ("changed", "skipped", "warnings"):
+        reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
+        if reasons:
+            more = f", and {len(reasons) - _REASONS} more kinds" if len(reasons) > _REASONS else ""
+            summary = ", ".join(f"{one_line(reason, 60)} {count:,}" for reason, count in reasons[:_REASONS])
+            screen.print(f"{name}: {summary}{more}", style="dim", soft_wrap=True)
+    for row in report.sessions:
+        if row.error is not None:
+            screen.print(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red", soft_wrap=True)
+    done = "would be written (dry run)" if report.dry_run else "written"
+    sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
+    counts = f"{report.written:,} messages of {sessions:,} sessions {done}"
+    screen.print(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red")
+
+
+@with_connection
+def export(
+    connection: Connection,
+    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
+    me: Annotated[bool, typer.Option("--me", help="Export all sessions of the user into one file.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="The file to write.", show_default="SESSION.zip"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Export a session, or all sessions of a user, as a zip of JSON Lines that turnlog import reads."""
+    if (session is None) == (not me):
+        raise InvalidInputError("name a session, or give --me")
+    target = output if output is not None else Path(f"{session or 'turnlog'}.zip")
+    screen = console(stderr=True)
+    shows = screen.is_terminal and not json
+    with open_client(connection) as log, screen.status("exporting") if shows else nullcontext():
+        export_info = log.export(target) if session is None else log.sessions.get(session).export(target)
+    if json:
+        fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
+        print_json({"file": str(target), **fields})
+        return
+    sizes = f"{format_number(export_info.positions)} positions, {format_number(export_info.size_bytes)} bytes"
+    console().print(
+        f"{target}: {format_number(export_info.sessions)} sessions, {sizes}\nsha256 {export_info.sha256}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,386 @@
+"""`turnlog context` and `turnlog compress`: a session's window, the difference of two windows, and the summary in it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from turnlog.cli.jobs import job_line
+from turnlog.cli.options import (
+    Budget,
+    Connection,
+    Format,
+    Json,
+    Policy,
+    Session,
+    open_client,
+    policy_value,
+    with_connection,
+)
+from turnlog.cli.screen import STYLES, console, format_number, plain, print_json, table, window_table
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.jobs.models import Job
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.summaries.models import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
+
+ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
+_Key: TypeAlias = tuple[str, int | str | None, int]
+
+
+class PartLike(Protocol):
+    """A part of a window's manifest, from the engine or from an API answer."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def loop(self) -> int | None: ...
+    @property
+    def first(self) -> int | None: ...
+    @property
+    def last(self) -> int | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A part that differs between two windows.
+
+    ``before`` is None for an added part, ``after`` for a removed one. Otherwise its level or its tokens changed.
+    """
+
+    change: ChangeKind
+    before: PartLike | None
+    after: PartLike | None
+
+    @property
+    def part(self) -> PartLike:
+        """The part after the change, or before it when it was removed."""
+        part = self.after if self.after is not None else self.before
+        assert part is not None  # noqa: S101 - a change has at least one of the two
+        return part
+
+    @property
+    def tokens(self) -> int:
+        """The difference in tokens; negative when the part got smaller."""
+        return (self.after.tokens if self.after is not None else 0) - (
+            self.before.tokens if self.before is not None else 0
+        )
+
+
+def compare(before: Sequence[PartLike], after: Sequence[PartLike]) -> tuple[Change, ...]:
+    """Return the changes between two windows in the order of the later one; removed parts keep their place.
+
+    Messages of a loop are compared only when the loop is whole in both windows. Otherwise the loop is compared as one part.
+    Parts that are unchanged, or out of both windows, are left out.
+    """
+    whole_loops = _whole_loops(before) & _whole_loops(after)
+    old, new = dict(_keyed(before, whole_loops)), dict(_keyed(after, whole_loops))
+    changes = list[Change]()
+    for key in _merged(list(old), list(new)):
+        change = _change(old.get(key), new.get(key))
+        if change is not None:
+            changes.append(change)
+    return tuple(changes)
+
+
+def _change(before: PartLike | None, after: PartLike | None) -> Change | None:
+    if before is None or after is None:
+        return Change("came" if before is None else "went", before, after)
+    if before.level != after.level:
+        return Change("level", before, after)
+    return Change("tokens", before, after) if before.tokens != after.tokens else None
+
+
+def _whole_loops(parts: Iterable[PartLike]) -> set[int | None]:
+    return {part.loop for part in parts if part.kind == "loop" and part.level == "whole"}
+
+
+def _keyed(parts: Iterable[PartLike], whole_loops: set[int | None]) -> Iterator[tuple[_Key, PartLike]]:
+    """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason."""
+    seen = Counter[tuple[str, int | str | None]]()
+    for part in parts:
+        if part.kind == "message" and part.loop is not None and part.loop not in whole_loops:
+            continue
+        name = part.loop if part.kind == "loop" else part.first if part.kind == "message" else None
+        key = (part.kind, part.reason if part.kind == "line" else name)
+        seen[key] += 1
+        yield (*key, seen[key]), part
+
+
+def _merged(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[_Key]:
+    """Yield the keys of both in the order of ``new``. A key that only ``old`` has follows its predecessor there."""
+    known, behind = set(new), dict[_Key | None, list[_Key]]()
+    anchor: _Key | None = None
+    for key in old:
+        if key in known:
+            anchor = key
+        else:
+            behind.setdefault(anchor, []).append(key)
+    yield from behind.get(None, ())
+    for key in new:
+        yield key
+        yield from behind.get(key, ())
+
+
+_STYLES = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
+
+
+def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None = None) -> RenderableType:
+    """Return a table of the changes between two windows, in the order of the later one, and both totals."""
+    changes = compare(before.manifest.parts, after.manifest.parts)
+    headings = [("part", "left"), ("positions", "left"), ("change", "left"), ("level", "left"), ("tokens", "right")]
+    grid = table(title, [*headings, ("why", "left")])
+    for change in changes:
+        part = change.part
+        style = _STYLES[change.change]
+        grid.add_row(
+            f"loop {part.loop}" if part.kind == "loop" else part.kind,
+            _positions(change),
+            Text(change.change, style=style),
+            _levels(change),
+            f"{change.tokens:+,}",
+            Text(part.reason or "", style="dim"),
+        )
+    line = Text(
+        f"head {before.head} -> {after.head}: {format_number(before.tokens)} -> {format_number(after.tokens)} tokens"
+    )
+    line.append(f" ({after.tokens - before.tokens:+,})")
+    return Group(grid, Text(), line) if changes else Group(Text("no difference"), line)
+
+
+def _positions(change: Change) -> str:
+    part = change.part
+    if part.first is None:
+        return ""
+    return str(part.first) if part.last in (None, part.first) else f"{part.first}–{part.last}"
+
+
+def _levels(change: Change) -> Text:
+    levels = [part.level for part in (change.before, change.after) if part is not None]
+    shown = Text()
+    for index, level in enumerate(dict.fromkeys(levels)):
+        shown.append(" -> " if index else "").append(level, style=STYLES.get(level, ""))
+    return shown
+
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="M", help="A model name; its context size is the budget when --budget is not given."
+    ),
+]
+
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="P", help="Treat the log as ending at this position or time (RFC 3339)."),
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="Q", help="Compare with the window at this position or time (RFC 3339)."),
+]
+
+
+@with_connection
+def context(  # noqa: PLR0913
+    connection: Connection,
+    session: Session,
+    policy: Policy = None,
+    budget: Budget = None,
+    format: Format = None,
+    model: Model = None,
+    at: At = None,
+    against: Against = None,
+    messages: Annotated[bool, typer.Option("--messages", help="Print the messages too.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the window of the next model call, with a bar for each part."""
+    with open_client(connection) as log:
+        options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
+        handle = log.sessions.get(session)
+        window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
+        other = handle.context(at=parse_moment(against), **options) if against is not None else None  # type: ignore[arg-type]
+    if json:
+        shown = window.model_dump(mode="json")
+        print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
+        return
+    screen = console()
+    if other is not None:
+        screen.print(difference(other, window, title=f"Window of {session}"))
+        return
+    screen.print(window_table(window, title=f"Window of {session}"))
+    if messages:
+        from turnlog.cli.screen import message_text
+
+        screen.print()
+        if isinstance(window.system, str):
+            screen.print(plain(window.system), style="cyan")
+        for index, body in enumerate(window.messages, start=1):
+            screen.print(message_text(body, heading=f"{index}"))
+
+
+def parse_moment(text: str | None) -> int | str | None:
+    """Return digits as a position, and other text unchanged as a time."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+WAIT_SECONDS = 300
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
+
+
+class Progress(Protocol):
+    """Shows one line of progress."""
+
+    def __call__(self, text: str) -> None: ...
+
+
+@with_connection
+def compress(
+    connection: Connection,
+    session: Session,
+    wait: Annotated[bool, typer.Option("--wait/--async", help="Wait for the job, or print its id at once.")] = True,
+    keep_loops: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-loops",
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="Number of newest closed loops to leave out of the summary (default: as the policy says).",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            metavar="N",
+            min=MIN_SUMMARY_TOKENS,
+            max=MAX_SUMMARY_TOKENS,
+            help="Maximum tokens of the summary, text and facts together (default: 1000).",
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the current summary and make no new one.")] = False,
+    timeout: Annotated[
+        int, typer.Option("--timeout", metavar="S", min=1, help="Wait at most this many seconds.")
+    ] = WAIT_SECONDS,
+    json: Json = False,
+) -> None:
+    """Summarise a session's closed loops by a job in the queue, and print what the summary covers."""
+    if show and (not wait or keep_loops is not None or max_tokens is not None):
+        raise InvalidInputError("--show makes no summary: leave the other options out")
+    with open_client(connection) as log:
+        handle = log.sessions.get(session)
+        if show:
+            _print_summary(_existing(handle.summary(), session), json=json)
+            return
+        job = handle.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
+        assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
+        if wait:
+            with _progress(json=json) as progress:
+                job = waited(log, job, progress, seconds=timeout, is_ours=connection.url is None)
+        summary = handle.summary() if wait else None
+    if json:
+        print_json(
+            {
+                "job": job.model_dump(mode="json"),
+                "summary": summary.model_dump(mode="json") if summary is not None else None,
+            }
+        )
+    else:
+        _print_outcome(console(), job, summary)
+    if wait and not _is_well(job):
+        raise typer.Exit(1)
+
+
+def waited(log: Turnlog, job: Job, progress: Progress, *, seconds: float, is_ours: bool) -> Job:
+    """Wait up to ``seconds`` for a job to end, and return its latest state.
+
+    ``is_ours``: run waiting jobs in this process, because no service may be running.
+    """
+    started, pause = time.monotonic(), _POLL_SECONDS
+    while job.status == "queued":
+        passed = time.monotonic() - started
+        progress(f"{job_line(job)}, {passed:.0f} s")
+        if passed >= seconds:
+            break
+        if not (is_ours and log.run_jobs()):
+            time.sleep(min(pause, seconds - passed))
+            pause = min(pause * 1.5, _LONGEST_POLL_SECONDS)
+        job = log.job(job.job_id)
+    return job
+
+
+def _is_well(job: Job) -> bool:
+    return job.status == "done" and (job.result or {}).get("status") in ("published", "unchanged")
+
+
+@contextmanager
+def _progress(*, json: bool) -> Iterator[Progress]:
+    """Yield a callback that updates one line on stderr; without a terminal it does nothing."""
+    screen = console(stderr=True)
+    if json or not screen.is_terminal:
+        yield lambda _text: None
+        return
+    with screen.status("") as status:
+        yield lambda text: status.update(plain(text, lines=False))
+
+
+def _print_outcome(screen: Console, job: Job, summary: SummaryAnswer | None) -> None:
+    result = job.result or {}
+    screen.print(job_line(job), style="" if job.status == "queued" or _is_well(job) else "bold red", soft_wrap=True)
+    if job.status == "queued":
+        screen.print(f"look at it with: turnlog jobs show {job.job_id}", style="dim", soft_wrap=True)
+    if result.get("status") == "postponed":
+        screen.print(
+            "the summariser is not available; the session retries by itself, or try again later", soft_wrap=True
+        )
+    if job.status == "done" and summary is not None:
+        _print_numbers(screen, summary)
+
+
+def _print_summary(summary: SummaryAnswer, *, json: bool) -> None:
+    if json:
+        print_json(summary.model_dump(mode="json"))
+        return
+    screen = console()
+    _print_numbers(screen, summary)
+    screen.print()
+    screen.print(plain(summary.text), soft_wrap=True)
+    if summary.facts:
+        screen.print()
+        facts = ", ".join(f"{fact.value} ({fact.position})" for fact in summary.facts)
+        screen.print(plain(facts), style="cyan", soft_wrap=True)
+
+
+def _print_numbers(screen: Console, summary: SummaryAnswer) -> None:
+    share = f" ({summary.tokens / summary.source_tokens:.0%})" if summary.source_tokens else ""
+    base = f", continues the one at {summary.base}" if summary.base is not None else ""
+    grid = table(None, [("", "left"), ("", "left")])
+    grid.show_header = False
+    grid.add_row("positions", f"{summary.first}–{summary.last}")
+    grid.add_row("loops", f"{summary.first_loop}–{summary.last_loop}")
+    grid.add_row("messages", format_number(summary.messages))
+    grid.add_row("tokens", f"{format_number(summary.source_tokens)} -> {format_number(summary.tokens)}{share}")
+    grid.add_row("facts", format_number(len(summary.facts)))
+    grid.add_row("at", f"{summary.position}{base}")
+    grid.add_row("by", plain(summary.summariser, lines=False))
+    screen.print(grid)
+
+
+def _existing(summary: SummaryAnswer | None, session_id: str) -> SummaryAnswer:
+    if summary is None:
+        raise NotFoundError(f"session {session_id!r} has no summary yet", code="no_summary")
+    return summary

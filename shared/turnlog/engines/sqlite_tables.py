@@ -1,0 +1,300 @@
+"""`ItemTable` and `JobQueue` on a SQLite database.
+
+A row of an item has its attributes as JSON, its bytes in a separate column, and the keys of the indexes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from turnlog.core.errors import CorruptError, TooLargeError, UnavailableError
+from turnlog.engines.sqlite import SqliteDatabase, read_ttl
+from turnlog.ports import (
+    INDEX_KEYS,
+    MAX_ITEM_BYTES,
+    MAX_PAGE_BYTES,
+    Absent,
+    AttributeValue,
+    Condition,
+    Delivery,
+    Equal,
+    IdSource,
+    Item,
+    Key,
+    Less,
+    Lost,
+    Page,
+    Query,
+    item_size_bytes,
+)
+
+_INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
+_PUT = (
+    "INSERT OR REPLACE INTO items (ttl, pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+_EXPIRED = "SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
+_REMOVE_EXPIRED = f"DELETE FROM items WHERE (pk, sk) IN ({_EXPIRED})"  # noqa: S608 - fixed text
+_EXPIRED_AT_ONCE = 4
+"""Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
+
+
+class SqliteItemTable:
+    """`ItemTable` on SQLite. With ``now_ms``, items whose ``ttl`` has passed are removed by later puts of items with a ``ttl``."""
+
+    def __init__(self, database: SqliteDatabase, now_ms: Callable[[], int] | None = None) -> None:
+        self._database = database
+        self._now_ms = now_ms
+
+    def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
+        items = dict[Key, Item]()
+        with self._database.reading() as connection:
+            for key in dict.fromkeys(keys):
+                row = connection.execute(
+                    "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (key.pk, key.sk)
+                ).fetchone()
+                if row is not None:
+                    items[key] = _decode(row[0], row[1], pk=key.pk, sk=key.sk)
+        return items
+
+    def query(self, query: Query) -> Page:
+        pk, sk = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
+        order = "DESC" if query.descending else "ASC"
+        where, values = [f"{pk} = ?", f"{sk} >= ?", f"{sk} <= ?"], [query.pk, query.low, query.high]
+        if query.after is not None:
+            # Items of an index may share its sort key; they are ordered by the table's own key.
+            where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
+            values += [query.after[sk], query.after["pk"], query.after["sk"]]
+        statement = (
+            f"SELECT pk, sk, size, attributes, data FROM items WHERE {' AND '.join(where)} "  # noqa: S608 - fixed names
+            f"ORDER BY {sk} {order}, pk {order}, sk {order}"
+        )
+        items, size = list[Item](), 0
+        with self._database.reading() as connection:
+            cursor = connection.execute(statement, values)
+            try:
+                for row_pk, row_sk, row_size, attributes, data in cursor:
+                    if not isinstance(row_size, int):
+                        raise CorruptError("the size of a row is damaged", item=_name(row_sk))
+                    if items and (size + row_size > MAX_PAGE_BYTES or len(items) == query.limit):
+                        last = items[-1]
+                        names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
+                        return Page(tuple(items), {name: str(last[name]) for name in names})
+                    items.append(_decode(attributes, data, pk=row_pk, sk=row_sk))
+                    size += row_size
+            finally:
+                cursor.close()
+        return Page(tuple(items), None)
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        row = _row(item)
+        with self._database.writing() as connection:
+            if condition is not None:
+                existing = _existing(connection, item)
+                if not _holds(condition, existing):
+                    return Lost(existing)
+            connection.execute(_PUT, row)
+            self._remove_expired(connection, [row])
+        return None
+
+    def write_many(self, items: Sequence[Item]) -> None:
+        rows = [_row(item) for item in items]
+        with self._database.writing() as connection:
+            connection.executemany(_PUT, rows)
+            self._remove_expired(connection, rows)
+
+    def delete_many(self, keys: Sequence[Key]) -> None:
+        with self._database.writing() as connection:
+            connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
+
+    def purge(self) -> None:
+        """Implement `Purgeable`: remove the bytes of deleted rows from the file."""
+        self._database.purge()
+
+    def partitions(self) -> Iterator[str]:
+        """Implement `Inspectable`: yield the partition keys in order."""
+        partition = ""
+        while True:
+            with self._database.reading() as connection:
+                row = connection.execute(
+                    "SELECT pk FROM items WHERE pk > ? ORDER BY pk LIMIT 1", (partition,)
+                ).fetchone()
+            if row is None:
+                return
+            partition = row[0]
+            yield partition
+
+    def damages(self) -> list[str]:
+        """Implement `Inspectable` by SQLite's own check."""
+        try:
+            with self._database.reading() as connection:
+                rows = connection.execute("PRAGMA integrity_check").fetchall()
+        except UnavailableError as error:
+            if error.error_code != "storage_damaged":
+                raise
+            return [error.detail]
+        return [f"SQLite: {text}" for (text,) in rows if text != "ok"]
+
+    def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Remove some expired items in the transaction that puts ``rows``, if any of these expires."""
+        expiring = sum(row[0] is not None for row in rows)
+        if expiring and self._now_ms is not None:
+            connection.execute(_REMOVE_EXPIRED, (self._now_ms() // 1000, expiring * _EXPIRED_AT_ONCE))
+
+
+def _row(item: Item) -> tuple[Any, ...]:
+    size = item_size_bytes(item)
+    if size > MAX_ITEM_BYTES:
+        raise TooLargeError(f"an item of {size} bytes is over the limit of {MAX_ITEM_BYTES}")
+    data, attributes = bytearray(), dict[str, str | int | list[int]]()
+    for name, value in item.items():
+        if isinstance(value, bytes):
+            attributes[name] = [len(data), len(value)]
+            data += value
+        else:
+            attributes[name] = value
+    encoded = json.dumps(attributes, separators=(",", ":")).encode("ascii")
+    index = (item.get(name) for name in _INDEX_ATTRIBUTES)
+    return (read_ttl(item), item["pk"], item["sk"], size, encoded, bytes(data), *index)
+
+
+def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:
+    """Return the item of a row; raise `CorruptError` if the row is damaged or the item has another key."""
+    try:
+        if not isinstance(attributes, bytes) or not isinstance(data, bytes):
+            raise TypeError
+        item = {name: _value(value, data) for name, value in json.loads(attributes).items()}
+        if (item["pk"], item["sk"]) != (pk, sk):
+            raise ValueError
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
+    return item
+
+
+def _value(value: object, data: bytes) -> AttributeValue:
+    """Return an attribute's value. Bytes are stored as an offset into the row's data and a size."""
+    if isinstance(value, list):
+        start, size = value
+        if not 0 <= start <= start + size <= len(data):
+            raise ValueError
+        return data[start : start + size]
+    if isinstance(value, str) or type(value) is int:
+        return value
+    raise TypeError
+
+
+def _name(sk: object) -> str:
+    """Return a row's sort key for an error text; damaged characters are replaced."""
+    return str(sk).encode("utf-8", "replace").decode()
+
+
+def _existing(connection: sqlite3.Connection, item: Item) -> Item | None:
+    row = connection.execute(
+        "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (item["pk"], item["sk"])
+    ).fetchone()
+    return _decode(row[0], row[1], pk=str(item["pk"]), sk=str(item["sk"])) if row is not None else None
+
+
+def _holds(condition: Condition, existing: Item | None) -> bool:
+    if isinstance(condition, Absent):
+        return existing is None
+    if existing is None:
+        return isinstance(condition, Less) and condition.or_absent
+    value = existing.get(condition.attribute)
+    if isinstance(condition, Equal):
+        return value is not None and value == condition.value
+    return isinstance(value, int) and value < condition.value
+
+
+class SqliteJobQueue:
+    """Implements `JobQueue`: at-least-once, fair between groups; a job that fails ``max_receives`` times becomes a dead letter."""
+
+    def __init__(
+        self,
+        database: SqliteDatabase,
+        ids: IdSource,
+        now_ms: Callable[[], int],
+        *,
+        visibility_seconds: int = 360,
+        max_receives: int = 5,
+    ) -> None:
+        self._database = database
+        self._ids = ids
+        self._now_ms = now_ms
+        self._visibility_ms = visibility_seconds * 1000
+        self._max_receives = max_receives
+
+    def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
+        job_id, now = self._ids.new_id(), self._now_ms()
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)",
+                (job_id, group, body, now + delay_seconds * 1000, now),
+            )
+        return job_id
+
+    def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
+        now, deliveries = self._now_ms(), list[Delivery]()
+        with self._database.reading() as connection:
+            # A worker polls several times a second, so an empty queue must not take the lock for writing.
+            if (
+                connection.execute("SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1", (now,)).fetchone()
+                is None
+            ):
+                return deliveries
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE jobs SET dead = 1, receipt = NULL WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
+                (now, self._max_receives),
+            )
+            rows = connection.execute(
+                "SELECT row, id, body, receives FROM (SELECT rowid AS row, id, body, receives, sent,"
+                " ROW_NUMBER() OVER (PARTITION BY grp ORDER BY sent, id) AS turn"
+                " FROM jobs WHERE dead = 0 AND visible_ms <= ?) ORDER BY turn, sent LIMIT ?",
+                (now, max(1, min(limit, 10))),
+            ).fetchall()
+            for row, job_id, body, receives in rows:
+                receipt = self._ids.new_id()
+                connection.execute(
+                    "UPDATE jobs SET visible_ms = ?, receives = receives + 1, receipt = ? WHERE rowid = ?",
+                    (now + self._visibility_ms, receipt, row),
+                )
+                deliveries.append(Delivery(job_id, body, receipt, receives + 1))
+        return deliveries
+
+    def acknowledge(self, receipt: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM jobs WHERE receipt = ?", (receipt,))
+
+    def postpone(self, receipt: str, *, seconds: int) -> None:
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", (self._now_ms() + seconds * 1000, receipt)
+            )
+
+    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT id, body, receives FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)"
+                " ORDER BY sent, id LIMIT ?",
+                (self._now_ms(), self._max_receives, limit),
+            ).fetchall()
+        return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
+
+    def redrive(self, group_of: Callable[[str], str | None]) -> int:
+        """Implement `Redrivable`, in one transaction."""
+        now = self._now_ms()
+        with self._database.writing() as connection:
+            rows = connection.execute(
+                "SELECT rowid, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
+                (now, self._max_receives),
+            ).fetchall()
+            wanted = [(now, group, row) for row, body in rows if (group := group_of(body)) is not None]
+            connection.executemany(
+                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?",
+                wanted,
+            )
+        return len(wanted)

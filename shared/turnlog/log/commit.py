@@ -1,0 +1,290 @@
+"""A commit as it is stored: an item that is verified when it is read, and a process-wide cache of verified items.
+
+A commit changes only when it is redacted. An item that is read again is compared with the cached one byte by byte, which is
+much cheaper than its checksum, digests and header. An item with any difference is verified again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from hashlib import sha256
+from threading import Lock
+from typing import Any, TypeAlias
+
+from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.events import Event, MessageEvent, Payload
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import Stretch
+from turnlog.log.headers import (
+    GENESIS,
+    Header,
+    chain_hash,
+    hashed_header,
+    item_name,
+    log_key,
+    read_header,
+)
+from turnlog.log.keys import commit_sort_key
+from turnlog.log.packing import count_content, decoding, line_digest, unpack
+from turnlog.log.payloads import read_card
+from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
+from turnlog.log.tombstones import is_slot_tombstone
+from turnlog.ports import Item, item_size_bytes
+
+MAX_BYTES = 8 * 1024 * 1024
+_OVERHEAD_BYTES = 2 * 1024
+"""Estimated memory of a commit's objects, without their contents."""
+Blob: TypeAlias = bytes
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Verified:
+    """The contents of a commit's item after its checksum was checked. ``content`` are the stored lines of its events."""
+
+    header: Header
+    content: bytes
+    covered: bytes
+    digests: tuple[bytes, ...]
+
+    def follows(self, previous: bytes) -> bool:
+        """Return whether the chain hash follows from the hash of the previous commit."""
+        return chain_hash(previous, self.covered, self.digests) == self.header.hash
+
+
+class VerifiedItems:
+    """A thread-safe cache of the items and blobs that were read last, with ``max_bytes`` of memory together."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._found: OrderedDict[tuple[object, object], tuple[Item, Verified, int]] = OrderedDict()
+        self._blobs: OrderedDict[tuple[str, str], Blob] = OrderedDict()
+        self._blob_bytes = 0
+        self._bytes = 0
+        self._lock = Lock()
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def read(self, item: Item) -> Verified:
+        """Return the verified contents of an item. Raises a `CorruptError` or `NewerSchemaError` that names the item."""
+        key = (item.get("pk"), item.get("sk"))
+        with self._lock:
+            known = self._found.get(key)
+            if known is not None:
+                self._found.move_to_end(key)
+        if known is not None and known[0] == item:
+            count_content(known[1].content)
+            return known[1]
+        verified = _verify(item)
+        self._keep(key, dict(item), verified)
+        return verified
+
+    def forget(self, item: Item) -> None:
+        """Remove an item from the cache, because it is being erased."""
+        with self._lock:
+            known = self._found.pop((item.get("pk"), item.get("sk")), None)
+            self._bytes -= known[2] if known is not None else 0
+
+    def blob(self, name: str, digest: str, get: Callable[[], Blob | None]) -> Blob | None:
+        """Return an immutable blob with this SHA-256 (hexadecimal), from the cache or from ``get``; None when there is none.
+
+        Raises a `CorruptError` that names the blob when its digest differs. Blobs larger than a quarter of ``max_bytes``
+        are not cached; all blobs together may take half of ``max_bytes``.
+        """
+        key = (name, digest)
+        with self._lock:
+            known = self._blobs.get(key)
+            if known is not None:
+                self._blobs.move_to_end(key)
+                return known
+        data = get()
+        if data is None:
+            return None
+        if sha256(data).hexdigest() != digest:
+            raise CorruptError("the digest of a blob does not match its name", item=name)
+        if len(data) <= self._max_bytes // 4:
+            with self._lock:
+                if key not in self._blobs:
+                    self._blobs[key] = data
+                    self._bytes += len(data)
+                    self._blob_bytes += len(data)
+                self._shrink()
+        return data
+
+    def clear(self) -> None:
+        with self._lock:
+            self._found.clear()
+            self._blobs.clear()
+            self._bytes = self._blob_bytes = 0
+
+    def _shrink(self) -> None:
+        while self._bytes > self._max_bytes:
+            if self._found and self._blob_bytes <= self._max_bytes // 2:
+                self._bytes -= self._found.popitem(last=False)[1][2]
+            else:
+                size = len(self._blobs.popitem(last=False)[1])
+                self._bytes -= size
+                self._blob_bytes -= size
+
+    def _keep(self, key: tuple[object, object], item: Item, made: Verified) -> None:
+        size = item_size_bytes(item) + len(made.content) + len(made.covered) + _OVERHEAD_BYTES
+        with self._lock:
+            before = self._found.pop(key, None)
+            self._bytes += size - (before[2] if before is not None else 0)
+            self._found[key] = (item, made, size)
+            self._shrink()
+
+
+def _verify(item: Item) -> Verified:
+    name, header = item_name(item), read_header(item)
+    packed = item.get("b")
+    if not isinstance(packed, bytes):
+        raise CorruptError("a commit without a body", item=name)
+    covered = hashed_header(log_key(item), item)
+    content = unpack(packed, item=name, beside=covered)
+    lines = content.split(b"\n")
+    if len(lines) != header.last - header.first + 1:
+        raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)
+    if "fp" in item:
+        _check_pointer(item, lines[0])
+    return Verified(header, content, covered, tuple(map(line_digest, lines)))
+
+
+def _check_pointer(item: Item, line: bytes) -> None:
+    """Compare a fork's link to its parent, which no checksum covers, with the fork's event.
+
+    Raises `CorruptError` on a difference. The link is empty after the parent was erased, when the fork has its own base.
+    """
+    with decoding(item_name(item)):
+        event = json.loads(line)
+        if item["fa"] != event["at"] or item.get("bs") not in ("", event["of"]):
+            raise CorruptError("a fork's link to its parent differs from its event", item=item_name(item))
+
+
+VERIFIED = VerifiedItems()
+"""The cache of this process."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of a session. ``lines`` are the stored lines of its events; `CommitLog.events` turns them into events.
+
+    ``home`` is the partition that the commit is stored in; a fork's older commits are in the partition of another session.
+    ``until`` is the position of the last event in view, or None when all are.
+    """
+
+    header: Header
+    lines: tuple[dict[str, Any], ...]
+    home: str = field(default="", compare=False)
+    until: int | None = None
+
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """The addresses of the out-of-line payloads."""
+        return tuple(payload for payload in map(self.payload_of, self.lines) if payload is not None)
+
+    @property
+    def settings_payload(self) -> Payload | None:
+        """The out-of-line payload of the first event, which holds the settings; None when they are in the commit."""
+        return self.payload_of(self.lines[0])
+
+    def payload_of(self, line: dict[str, Any]) -> Payload | None:
+        """Return the address of a line's out-of-line payload, or None."""
+        payload = payload_of(line)
+        return replace(payload, home=self.home) if payload is not None else None
+
+    def line(self, position: int) -> dict[str, Any]:
+        """Return the stored line of the event at a position."""
+        return self.lines[position - self.header.first]
+
+
+def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
+    """Return the message with the body from its out-of-line payload."""
+    if event.payload is None:
+        return event
+    place = event.payload.place
+    with decoding(place):
+        parts = json.loads(contents[place])
+        envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
+        if not isinstance(parts["b"], dict):
+            raise TypeError("b")
+        return replace(event, body=parts["b"], envelope=envelope)
+
+
+def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
+    """Return the commit limited to the stretch of visible positions that it begins in."""
+    header = commit.header
+    end = next((last for first, last in stretches if first <= header.first <= last), header.last)
+    return replace(commit, until=end) if header.last > end else commit
+
+
+def read_commit(item: Item) -> Commit:
+    """Return the commit in an item after checking its checksum.
+
+    Raises a `CorruptError` that names the item, or `NotFoundError` when the commit was erased.
+    """
+    return _commit(item, _read_verified(item))
+
+
+def header_in(item: Item) -> Header:
+    """Return the header in a commit's item after checking the checksum over header and body."""
+    return _read_verified(item).header
+
+
+def _read_verified(item: Item) -> Verified:
+    if is_slot_tombstone(item):
+        raise NotFoundError("the session has been deleted")
+    return VERIFIED.read(item)
+
+
+def _commit(item: Item, verified: Verified) -> Commit:
+    header = verified.header
+    with decoding(item_name(item)):
+        lines = tuple(upcast(line, header.version) for line in parse_lines(verified.content))
+    until = item.get("fu")
+    return Commit(header, lines, str(item["pk"]), until if isinstance(until, int) else None)
+
+
+def checked_chain(items: Sequence[Item]) -> list[Commit]:
+    """Return the commits in items that are in order of position.
+
+    Raises `CorruptError` for a gap between positions, or a hash that does not follow from the commit before.
+    """
+    commits = list[Commit]()
+    for item in items:
+        verified = _read_verified(item)
+        header = verified.header
+        before = commits[-1].header if commits else None
+        if before is not None and before.last + 1 != header.first:
+            raise CorruptError(
+                f"commits are missing between positions {before.last} and {header.first}", item=item_name(item)
+            )
+        previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
+        if previous is not None and not verified.follows(previous):
+            raise CorruptError("the chain hash does not follow from the commit before", item=item_name(item))
+        commits.append(_commit(item, verified))
+    return commits
+
+
+def stored_lines(item: Item) -> list[bytes]:
+    """Return the stored lines of a commit's events, byte for byte."""
+    return _read_verified(item).content.split(b"\n")
+
+
+def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
+    """Yield the events in view of a commit. ``contents`` has the fetched payloads by place; other payloads stay out of line."""
+    header = commit.header
+    for position in range(header.first, min(header.last, commit.until or header.last) + 1):
+        yield event_at(commit, position, contents)
+
+
+def event_at(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
+    with decoding(commit_sort_key(commit.header.first)):
+        line = commit.line(position)
+        payload = commit.payload_of(line)
+        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+        return read_event(line, position=position, payload=payload, parts=parts, card=read_card)

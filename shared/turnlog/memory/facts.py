@@ -1,0 +1,359 @@
+"""Make facts of a conversation: by rules, by a model, or by a model within a budget of tokens.
+
+The rules take plain sentences of users about themselves, verbatim, and identifiers that users gave to tools, in English and
+Chinese. A missed fact is better than noise: only the forms below are taken, from short clauses of users. Questions, quotations
+and pasted documents yield no facts. A model takes one call for a stretch of a conversation; its answer is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any, cast, get_args
+
+from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
+from turnlog.core.summaries import TIMED_OUT, UNREADABLE
+from turnlog.memory.embedded import normal
+from turnlog.ports import ChatModel, FactMaker, ModelAnswer, Prompt, TokenCounter
+from turnlog.providers.blocks import fenced
+from turnlog.summaries.budget import Reservation, Spending
+from turnlog.windows.ledger import is_said, values_of
+
+MAX_MESSAGE_CHARS = 2_000
+"""Longer messages are taken for documents, in which "I" may be anyone."""
+_LONGEST_CLAUSE = 160
+_MAX_USER_TEXTS = 400
+_SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\w)[^.!?。！？\n;；]+)*[.!?。！？]*")
+_QUOTED = re.compile(r"^\s*(?:>|\||#|[-*]\s|\d+[.)]\s|[\"“「『'].*[\"”」』']\s*$|\w+:\s)")
+_CODE = re.compile(r"```.*?(?:```|$)|`[^`]*`|<[^>]+>|https?://\S+", re.DOTALL)
+_LEAD = re.compile(
+    r"^(?:(?:well|oh|hey|hi|hello|yes|yeah|yep|yup|no|nope|ok|okay|sure|so|and|but|also|btw|by the way|fyi|actually|honestly|"
+    r"personally|sorry|thanks|thank you|please note(?: that)?|note that|remember(?: that)?|just so you know|for the record|"
+    r"as you know|haha|lol|wow|cool|great|nice|right|anyway|besides|plus|because|since|\w+(?= -))[\s,!:-]+)+",
+    re.IGNORECASE,
+)
+_SPLIT = re.compile(
+    r"[,，]?\s+and\s+(?=(?:I|I'm|I’m|my|it|it's|they|we|he|she|the|that)\s)|"
+    r"[,，]\s*(?:but|and|so|because|which|although|though|I'm|I’m|"
+    r"(?=my\s|I\s))\s*|\s+-+\s+|\s*—\s*|…|\.\.\."
+)
+_ZH_LEAD = re.compile(
+    r"^(?:(?:嗯+|哦+|啊+|好的?|是的?|对|那|你好|您好|其实|不过|但是?|而且|因为|所以|另外|还有|对了|没错|当然|谢谢你?|哈哈+|最近|现在|嗨|唉|可是|然后|记住)[，,！!。、\s~]*)+(?=我|咱|请|就)"
+)
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_HELD_KEY = re.compile(
+    r"(?:(?:user|customer|member|account|employee|patient|student|loyalty|passport)_?(?:id|number|no)|(?:user_|customer_)?e?mail|"
+    r"(?:phone|mobile)(?:_number)?|zip(?:_?code)?|(?:postal|post)_?code|(?:first|last|full|user)_?name|date_of_birth|dob|address)"
+)
+_OWN = re.compile(r"\b(?:my|mine|i am|i'm|i’m|this is|me)\b|我", re.IGNORECASE)
+_BARE_CHARS = 60
+"""Characters beside a value up to which a message counts as the answer to a question for it."""
+_CALL = re.compile(r"^[\w.-]{1,64} (\{.*\})$", re.MULTILINE)
+MAX_FACTS = 40
+"""Facts taken from one call."""
+_USER_CHARS, _AGENT_CHARS = 600, 200
+_FACT_CHARS, _SUBJECT_CHARS = 300, 80
+_MAX_TOKENS = 4_096
+_NONE = "none"
+_DIGITS = re.compile(r"\d+")
+STRETCH_CHARS = 60_000
+"""Characters of messages in one model call; of each message at most `MESSAGE_CHARS` count."""
+MAX_CALLS = 2
+"""Model calls for one part of a session, within the worker's time. Rules read the rest of the part."""
+MESSAGE_CHARS = 600
+_PROMPT_TOKENS, _ANSWER_TOKENS, _LINE_TOKENS = 500, 1_000, 6
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Rule:
+    """A form of sentence, the kind of its facts, and the subject under which a newer fact replaces an older one."""
+
+    kind: MemoryKind
+    pattern: re.Pattern[str]
+    subject: str
+    """``{o}`` stands for the pattern's group ``o``. Facts with an empty subject never replace one another."""
+
+
+@cache
+def _rules(language: str) -> tuple[_Rule, ...]:
+    """Return the rules of a language, read from its file."""
+    names, rules = dict[str, str](), list[_Rule]()
+    text = files(__package__).joinpath(f"{language}.txt").read_text(encoding="utf-8")
+    for line in re.sub(r"\n +", "", text).splitlines():
+        if not line or line.startswith("#"):
+            continue
+        head, _, pattern = line.partition(" = " if line.startswith("<") else ") ")
+        for name, value in names.items():
+            pattern = pattern.replace(name, value)
+        if head.startswith("<"):
+            names[head] = pattern
+        else:
+            kind, _, subject = head.partition(" (")
+            rules.append(_Rule(cast("MemoryKind", kind), re.compile(pattern, re.IGNORECASE), subject))
+    return tuple(rules)
+
+
+class SentenceFacts:
+    """Implements `FactMaker` with rules."""
+
+    name = "sentences-1"
+
+    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+        """Return the facts of messages, in the order of their positions."""
+        facts, user_messages = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
+        for message in said:
+            if message.role == "user":
+                user_messages = [*user_messages[1 - _MAX_USER_TEXTS :], message]
+                message_facts = facts_in(message)
+            else:
+                message_facts = _facts_of_calls(message, user_messages, list(facts.values()))
+            for fact in message_facts:
+                facts.setdefault((normal(fact.text), fact.position), fact)
+        return MadeFacts(tuple(sorted(facts.values(), key=lambda fact: fact.position)))
+
+
+def facts_in(message: SpokenMessage) -> Iterator[MemoryFact]:
+    """Yield the facts that a message states about its writer."""
+    if len(message.text) > MAX_MESSAGE_CHARS:
+        return
+    for clause in _clauses(_CODE.sub(" ", message.text)):
+        is_chinese = _HAN.search(clause) is not None
+        for rule in _rules("chinese" if is_chinese else "english"):
+            match = rule.pattern.match(clause)
+            if match is None:
+                continue
+            about = match.groupdict().get("o") or ""
+            subject = rule.subject.format(o=normal(about)) if about or "{o}" not in rule.subject else ""
+            yield MemoryFact(rule.kind, clause, subject, message.position, message.time_ms)
+            break
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of statements, without opening words and closing punctuation."""
+    for line in text.split("\n"):
+        if _QUOTED.match(line):
+            continue
+        for sentence in _SENTENCE.findall(line):
+            if sentence.rstrip().endswith(("?", "？")):
+                continue
+            is_chinese = _HAN.search(sentence) is not None
+            parts = re.split(r"[,，:：]", sentence) if is_chinese else _SPLIT.split(sentence)
+            for part in parts:
+                clause = (_ZH_LEAD if is_chinese else _LEAD).sub("", part.strip().strip('~～ *_()（）"“”'))
+                clause = clause.strip().rstrip("。.!！~～,，")
+                if 3 <= len(clause) <= _LONGEST_CLAUSE:
+                    yield clause
+
+
+def _facts_of_calls(
+    message: SpokenMessage, user_messages: list[SpokenMessage], known: list[MemoryFact]
+) -> Iterator[MemoryFact]:
+    """Yield identifiers of the user that a tool was called with, located at the user message that gave them.
+
+    Values that a fact of the same message contains already are left out.
+    """
+    for call in _CALL.finditer(message.text):
+        try:
+            arguments = json.loads(call[1])
+        except (ValueError, RecursionError):
+            continue
+        for key, value in _leaves(arguments):
+            text = str(value)
+            if not _HELD_KEY.fullmatch(key) or not 3 <= len(text) <= 80:
+                continue
+            source = next((candidate for candidate in reversed(user_messages) if _is_own(text, candidate.text)), None)
+            if source is None or any(fact.position == source.position and is_said(text, fact.text) for fact in known):
+                continue
+            label = key.replace("_", " ")
+            yield MemoryFact("entity", f"{label}: {text}", f"my {label}", source.position, source.time_ms)
+
+
+def _is_own(value: str, text: str) -> bool:
+    """Whether a user's message gives the value as the user's own, or as an answer."""
+    if len(text) > MAX_MESSAGE_CHARS or not is_said(value, text):
+        return False
+    if len(text) - len(value) <= _BARE_CHARS:
+        return True
+    return any(is_said(value, sentence) and _OWN.search(sentence) for sentence in _SENTENCE.findall(text))
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str | int]]:
+    """Yield the texts and whole numbers of a JSON value, each with the name of its nearest field."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, str(name).casefold())
+    elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        yield key, value
+
+
+class ModelFacts:
+    """Implements `FactMaker` with a chat model.
+
+    A fact is dropped when its message was not in the call, is not the user's, or lacks an identifier or number of the fact.
+    """
+
+    def __init__(self, model: ChatModel, counter: TokenCounter) -> None:
+        self._model = model
+        self._counter = counter
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+        """Return the facts of messages. Raises `SummaryRefusedError`, with the tokens spent, for an unusable answer."""
+        spoken = [message for message in said if message.role in ("user", "assistant")]
+        if not any(message.role == "user" for message in spoken):
+            return MadeFacts(())
+        prompt = prompt_for(spoken)
+        answer = self._model.answer(prompt, max_tokens=_MAX_TOKENS)
+        spent_in, spent_out = answer.input_tokens, answer.output_tokens
+        if spent_in is None:
+            spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)
+        if spent_out is None:
+            spent_out = self._counter.count(answer.text)
+        facts = _read(answer, spoken)
+        if facts is None:
+            raise SummaryRefusedError(
+                f"the answer of {self.name} is no list of facts",
+                details={"reason": "no_facts", "input_tokens": spent_in, "output_tokens": spent_out},
+            )
+        return MadeFacts(tuple(sorted(facts, key=lambda fact: fact.position)), spent_in, spent_out)
+
+
+def prompt_for(said: Sequence[SpokenMessage]) -> Prompt:
+    """Return the prompt: the rules, and a record with a line per message, quoted as data."""
+    lines = [
+        f"{message.position} {'person' if message.role == 'user' else 'agent'}: {_line(message)}" for message in said
+    ]
+    record = fenced("record of the conversation", "\n".join(lines))
+    return Prompt(_instructions().substitute(limit=MAX_FACTS), record, 0)
+
+
+@cache
+def _instructions() -> Template:
+    return Template(files(__package__).joinpath("prompt.txt").read_text(encoding="utf-8").strip())
+
+
+def _line(message: SpokenMessage) -> str:
+    line, width = " ".join(message.text.split()), _USER_CHARS if message.role == "user" else _AGENT_CHARS
+    return line if len(line) <= width else line[:width] + "..."
+
+
+def _read(answer: ModelAnswer, said: Sequence[SpokenMessage]) -> list[MemoryFact] | None:
+    """Return the facts of an answer; None when it is no list of facts. Of a truncated answer, the complete lines count."""
+    if answer.ending == "filtered":
+        return None
+    by_position = {message.position: message for message in said if message.role == "user"}
+    facts, is_list = list[MemoryFact](), answer.text.strip().strip(".").casefold() == _NONE
+    for line in answer.text.splitlines():
+        try:
+            row = json.loads(line.strip().rstrip(","))
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(row, dict):
+            continue
+        is_list = True
+        fact = _fact(row, by_position)
+        if fact is not None and len(facts) < MAX_FACTS:
+            facts.append(fact)
+    return facts if is_list else None
+
+
+def _fact(row: dict[str, Any], by_position: dict[int, SpokenMessage]) -> MemoryFact | None:
+    kind, subject, text = row.get("kind"), row.get("subject"), row.get("fact")
+    position = row.get("position")
+    source = by_position.get(position) if type(position) is int else None
+    if source is None or kind not in get_args(MemoryKind) or not isinstance(text, str) or not isinstance(subject, str):
+        return None
+    text, subject = " ".join(text.split()), " ".join(subject.split()).casefold()
+    if not 2 <= len(text) <= _FACT_CHARS or any(not is_said(value, source.text) for value in values_of(text)):
+        return None
+    if not set(_DIGITS.findall(text)) <= set(_DIGITS.findall(source.text)):
+        return None
+    return MemoryFact(cast("MemoryKind", kind), text, subject[:_SUBJECT_CHARS], source.position, source.time_ms)
+
+
+MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
+"""Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
+
+
+def without_cost(maker: FactMaker) -> MakeFacts:
+    """Return a maker of facts that costs no tokens, such as rules."""
+    return lambda _tenant_id, said: maker.facts(said)
+
+
+_facts_log = logging.getLogger("turnlog")
+
+
+class FactsWithinBudget:
+    """Makes facts with ``model``; with ``rules`` when the tenant's daily tokens are spent or the answer is refused.
+
+    Outages and wrong settings are raised: facts that rules have made are never made again by the model.
+    """
+
+    def __init__(
+        self, model: FactMaker, rules: FactMaker, spending: Spending, counter: TokenCounter, *, tokens_per_day: int
+    ) -> None:
+        self._model = model
+        self._rules = rules
+        self._spending = spending
+        self._counter = counter
+        self._tokens_per_day = tokens_per_day
+
+    def __call__(self, tenant_id: str, said: Iterable[SpokenMessage]) -> MadeFacts:
+        """Return the facts of messages, with the tokens spent on them."""
+        facts, spent = list[MemoryFact](), [0, 0]
+        for number, stretch in enumerate(stretches(said)):
+            made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
+            facts += made.facts
+            spent = [spent[0] + made.input_tokens, spent[1] + made.output_tokens]
+        return MadeFacts(tuple(facts), *spent)
+
+    def _facts_of_stretch(self, tenant_id: str, said: list[SpokenMessage]) -> MadeFacts:
+        tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
+        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in said)
+        reservation = self._spending.reserve(tenant_id, tokens, limit=self._tokens_per_day)
+        if reservation is None:
+            return self._by_rules(said, "over_budget")
+        try:
+            made = self._model.facts(said)
+        except SummaryRefusedError as error:
+            self._settle(reservation, int(error.details["input_tokens"]), int(error.details["output_tokens"]))
+            return self._by_rules(said, error.reason)
+        except TurnlogError as error:
+            if error.error_code not in (TIMED_OUT, UNREADABLE):  # otherwise the reservation counts as the cost
+                self._settle(reservation, 0, 0)
+            raise
+        self._settle(reservation, made.input_tokens, made.output_tokens)
+        return made
+
+    def _by_rules(self, said: list[SpokenMessage], reason: str) -> MadeFacts:
+        _facts_log.info("facts are not by %s: %s", self._model.name, reason)
+        return self._rules.facts(said)
+
+    def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
+        with suppress(UnavailableError):  # keep the facts that were paid for: the reservation counts as their cost
+            self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
+
+
+def stretches(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
+    """Yield the messages in runs that fit into one model call."""
+    run, size = list[SpokenMessage](), 0
+    for message in said:
+        chars = min(len(message.text), MESSAGE_CHARS)
+        if run and size + chars > STRETCH_CHARS:
+            yield run
+            run, size = [], 0
+        run.append(message)
+        size += chars
+    if run:
+        yield run

@@ -1,0 +1,361 @@
+"""Erase a session or a person for good: the request fences sessions, so that nothing answers afterwards; a job erases them.
+
+The job checks a session again later. It erases a person session by session, until a full pass finds none, and then everything
+else of the owner. No session can be created meanwhile: a creating request first writes its entry in the list, and then checks
+whether the owner is being erased. So a pass that begins after the mark sees every session that may still appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
+from turnlog.jobs.models import Job
+from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
+from turnlog.log.caches import session_id_of
+from turnlog.log.headers import item_name, short_hash
+from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
+from turnlog.log.records import Record, Records
+from turnlog.log.request_keys import raw_request_key
+from turnlog.log.tombstones import (
+    BARE,
+    FREE,
+    IDLE,
+    MATERIALISING,
+    SlotLease,
+    id_claimed,
+    is_cache_tombstone,
+    is_empty_slot,
+    keeps_snapshots,
+    since_of,
+    still_erased,
+)
+from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine, Signals
+from turnlog.privacy.erasure import Erased, Erasure, RetainedItems
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.full import kept_by
+
+WORK_MS = 10_000
+"""A job begins nothing after this time, so that it ends before its worker's time-out. The next part continues."""
+SECOND_PASS_SECONDS = 900
+"""Delay of the second pass: longer than any request that was under way at the fence, and the longest delay of a queue."""
+_EARLY_MS = 60_000
+"""Tolerance for differing clocks. A message that arrives earlier than this was delivered twice."""
+_ROOM_MS = 10_000
+"""Time that a worker takes to clear an expired session's id for a restore."""
+_PAGE = 1_000
+_JOBS_FROM, _JOBS_TO = "J#", "J~"
+_KIND: JobKind = "erase_user"
+
+
+def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> RetainedItems:
+    """Return the items and blobs of a session that stay for its full snapshots.
+
+    These are their records and names, the stubs of deleted snapshots that are still to be swept, and the blobs that they
+    need.
+    """
+    record_keys, alive = keys.snapshots, list(records.every(keys.snapshots))
+    stubs = records.every(keys.snapshots, deleted=True)
+    full_records = [record for record in (*alive, *stubs) if record.content.get("kind") == "full"]
+    if not full_records:
+        return RetainedItems()
+    needed = kept_by(alive)
+    snapshot_names = [name for record in full_records if isinstance(name := record.content.get("name"), str)]
+    sort_keys = [record_keys.record(record.id).sk for record in full_records] + [
+        record_keys.name(name).sk for name in snapshot_names
+    ]
+    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
+    return RetainedItems(frozenset(sort_keys), frozenset(names))
+
+
+class EraseSessions:
+    """Erase a session: every request gets 404 from the moment this returns. The receipt says how far the erasing is."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+        signals: Signals | None = None,
+    ) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._erasure = erasure
+        self._start_job = start_job
+        self._memories = memories
+        self._signals = signals
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
+        """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences."""
+        keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"erase {session_id}", {})
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            earlier_job = self._log.records.claimed(OwnerKeys(owner).jobs, request)
+            if earlier_job is None:
+                raise
+            if earlier_job.status == "queued":
+                self._erasure.fence(keys)  # the first try may have been interrupted before the fence
+            return job_answer(earlier_job)
+        except CorruptError:
+            pass  # a damaged session can still be erased
+        job = self._start_job(owner, "erase", session_id, {"first": self._erasure.identity(keys)}, request)
+        if job.status == "queued":
+            self._erasure.fence(keys)
+        return job
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
+        """Do a part of the job's work; return the receipt after the second pass.
+
+        The job erases only the session that existed when it was requested. A later session of the same id is left alone.
+        """
+        keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
+        if self._erasure.identity(keys) != options["first"]:
+            return receipt("erased", counts_of(options))
+        wait_ms = cast("int", options.get("not_before", 0)) - now
+        if wait_ms > 0:
+            return Later(receipt("erasing", counts_of(options)), options, -(-wait_ms // 1000))
+        if options.get("release"):
+            return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
+        kept: RetainedItems | None = None
+        lease: SlotLease | bool = False
+        if options.get("expired"):
+            lease = self._erasure.expire(keys)
+            if not lease:
+                return receipt("alive", {})
+            kept = self._kept(keys)
+        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
+        if isinstance(lease, SlotLease):
+            self._erasure.first.leave(lease, free=IDLE)
+        counts = added(counts_of(options), run)
+        if not run.is_whole:
+            return Later(receipt("erasing", counts), {**options, "counts": counts})
+        return self._end_pass(keys, options, counts, now_ms=now, is_expired=kept is not None)
+
+    def _end_pass(
+        self, keys: SessionKeys, options: JsonObject, counts: JsonObject, *, now_ms: int, is_expired: bool
+    ) -> JsonObject | Later:
+        """Erase what lies outside the session; then return the receipt, or after the first pass schedule the second one."""
+        forget_options(self._log, keys.owner, keys.session_id)
+        if not is_expired:
+            # Memories of the person outlive an expired session. They are erased with the person, or one by one.
+            erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self._memories)
+            counts = more_memories(counts, erased)
+        if "not_before" in options:
+            if not is_expired:
+                self._erasure.purging.after_last_pass(mark_of(options, counts))
+            return receipt("erased", counts)
+        due = due_options(options, counts, now_ms)
+        if not is_expired:
+            due["purge"] = purge_mark(self._erasure, counts)
+        return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+
+    def make_way(self, keys: SessionKeys, token: bytes) -> None:
+        """Check that an expired session may be restored under its own id: everything but its full snapshots must be erased.
+
+        Starts the erasing if nobody has. Raises `ConflictError` with a waiting time while the erasing is under way.
+        ``token`` is the restoring request's: a restore that it has begun already may continue. Without an expired session,
+        nothing happens.
+        """
+        first = self._erasure.first.read(keys)
+        if first is None or first.get(MATERIALISING) == token:
+            return
+        if keeps_snapshots(first):
+            self._check_bare(keys, first)
+            return
+        due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
+        if due_ms is not None:
+            start_expiry(self._start_job, self._erasure, keys, f"{due_ms:013d}")
+        if due_ms is not None or self._erasure.is_expiring(keys):
+            raise still_erased(SECOND_PASS_SECONDS * 1000)
+
+    def _check_bare(self, keys: SessionKeys, first: Item) -> None:
+        """Start the job that clears the id, and raise `ConflictError`, unless the id is clear. Only workers delete."""
+        if first.get(FREE) == BARE:
+            return
+        wait_ms = self._erasure.first.wait_ms(first)
+        if wait_ms and MATERIALISING in first:
+            raise id_claimed(wait_ms)
+        if not wait_ms:
+            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
+            job_id = due_job_id(keys, item_name(first), f"{since_of(first):013d}")
+            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+        raise still_erased(wait_ms or _ROOM_MS)
+
+    def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
+        """Free the id of an erased session; False while it is taken. Retained snapshots of an expired session keep it taken."""
+        first = self._erasure.first.read(keys)
+        if first is not None and keeps_snapshots(first):
+            kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
+            if kept is None or kept:
+                return False
+            self._erasure.first.disown(keys)
+            return self._erasure.release(keys)
+        is_free = self._erasure.release(keys)
+        if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
+            self._signals.count("erasure_overdue")  # something is left a day after the second pass
+        return is_free
+
+    def _kept(self, keys: SessionKeys) -> RetainedItems:
+        return retained_items(self._log.records, self._blobs, keys)
+
+
+def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:
+    """Start the job that erases a session that has expired at ``due``. Repeated, it is the same job."""
+    options: JsonObject = {"first": erasure.identity(keys), "expired": True}
+    start_job(keys.owner, "erase", keys.session_id, options, job_id=due_job_id(keys, keys.directory.sk, due))
+
+
+def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
+    """Return the id of the job for an item of the expiry index."""
+    return f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
+
+
+def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
+    """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
+    record_keys = OwnerKeys(owner).jobs
+    after: Mapping[str, str] | None = None
+    while True:
+        records, after = log.records.page(record_keys, limit=_PAGE, after=after)
+        for record in records:
+            content = record.content
+            if content["session"] == session_id and content["options"] and content["kind"] != "erase":
+                bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
+                log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
+        if after is None:
+            return
+
+
+def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
+    """Return the options of the second pass."""
+    return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+
+
+def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
+    """Purge after a first pass; return what `mark_of` needs in the second one."""
+    return {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+
+
+def mark_of(options: JsonObject, counts: JsonObject) -> str:
+    """Return the first pass's mark of a purge; empty when something was erased since."""
+    first_pass = cast("JsonObject", options.get("purge", {}))
+    return str(first_pass["mark"]) if first_pass.get("erased") == _without_requests(counts) else ""
+
+
+def _without_requests(counts: JsonObject) -> JsonObject:
+    return {name: count for name, count in counts.items() if name != "requests"}
+
+
+def counts_of(options: JsonObject) -> JsonObject:
+    """Return the counts that a job's options carry; zeros for a new job."""
+    return cast(
+        "JsonObject", options.get("counts", {"commits": 0, "items": 0, "blobs": 0, "requests": 0, "memories": 0})
+    )
+
+
+def added(counts: JsonObject, run: Erased) -> JsonObject:
+    """Return counts with those of another run added."""
+    run_counts = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
+    return {**counts, **{name: cast("int", counts[name]) + count for name, count in run_counts.items()}}
+
+
+def more_memories(counts: JsonObject, count: int) -> JsonObject:
+    """Return counts with ``count`` more memories."""
+    return {**counts, "memories": cast("int", counts.get("memories", 0)) + count}
+
+
+def receipt(status: str, counts: JsonObject) -> JsonObject:
+    """Return the result of an erasing job: a status and counts."""
+    return {"status": status, **counts}
+
+
+class EraseUsers:
+    """Erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        blobs: BlobStore,
+        erasure: Erasure,
+        start_job: StartJobs,
+        memories: Sequence[MemoryEngine],
+    ) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._erasure = erasure
+        self._start_job = start_job
+        self._memories = memories
+
+    def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
+        """Start the job. Until it has finished, no session of the owner can be created."""
+        job = self._start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
+        if job.status == "queued":
+            self._mark(owner)
+        return job
+
+    def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
+        """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
+        now, counts = self._log.clock.now_ms(), counts_of(options)
+        wait_ms = cast("int", options.get("not_before", 0)) - now
+        if wait_ms > 0:
+            return Later(receipt("erasing", counts), options, -(-wait_ms // 1000))
+        self._mark(owner)
+        is_second = "not_before" in options
+        done_to = cast("str", options.get("done_to", ""))
+        while entries := self._pass(owner, done_to, with_erased=is_second):
+            for item in entries:
+                keys = SessionKeys(owner, session_id_of(item))
+                run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
+                counts = added(counts, run)
+                done_to = item_name(item) if run.is_whole and is_second else done_to
+                if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
+                    return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
+        counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
+        counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
+        if not is_second:
+            due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
+            return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+        counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
+        self._log.items.delete_many([OwnerKeys(owner).erasing])
+        self._erasure.purging.after_last_pass(mark_of(options, counts))
+        return receipt("erased", counts)
+
+    def _mark(self, owner: Owner) -> None:
+        key = OwnerKeys(owner).erasing
+        self._log.items.put({"pk": key.pk, "sk": key.sk, "c": self._log.clock.now_ms()})
+
+    def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
+        """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.
+
+        They are sessions that exist, or have expired and left snapshots; ``with_erased`` includes sessions that are erased
+        already.
+        """
+        low = done_to + "\x00" if done_to else DIRECTORY_FROM
+        for items in self._erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
+            entries = [item for item in items if with_erased or not is_cache_tombstone(item) or keeps_snapshots(item)]
+            if entries:
+                return entries
+        return []
+
+    def _erase_blobs(self, owner: Owner) -> int:
+        return sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
+
+    def _erase_own(self, owner: Owner) -> int:
+        """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""
+        erased, receipts = 0, set[str]()
+        after: Mapping[str, str] | None = None
+        while True:
+            records, after = self._log.records.page(OwnerKeys(owner).jobs, limit=1_000, after=after)
+            receipts |= {record.id for record in records if record.content["kind"] == _KIND}
+            if after is None:
+                break
+        for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
+            jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
+            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
+            erased += len(jobs)
+        return erased

@@ -1,0 +1,445 @@
+"""Create, fork, change, end and reset sessions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from turnlog.core.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    Problem,
+    SessionExistsError,
+    TooLargeError,
+    UnavailableError,
+)
+from turnlog.core.events import CloseEvent, CreateEvent, SettingsEvent
+from turnlog.core.identity import Owner, check_session_id
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measured
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import Flow
+from turnlog.core.memory import OffloadReason
+from turnlog.core.session_settings import SessionSettings
+from turnlog.log.caches import directory_item
+from turnlog.log.commit import Commit
+from turnlog.log.commits import Draft, Tail, WriteResult
+from turnlog.log.headers import CREATION, Header, following
+from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
+from turnlog.ports import Absent, Less, TokenCounter
+from turnlog.providers.token_rules import count_tools
+from turnlog.sessions.incoming import Incoming, message_event
+from turnlog.sessions.models import Bootstrap, CreateSession, Session, UpdateSession
+from turnlog.sessions.models import ForkPoint as ForkPointBody
+from turnlog.sessions.read import session_answer
+from turnlog.sessions.session_log import CurrentSettings, SessionLog
+from turnlog.sessions.state import check_change
+from turnlog.sessions.state_store import States, created_state
+from turnlog.sessions.time_travel import ForkOrigin
+from turnlog.windows.build import system_cost
+from turnlog.windows.policy import policy_of
+
+if TYPE_CHECKING:
+    from turnlog.memory.bootstrap import BootstrapMessage
+    from turnlog.memory.hand_over import AskForOffloads
+    from turnlog.summaries.store import Summaries
+
+
+_FORBIDDEN_IN_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
+MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+MAX_SETTINGS_VALUES = 250_000
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Created:
+    """The answer of creating a session. ``is_new`` is False when the session existed and ``if_exists`` is ``return``."""
+
+    session: Session
+    is_new: bool
+
+
+class CreateSessions:
+    """Use case: create a session by a commit at position 1 with all settings. Of concurrent creators exactly one succeeds."""
+
+    def __init__(
+        self,
+        log: SessionLog,
+        summaries: Summaries,
+        counter: TokenCounter,
+        bring_memories: Callable[[Owner, Bootstrap], BootstrapMessage],
+    ) -> None:
+        self._log = log
+        self._summaries = summaries
+        self._counter = counter
+        self._bring_memories = bring_memories
+
+    def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
+        request = request_key(key, "create", body)
+        keys = SessionKeys(
+            owner, check_session_id(body.session_id) if body.session_id is not None else self._new_id(owner, request)
+        )
+        if body.fork is not None:
+            return self._fork(keys, body, body.fork, request)
+        if body.bootstrap is not False and (body.session_id is not None or request is not None):
+            existing = self._existing_session(keys, body, request)
+            if existing is not None:
+                return existing
+        settings = self._settings(body)
+        state = cast("JsonObject | None", body.state)
+        check_settings_size(settings)
+        _check_first_state(state, settings.state_schema)
+        put = self._put_first_commit(keys, settings, state, request, options=_bootstrap_options(body))
+        if put is None:
+            return self._answer_existing(keys, body, request)
+        commit, settings = put
+        self._write_caches(keys, settings, commit, state)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
+        """Create a session that begins as its parent was at the fork point. Settings in ``body`` replace the parent's."""
+        for name in _FORBIDDEN_IN_FORK & body.model_fields_set:
+            message = f"a fork takes its {name} from its parent session; leave {name} out"
+            raise InvalidInputError(message, problems=[Problem("invalid_with_fork", f"/{name}", message)])
+        existing = self._existing_session(keys, body, request)
+        if existing is not None:
+            return existing
+        parent = check_session_id(fork.session_id, pointer="/fork/session_id")
+        point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
+        changes = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        settings = replace(point.settings, **fields_of(changes, self._counter))
+        check_settings_size(settings)
+        self._reserve(keys, settings)
+        commit = point.put(keys, settings, request=request)
+        if commit is None:
+            return self._answer_existing(keys, body, request)
+        self._write_caches(keys, settings, commit)
+        point.write_caches(keys, commit.header, self._summaries)
+        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+
+    def create_with_settings(self, keys: SessionKeys, settings: SessionSettings) -> Session:
+        """Create a session with the settings of another one, or return it when it exists.
+
+        The id must be derived for this purpose alone, so that a retry gets the same session. A session whose settings ask for
+        memories at the beginning gets them again.
+        """
+        options = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
+        is_there = options is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
+        put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
+        if put is not None:
+            commit, settings = put
+            self._write_caches(keys, settings, commit)
+            return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
+        first = self._first_commit(keys)
+        if first is None:
+            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
+        return self._answer_created(keys, first)
+
+    def _put_first_commit(
+        self,
+        keys: SessionKeys,
+        settings: SessionSettings,
+        state: JsonObject | None,
+        request: RequestKey | None,
+        *,
+        options: Bootstrap | None,
+    ) -> tuple[Commit, SessionSettings] | None:
+        """Write the first commit; return it with the settings, or None when the session exists.
+
+        The session is reserved before memory is read. An erasure of the user's data then sees the session and stops it.
+        """
+        now = self._reserve(keys, settings)
+        memory_message: BootstrapMessage | None = None
+        if options is not None:
+            memory_message = self._bring_memories(keys.owner, options)
+            settings = replace(settings, bootstrap=memory_message.record)
+        draft = _draft(
+            keys, settings, state, now, request, memory_message.message if memory_message is not None else None
+        )
+        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce())
+        return (commit, settings) if commit is not None else None
+
+    def _reserve(self, keys: SessionKeys, settings: SessionSettings) -> int:
+        """Put the session into the owner's list with status ``creating``; return the time in milliseconds.
+
+        `ConflictError` while the user's data is being erased.
+        """
+        now = self._log.clock.now_ms()
+        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
+        erasing = OwnerKeys(keys.owner).erasing
+        if self._log.items.get_many([erasing]):
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        return now
+
+    def _existing_session(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
+        """Return the session of that id if there is one, or raise `SessionExistsError`.
+
+        A fork checks this before it reads its parent, which may be gone when the request is repeated.
+        """
+        first = keys.commit(1)
+        return self._answer_existing(keys, body, request) if self._log.items.get_many([first]) else None
+
+    def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
+        first = self._first_commit(keys)
+        repeated = first is not None and request is not None and request.matches(first.header.idempotency)
+        if first is not None and repeated:
+            return Created(self._answer_created(keys, first), True)
+        if body.if_exists == "error":
+            raise SessionExistsError(f"session {keys.session_id!r} exists")
+        tail = self._log.commits.tail(keys)
+        current = self._log.settings(keys, tail.meta, None, tail.header)
+        return Created(session_answer(keys, current.settings, tail.header, created_ms=current.created_ms), False)
+
+    def _first_commit(self, keys: SessionKeys) -> Commit | None:
+        """Return the session's first commit. `SessionExistsError` while the id of an erased or expired session is reserved."""
+        try:
+            self._log.commits.tail(keys)
+            return self._log.commits.begin(keys)
+        except NotFoundError as error:
+            message = f"session {keys.session_id!r} was erased: its id is free a day later"
+            raise SessionExistsError(message) from error
+
+    def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
+        """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""
+        current = self._log.settings_from_log(keys, first.header)
+        self._write_listing(keys, current.settings, first)
+        return session_answer(keys, current.settings, first.header, created_ms=first.header.time_ms)
+
+    def _write_caches(
+        self, keys: SessionKeys, settings: SessionSettings, commit: Commit, state: JsonObject | None = None
+    ) -> None:
+        created, payload = commit.header.time_ms, commit.settings_payload
+        position = commit.header.last_settings
+        self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
+        if state is not None:
+            States(self._log).write_cache(keys, created_state(state))
+        self._write_listing(keys, settings, commit)
+
+    def _write_listing(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
+        item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
+        self._log.items.put(item, condition=Less("pos", commit.header.last))
+
+    def _new_id(self, owner: Owner, request: RequestKey | None) -> str:
+        if request is None:
+            return self._log.ids.new_id()
+        return made_id(owner, request.key_hash)
+
+    def _settings(self, body: CreateSession) -> SessionSettings:
+        policy = cast("str | JsonObject", body.policy if body.policy is not None else "default")
+        policy_of(policy)
+        tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
+        return SessionSettings(
+            title=body.title,
+            system=body.system,
+            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
+            model=body.model,
+            tools=tools,
+            tools_tokens=count_tools(list(tools), self._counter),
+            output_reserve=body.output_reserve,
+            policy=policy,
+            metadata=cast("JsonObject | None", body.metadata),
+            strict=body.strict,
+            recall=body.recall,
+            loop_timeout_seconds=body.loop_timeout_seconds,
+            ttl_days=body.ttl_days,
+            inactive_after_days=body.inactive_after_days,
+            state_schema=cast("JsonObject | None", body.state_schema),
+            snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
+        )
+
+
+def made_id(owner: Owner, seed: bytes) -> str:
+    """Return a session id that is derived from owner and seed, so that a repeated request gets the same id."""
+    source = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
+    return "s" + base64.b32encode(hashlib.sha256(source).digest()).decode("ascii").rstrip("=").lower()[:31]
+
+
+def _check_first_state(state: JsonObject | None, schema: JsonObject | None) -> None:
+    """Refuse an invalid state, an invalid schema, and a state that does not fit the schema."""
+    if state is not None:
+        check_change({}, state)
+    if schema is None:
+        return
+    # Imported here: most sessions have no schema, and the library takes long to import.
+    from turnlog.sessions.state_schema import check_schema, check_state, check_work
+
+    work = check_work()
+    check_schema(schema, work)
+    if state is not None:
+        check_state(state, schema, work)
+
+
+def _bootstrap_options(body: CreateSession) -> Bootstrap | None:
+    """Return the options of the request's bootstrap; None when it asks for none."""
+    if body.bootstrap is False:
+        return None
+    return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
+
+
+def _draft(
+    keys: SessionKeys,
+    settings: SessionSettings,
+    state: JsonObject | None,
+    now: int,
+    request: RequestKey | None,
+    message: Incoming | None,
+) -> Draft:
+    header = Header(
+        first=1,
+        last=2 if message is not None else 1,
+        kind=CREATION,
+        time_ms=now,
+        nonce=b"",
+        # The message has no author: no role precedes the first one, and no loop is open.
+        flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
+        idempotency=request.stamp if request else b"",
+        last_state=1 if state is not None else 0,
+        ttl_days=settings.ttl_days or 0,
+    )
+    create = CreateEvent(1, keys.session_id, settings, state)
+    if message is None:
+        return Draft(header, (create,))
+    return Draft(header, (create, message_event(message, position=2)), (None, message.facts))
+
+
+class EndSessions:
+    """Use case: end a session. A concurrent append is committed before the end or refused. Ending twice gives the same answer."""
+
+    def __init__(self, log: SessionLog, offload: AskForOffloads) -> None:
+        self._log = log
+        self._offload = offload
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        commit, current = self.close(keys, raw_request_key(key, "end session", {}), "ended")
+        return session_answer(keys, current.settings, commit.header, created_ms=current.created_ms)
+
+    def close(
+        self, keys: SessionKeys, request: RequestKey | None, reason: OffloadReason
+    ) -> tuple[Commit, CurrentSettings]:
+        """End the session; return the commit that ended it and its settings. Hands the session over to long-term memory."""
+
+        def compose(tail: Tail) -> Draft | Commit:
+            header = tail.header
+            if header.ended:
+                commit = self._log.commits.get(keys, header.ended)
+                if commit is None:
+                    raise CorruptError("the commit of the end is missing", item=commit_sort_key(header.ended))
+                return commit
+            self._offload.note(keys, reason)
+            new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
+            return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))
+
+        written = self._log.commits.write(keys, compose, request)
+        header, tail = written.commit.header, written.tail
+        if written.repeated:
+            self._log.repair_caches(keys, tail)
+            self._offload.send(keys, header, reason)
+            return written.commit, self._log.settings_at(keys, header)
+        current = self._log.settings(keys, tail.meta, None, header)
+        self._log.write_listing(keys, header, current)
+        self._offload.send(keys, header, reason)
+        return written.commit, current
+
+
+class ResetSessions:
+    """Use case: end a session and create another one with its settings. Repeating it returns the session that was created.
+
+    The new id is derived from the commit that ended the old session. A retry after a crash finds or creates that session.
+    """
+
+    def __init__(self, log: SessionLog, end: EndSessions, create: CreateSessions) -> None:
+        self._log = log
+        self._end = end
+        self._create = create
+
+    def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
+        keys = SessionKeys(owner, session_id)
+        closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}), "reset")
+        tail = self._log.commits.tail(keys)
+        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        replacement = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
+        return self._create.create_with_settings(
+            replacement, replace(settings, reset_of=session_id, forked_from=None, forked_at=None)
+        )
+
+
+def fields_of(changes: dict[str, Any], counter: TokenCounter) -> dict[str, Any]:
+    """Return changes as fields of `SessionSettings`, with token counts. A None is replaced by the field's default."""
+    default = SessionSettings()
+    fields = {name: value if value is not None else getattr(default, name) for name, value in changes.items()}
+    if "policy" in fields:
+        policy_of(fields["policy"])
+    if "system" in fields:
+        text = fields["system"]
+        fields["system_tokens"] = system_cost(counter.count(text)) if text is not None else 0
+    if "tools" in fields:
+        tools = cast("list[JsonObject]", list(fields["tools"]))
+        fields |= {"tools": tuple(tools), "tools_tokens": count_tools(tools, counter)}
+    return fields
+
+
+def check_settings_size(settings: SessionSettings) -> None:
+    """Raise `TooLargeError` when system text, tools, policy and metadata are together over the limits."""
+    content = [settings.system, list(settings.tools), settings.policy, settings.metadata]
+    count, _ = measured(cast("JsonValue", content))
+    if count > MAX_SETTINGS_VALUES:
+        message = f"system text, tools, policy and metadata have {count} JSON values together; the limit is {MAX_SETTINGS_VALUES}"
+        raise TooLargeError(message)
+    if len(encode_json(content)) > MAX_SETTINGS_BYTES:
+        raise TooLargeError(f"system text, tools, policy and metadata are over the limit of {MAX_SETTINGS_BYTES} bytes")
+
+
+class UpdateSessions:
+    """Use case: change settings. A null resets a field to its default; fields that are left out stay unchanged."""
+
+    def __init__(self, log: SessionLog, counter: TokenCounter) -> None:
+        self._log = log
+        self._counter = counter
+
+    def __call__(self, owner: Owner, session_id: str, body: UpdateSession, *, key: str | None = None) -> Session:
+        keys, changes = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
+        if not changes:
+            message = "no setting is given"
+            raise InvalidInputError(message, problems=[Problem("missing", "", message)])
+        request = raw_request_key(key, "update session", changes)
+        fields, current = fields_of(changes, self._counter), CurrentSettings(SessionSettings(), 0)
+
+        def compose(tail: Tail) -> Draft | Commit:
+            nonlocal current
+            header = tail.header
+            before = self._log.settings(keys, tail.meta, None, header)
+            current = replace(before, settings=replace(before.settings, **fields))
+            check_settings_size(current.settings)
+            new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())
+            event = SettingsEvent(new.first, current.settings, tuple(sorted(changes)))
+            ttl_days = current.settings.ttl_days or 0
+            return Draft(replace(new, last_settings=new.first, ttl_days=ttl_days), (event,))
+
+        written = self._log.commits.write(keys, compose, request)
+        header = written.commit.header
+        if written.repeated:
+            current = self._log.settings_at(keys, header)
+            self._log.repair_caches(keys, written.tail)
+        else:
+            self._write_caches(keys, written, current)
+        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
+
+    def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
+        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
+        commit = written.commit
+        payload = commit.settings_payload
+        with suppress(UnavailableError):
+            self._log.caches.write_settings(
+                keys,
+                current.settings,
+                position=commit.header.first,
+                created_ms=current.created_ms,
+                payload=payload,
+            )
+        self._log.write_listing(keys, commit.header, current)

@@ -1,0 +1,348 @@
+"""Create, list and delete snapshots: named positions of a session.
+
+A ``ref`` snapshot points into the log, which is never rewritten, so a ``ref`` copies nothing. A ``full`` snapshot keeps the
+history itself, in the log's segments and a tail of its own, and outlives the log.
+
+A deleted record disappears at once; a job erases the bytes that nothing else needs. The stub of a deleted full snapshot names
+its parts until they are erased, so an interrupted sweep loses track of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from turnlog.core.errors import ConflictError, NotFoundError, UnavailableError
+from turnlog.core.identity import Owner, check_agent_id
+from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.models import Cursors
+from turnlog.core.session_settings import SessionSettings
+from turnlog.core.times import rfc3339
+from turnlog.jobs.models import Job
+from turnlog.jobs.worker import StartJobs
+from turnlog.log.headers import Header, short_hash
+from turnlog.log.keys import PAYLOAD_BLOBS, SNAPSHOT_BLOBS, SessionKeys, is_record_id
+from turnlog.log.records import DELETED, Record, Records
+from turnlog.log.request_keys import raw_request_key, request_key
+from turnlog.log.tombstones import MATERIALISING, SlotLeases, keeps_snapshots
+from turnlog.ports import BlobStore
+from turnlog.sessions.models import SnapshotPolicy
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.full import FullSnapshots, parts_content, parts_of
+from turnlog.snapshots.models import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
+
+_MAX_EXTRA_RECORDS = 200
+"""Records that one clean-up reads beyond those that it keeps."""
+MAX_LIMIT = 100
+MAX_UNSEALED = 8
+"""Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
+_REQUEST_MS, _JOB_MS = 10_000, 120_000
+_READY = "ready"
+_PAGES = 10
+
+
+class SnapshotCleaner:
+    """Deletes records of snapshots, and starts the job that erases their bytes."""
+
+    def __init__(self, log: SessionLog, start_job: StartJobs) -> None:
+        self._log = log
+        self._start_job = start_job
+
+    def delete(self, keys: SessionKeys, record: Record) -> None:
+        """Delete a snapshot's record. Repeated after a crash, it finishes the deletion."""
+        if record.content.get("kind") != "full":
+            self._log.records.delete(keys.snapshots, record)
+            return
+        stub: JsonObject = {"kind": "full", "parts": [replace(part, inline=None).encode() for part in parts_of(record)]}
+        self._log.records.delete(keys.snapshots, record, left=stub)
+        self.sweep(keys)
+
+    def sweep(self, keys: SessionKeys) -> None:
+        """Start the job that erases unneeded bytes. When the queue is down, the session's next sweep erases them."""
+        with suppress(UnavailableError):
+            self._start_job(keys.owner, "sweep", keys.session_id, {})
+
+    def older(self, keys: SessionKeys, *, kind: str, agent: str | None, keep: int, automatic: bool = False) -> None:
+        """Delete the unnamed snapshots of a kind and an agent, except for the ``keep`` newest.
+
+        Automatic snapshots and requested ones are counted separately. One call reads a bounded number of records; the next
+        call deletes older ones.
+        """
+        wanted_group, seen = (None, kind, agent, automatic), 0
+        for record in islice(self._log.records.every(keys.snapshots), keep + _MAX_EXTRA_RECORDS):
+            content = record.content
+            group = (content.get("name"), content.get("kind"), content.get("agent"), content.get("auto", False))
+            if group == wanted_group:
+                seen += 1
+                if seen > keep:
+                    self.delete(keys, record)
+
+
+class DeleteSnapshots:
+    """Delete one snapshot, by id or name."""
+
+    def __init__(self, log: SessionLog, clean: SnapshotCleaner) -> None:
+        self._log = log
+        self._clean = clean
+
+    def __call__(self, owner: Owner, session_id: str, snapshot: str, *, key: str | None = None) -> SnapshotDeleted:
+        keys, records = SessionKeys(owner, session_id), self._log.records
+        request = raw_request_key(key, f"delete snapshot {session_id}", {"snapshot": snapshot})
+        record_keys = keys.snapshots
+        record_id = records.earlier_choice(record_keys, request)
+        if record_id is None:
+            records.check_there(keys)
+            match = records.get(record_keys, snapshot) if is_record_id(snapshot) else None
+            match = match if match is not None else records.named(record_keys, snapshot)
+            if match is None:
+                raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {session_id!r}")
+            if match.content.get("kind") != "full":
+                self._log.commits.tail(keys)  # raises NotFoundError: a ref expires with its session
+            # After the deletion the name may stand for an older snapshot. A repeated request must not delete that one too.
+            record_id = records.choose(record_keys, match.id, request)
+        record = records.get_any(record_keys, record_id)
+        if record is not None and record.status != DELETED:
+            self._clean.delete(keys, record)
+        elif record is not None and record.content:
+            self._clean.sweep(keys)
+        return SnapshotDeleted(snapshot_id=record_id, status="deleted")
+
+
+class SweepSnapshots:
+    """Erase the bytes of deleted full snapshots that nothing else needs. The work of a job."""
+
+    def __init__(self, log: SessionLog, blobs: BlobStore, full: FullSnapshots) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._full = full
+
+    def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
+        """Erase the bytes and return the number of erased blobs. Safe to repeat and to run twice at once."""
+        keys = SessionKeys(owner, session_id)
+        stubs = [record for record in self._log.records.every(keys.snapshots, deleted=True) if record.content]
+        if not stubs:
+            return {"blobs": 0}
+        unneeded = {part.blob for record in stubs for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
+        slots, lease = SlotLeases(self._log.items, self._log.clock), None
+        first = slots.read(keys)
+        if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
+            if first is not None and keeps_snapshots(first):
+                lease = slots.take(keys, first)
+                if lease is None:
+                    raise ConflictError(
+                        "another process is erasing or restoring this session; try again", retry_after_seconds=1
+                    )
+            # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
+            retained = self._full.retained(keys)
+            candidates = {part.blob for record in stubs for part in parts_of(record)}
+            payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
+            candidates |= {name[len(keys.blob_prefix) :] for name in payloads}
+            unneeded |= {name for name in candidates if not retained.needs(name)}
+        for name in sorted(unneeded):
+            self._blobs.erase(keys.blob_prefix + name)
+        for record in stubs:
+            self._log.records.delete(keys.snapshots, record)
+        if lease is not None:
+            slots.leave(lease, free=lease.before)
+        return {"blobs": len(unneeded)}
+
+    def _is_live(self, keys: SessionKeys) -> bool:
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            return False
+        return True
+
+
+class CreateSnapshots:
+    """Create a snapshot at the head of a session.
+
+    A ``ref`` costs one conditional put, and a second one for the name. A ``full`` snapshot first stores the history that no
+    earlier snapshot has stored, then its record.
+    """
+
+    def __init__(self, log: SessionLog, full: FullSnapshots, start_job: StartJobs, clean: SnapshotCleaner) -> None:
+        self._log = log
+        self._full = full
+        self._start_job = start_job
+        self._clean = clean
+
+    def __call__(
+        self, owner: Owner, session_id: str, body: CreateSnapshot, *, key: str | None = None
+    ) -> Snapshot | Job:
+        keys = SessionKeys(owner, session_id)
+        if body.agent_id is not None:
+            check_agent_id(body.agent_id)
+        request = request_key(key, f"snapshot {session_id}", body)
+        header = self._log.commits.tail(keys).header
+        record_id = self._log.records.claim(keys.snapshots, request)
+        is_large = body.kind == "full" and self._full.unsealed(keys, header.last) > MAX_UNSEALED
+        if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
+            is_large = False  # an earlier try of this request made it, when the history was shorter
+        if body.mode == "sync" and not is_large:
+            snapshot = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
+            if snapshot is not None:
+                return snapshot
+        # The snapshot's id is also the job's: a repeated request gets the same job.
+        options = {**body.model_dump(exclude={"mode"}), "snapshot_id": record_id}
+        return self._start_job(owner, "snapshot", session_id, options, job_id=record_id)
+
+    def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
+        """Create the snapshot that a job was asked for. A job that is delivered twice creates one snapshot."""
+        keys, fields = SessionKeys(owner, session_id), dict(options)
+        record_id = fields.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
+        body, header = CreateSnapshot.model_validate(fields), self._log.commits.tail(keys).header
+        deadline_ms = self._log.clock.now_ms() + _JOB_MS
+        snapshot = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
+        if snapshot is None:
+            raise UnavailableError("the history is not sealed yet; the next try continues")
+        return {"snapshot_id": snapshot.snapshot_id, "position": snapshot.position}
+
+    def _create(
+        self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
+    ) -> Snapshot | None:
+        """Store the snapshot's record; None when the deadline passed before its history was stored."""
+        record_keys, records = keys.snapshots, self._log.records
+        content = ref_content(header) | {"name": body.name, "agent": body.agent_id, "metadata": body.metadata}
+        record = Record(record_id, self._log.clock.now_ms(), _READY, content)
+        if body.kind == "full":
+            # An earlier try may have made this record. It stays as it is: its tail belongs to it alone.
+            existing = records.get_any(record_keys, record_id)
+            if existing is None:
+                parts = self._full.make(keys, record_id, header.last, deadline_ms=deadline_ms)
+                if parts is None:
+                    return None
+                record = replace(record, content={**content, "kind": "full", **parts_content(parts)})
+        if body.if_name_absent and body.name is not None and not records.take_name(record_keys, body.name, record):
+            raise ConflictError(f"a snapshot has the name {body.name!r}", code="snapshot_exists")
+        record = records.create(record_keys, record)
+        if record.status == DELETED:
+            raise ConflictError("the snapshot of this request has been deleted", code="snapshot_deleted")
+        if body.name is not None and not body.if_name_absent:
+            records.point_name(record_keys, body.name, record)
+        if body.keep is not None:
+            # The snapshot is durable already: the next one cleans up what this one can't.
+            with suppress(UnavailableError):
+                self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
+        return Snapshot(**snapshot_fields(record))
+
+
+class ListSnapshots:
+    """List a session's snapshots, newest first. After the session has expired, its full snapshots remain."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def __call__(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        name: str | None = None,
+        agent: str | None = None,
+    ) -> SnapshotPage:
+        keys = SessionKeys(owner, session_id)
+        cursors = Cursors(self._log.cursor_secret())
+        scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
+        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        kind = self._kind(keys)
+        matches = list[Record]()
+        for _ in range(_PAGES):
+            page_records, after = self._log.records.page(keys.snapshots, limit=limit - len(matches), after=after)
+            candidates = [
+                record for record in page_records if _matches(record, "name", name) and _matches(record, "agent", agent)
+            ]
+            matches += [record for record in candidates if _matches(record, "kind", kind)]
+            if len(matches) >= limit or after is None:
+                break
+        if not matches and kind is not None:
+            raise NotFoundError(f"no session {session_id!r}")
+        return SnapshotPage(
+            snapshots=[Snapshot(**snapshot_fields(record)) for record in matches],
+            next_cursor=cursors.write(after, scope=scope) if after is not None else None,
+        )
+
+    def _kind(self, keys: SessionKeys) -> str | None:
+        """Return the kind of snapshots to list: only full ones of an expired session, else None for all."""
+        try:
+            self._log.commits.tail(keys)
+        except NotFoundError:
+            self._log.records.check_there(keys)
+            return "full"
+        return None
+
+
+def _matches(record: Record, field: str, value: str | None) -> bool:
+    return value is None or record.content[field] == value
+
+
+def ref_content(header: Header) -> JsonObject:
+    """Return the fields of a ``ref`` record that say where it points to."""
+    return {"kind": "ref", "position": header.last, "commit": header.first, "hash": header.hash.hex()}
+
+
+def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
+    """Return a snapshot by id or name. Raises `NotFoundError` for an unknown one."""
+    records.check_there(keys)
+    record = records.get(keys.snapshots, snapshot) if is_record_id(snapshot) else None
+    record = record if record is not None else records.named(keys.snapshots, snapshot)
+    if record is None:
+        raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {keys.session_id!r}")
+    return record
+
+
+def snapshot_fields(record: Record) -> dict[str, Any]:
+    """Return the fields of the answer `Snapshot` for a record."""
+    content: dict[str, Any] = record.content
+    is_full = content["kind"] == "full"
+    return {
+        "snapshot_id": record.id,
+        "name": content["name"],
+        "agent_id": content["agent"],
+        "kind": content["kind"],
+        "position": content["position"],
+        "created_at": rfc3339(record.created_ms),
+        "size_bytes": content["size"] if is_full else len(encode_json(record.content)),
+        "sha256": content["digest"] if is_full else content["hash"],
+        "status": record.status,
+        "metadata": content["metadata"],
+    }
+
+
+class AutomaticSnapshots:
+    """Creates snapshots as a session's `SnapshotPolicy` says, from the headers of an append and of the commit before it."""
+
+    def __init__(self, log: SessionLog, clean: SnapshotCleaner) -> None:
+        self._log = log
+        self._clean = clean
+
+    def __call__(
+        self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings
+    ) -> None:
+        """Create a snapshot of the commit before ``header`` if enough loops have ended since the last one.
+
+        Repeated for the same append, it creates the same snapshot.
+        """
+        keys = SessionKeys(owner, session_id)
+        if before.last + 1 != header.first:
+            # A repeated append: the caller passes the log's end, which is not the commit before this one.
+            commit = self._log.commits.containing(keys, header.first - 1)
+            before = commit.header if commit is not None else header
+        policy = SnapshotPolicy.model_validate_json(encode_json(settings.snapshots))
+        if _ended(header) // policy.every_loops <= _ended(before) // policy.every_loops:
+            return
+        record_id = f"{header.time_ms:013d}-{short_hash(f'automatic {session_id} {header.first}').hex()}"
+        content = ref_content(before) | {"name": None, "agent": None, "metadata": {"automatic": True}, "auto": True}
+        with suppress(UnavailableError):
+            self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, "ready", content))
+            self._clean.older(keys, kind="ref", agent=None, keep=policy.keep, automatic=True)
+
+
+def _ended(header: Header) -> int:
+    """Return the number of loops that have certainly ended: all but the newest."""
+    return max(0, header.flow.loop.number - 1)

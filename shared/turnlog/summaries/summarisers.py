@@ -1,0 +1,344 @@
+"""Summarisers: extracts without a model, or any chat model with a prompt, a bounded number of tries, and checks of its answer.
+
+The extract quotes the question, the called tools and the answer of each loop, shortened. All other words of it are in the
+language of the conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Literal, TypeAlias
+
+from turnlog.core.errors import SummaryRefusedError, UnavailableError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import seconds_left
+from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.core.text import Script, main_script, script_shares
+from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
+from turnlog.providers.blocks import fenced
+
+_INDENT = "   "
+_EXTRACT_WIDTHS = (300, 160, 80, 40)
+"""Characters kept of each text; a smaller width is tried when the summary is too long."""
+_SPOKEN_BY = (
+    r"human|user|assistant|system|developer|tool|ai|用户|使用者|助手|助理|系统|系統"
+    r"|ユーザー|アシスタント|システム|사용자|어시스턴트|시스템"
+)
+_ROLE = re.compile(
+    rf"^[ \t>#*_\-\[(]*(?:{_SPOKEN_BY})[ \t*_\])]*[:：]"  # "User:", "**Assistant**:", "[System]:", "用户："
+    rf"|^#+[ \t]*(?:{_SPOKEN_BY})[ \t]*$"
+    r"|<\|[a-z_]{2,40}\|>"  # ChatML and Llama 3
+    r"|</?\s*(?:system|user|assistant|human|developer|tool|instructions?|turn)\b[^>\n]{0,80}>"
+    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?\s*/?\s*turnlog-data",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ORDERS = re.compile(
+    r"^[^\w\n]*(?:please\s+|now\s+)?(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|these|of)\s+){0,3}"
+    r"(?:previous|prior|above|earlier|preceding|foregoing|system)\b"
+    r"|^[^\w\n]*(?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,8}(?:以上|之前|前面|先前|上述|所有)[^\n。]{0,8}(?:指令|指示|提示|说明|規則|规则)"
+    r"|^[^\w\n]*you\s+(?:are\s+now|must\s+now)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+_CLEAR_SHARE, _LEAST_SHARE = 0.7, 0.3
+_ECHO_CHARS = 60
+MAX_RECORD_TOKENS = 48_000
+"""Tokens of a history that a model gets at most."""
+_WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
+"""Characters of each text and calls of each loop; smaller ones are tried when the record is too long."""
+_CALL_CHARS = 160
+_LANGUAGES: dict[Script, str] = {
+    "chinese": "Write in Chinese (请用中文书写), as the person and the agent do.",
+    "japanese": "Write in Japanese (日本語で書いてください), as the person and the agent do.",
+    "korean": "Write in Korean (한국어로 쓰세요), as the person and the agent do.",
+}
+_SAME_LANGUAGE = "Write in the language that the person and the agent speak in the record."
+_AIM = 0.7
+"""Share of the available tokens that the prompt names as the limit, because models count badly."""
+_WORDS_PER_TOKEN, _CHARACTERS_PER_TOKEN = 0.75, 1.3
+MAX_TRIES = 3
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
+_RETRY_SHARE = 0.25
+"""Share of the time-out within which another try may begin; a later try could end after the caller has given up."""
+_MAX_TOKEN_CHARS = 64
+"""Characters of a token, at most, in any readable text."""
+_ROOM_TOKENS, _USUAL_LIMIT = 1_024, 4_096
+"""Tokens for a model's reasoning, and the output limit that most models accept."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Words:
+    """The summary's own words in one language."""
+
+    tools: str
+    no_reply: str
+    error: str
+    left_out: str = "[...]"
+    more: str = "..."
+    comma: str = ", "
+
+
+_ENGLISH = _Words("tools: ", "(no reply)", " (error)")
+_WORDS: dict[Script, _Words] = {
+    "chinese": _Words("工具：", "（无回复）", "（出错）", "[……]", "……", "、"),
+    "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "[……]", "……", "、"),
+    "korean": _Words("도구: ", "(답변 없음)", " (오류)"),
+}
+
+
+class ExtractiveSummariser:
+    """Implements `Summariser` without a model.
+
+    If the loops don't fit into the tokens, texts are cut shorter. If they still don't fit, the oldest lines of each part are left
+    out, and a line says so.
+    """
+
+    name = "extractive-2"
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        return Summarised(self._text(request), self.name)
+
+    def _text(self, request: SummaryRequest) -> str:
+        script = main_script(request.said)
+        words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
+        previous = request.previous.splitlines()
+        for width in _EXTRACT_WIDTHS:
+            parts = [[_cut(line, width, words) for line in part.splitlines()] for part in request.parts]
+            lines = [*previous, *(line for loop in request.loops for line in _extract_lines(loop, width, words))]
+            text = "\n".join([*(line for part in parts for line in part), *lines])
+            if self._counter.count(text) <= request.max_tokens:
+                return text
+        share = request.max_tokens // max(1, len(parts) + bool(lines))
+        groups = [*parts, lines] if lines else parts
+        return "\n".join(self._newest(group, share, words.left_out) for group in groups)
+
+    def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
+        """Return the newest lines that fit into ``max_tokens``; ``mark`` stands for the lines that are left out."""
+        if self._counter.count("\n".join(lines)) < max_tokens:
+            return "\n".join(lines)
+        costs = [self._counter.count(line) + 1 for line in lines]
+        left, first = max_tokens - self._counter.count(mark) - 1, len(lines)
+        while first and costs[first - 1] <= left:
+            first -= 1
+            left -= costs[first]
+        while first < len(lines) - 1 and lines[first].startswith(_INDENT):
+            first += 1  # leave out the rest of a loop whose first line is left out
+        return "\n".join([mark, *lines[first:]])
+
+
+def _extract_lines(loop: LoopText, width: int, words: _Words) -> Iterator[str]:
+    """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
+    yield f"{loop.number}. {_short(loop.asked, width, words)}".rstrip()
+    if loop.calls:
+        yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
+    if loop.reply:
+        yield f"{_INDENT}-> {_short(loop.reply, width, words)}"
+    elif loop.interrupted:
+        yield f"{_INDENT}-> {words.no_reply}"
+
+
+def _tools(loop: LoopText, words: _Words) -> str:
+    counts = Counter[str]()
+    for call in loop.calls:
+        name, _, rest = call.partition(" ")
+        counts[name + words.error if rest.endswith("-> error") else name] += 1
+    return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
+
+
+def _cut(line: str, width: int, words: _Words) -> str:
+    """Cut the end of a line that an earlier summary has; its number or label stays."""
+    limit = width + len(_INDENT) + len(words.tools)
+    return line if len(line) <= limit + len(words.more) else line[:limit] + words.more
+
+
+def _short(text: str, width: int, words: _Words) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[:width] + words.more
+
+
+Reason: TypeAlias = Literal[
+    "empty",
+    "cut_off",
+    "filtered",
+    "source_too_long",
+    "too_long",
+    "not_shorter",
+    "role_markers",
+    "orders",
+    "wrong_language",
+    "echo",
+]
+"""Reasons to refuse an answer. ``cut_off``: the model ran into its limit. ``filtered``: the provider or the model declined.
+``source_too_long``: the history exceeds `MAX_RECORD_TOKENS`, so no model was called."""
+
+
+def refusal(
+    text: str, *, tokens: int, max_tokens: int, source_tokens: int, said: str, instructions: str
+) -> Reason | None:
+    """Return the reason why a text is no summary of a source, or None if the text passes all checks.
+
+    ``said`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
+    """
+    checks: tuple[tuple[Reason, Callable[[], object]], ...] = (
+        ("empty", lambda: not text.strip()),
+        ("too_long", lambda: tokens > max_tokens),
+        ("not_shorter", lambda: tokens >= source_tokens),
+        ("role_markers", lambda: _ROLE.search(text)),
+        ("echo", lambda: _repeats(text, instructions)),
+        ("orders", lambda: _ORDERS.search(_SENTENCE_END.sub("\n", text))),
+        ("wrong_language", lambda: not _keeps_language(text, said)),
+    )
+    return next((reason for reason, fails in checks if fails()), None)
+
+
+def _keeps_language(text: str, said: str) -> bool:
+    """Return whether a text is in the main script of the source; if the source has no clear main script, any text is."""
+    spoken, said_shares, text_shares = main_script(said), script_shares(said), script_shares(text)
+    if spoken is None or said_shares[spoken] < _CLEAR_SHARE or not text_shares:
+        return True
+    return text_shares.get(spoken, 0.0) >= _LEAST_SHARE
+
+
+def _repeats(text: str, instructions: str) -> bool:
+    """Return whether a text repeats `_ECHO_CHARS` characters of the instructions; white space is not compared."""
+    flat, rules = " ".join(text.split()), " ".join(instructions.split())
+    starts = [0, *(match.end() for match in re.finditer(" ", rules))]
+    return any(rules[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(rules))
+
+
+def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
+    """Return the prompt for a summary, or None if the history exceeds `MAX_RECORD_TOKENS` even in its shortest form."""
+    system = _system(request)
+    for width, calls in _WIDTHS:
+        loops = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
+        tokens = sum(counter.count(text) for text in (request.previous, *request.parts, loops))
+        if tokens <= MAX_RECORD_TOKENS:
+            return Prompt(system, "\n\n".join(_fenced(request, loops)), tokens)
+    return None
+
+
+def _fenced(request: SummaryRequest, loops: str) -> Iterator[str]:
+    if request.previous:
+        yield fenced("summary of what came before", request.previous)
+    for number, part in enumerate(request.parts, start=1):
+        yield fenced(f"record of the conversation, part {number} of {len(request.parts)}", part)
+    if loops or not request.parts:
+        yield fenced("record of the conversation", loops)
+
+
+def _system(request: SummaryRequest) -> str:
+    script = main_script(request.said)
+    room = request.max_tokens * _AIM
+    limit = f"{max(10, round(room * _WORDS_PER_TOKEN, -1)):.0f} words"
+    if script in _LANGUAGES:
+        limit = f"{max(20, round(room * _CHARACTERS_PER_TOKEN, -1)):.0f} characters"
+    language = _LANGUAGES.get(script, _SAME_LANGUAGE) if script else _SAME_LANGUAGE
+    return _rules().substitute(language=language, limit=limit)
+
+
+@cache
+def _rules() -> Template:
+    return Template(files(__package__).joinpath("prompt.txt").read_text(encoding="utf-8").strip())
+
+
+def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
+    yield f"exchange {loop.number}, asked: {_line(loop.asked, width)}".rstrip()
+    for call in loop.calls[:calls]:
+        yield f"exchange {loop.number}, called: {_line(call, _CALL_CHARS)}"
+    if len(loop.calls) > calls:
+        yield f"exchange {loop.number}, called: {len(loop.calls) - calls} more"
+    if loop.reply:
+        yield f"exchange {loop.number}, answered: {_line(loop.reply, width)}"
+    elif loop.interrupted:
+        yield f"exchange {loop.number} was interrupted before an answer"
+
+
+def _line(text: str, width: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[:width] + "..."
+
+
+class ModelSummariser:
+    """Implements `Summariser` on a chat model. Outages are retried within the time-out; an answer that fails the checks is not.
+
+    ``timeout_seconds`` bounds one try. All tries together end within 1.25 times that and a pause.
+    """
+
+    def __init__(
+        self, model: ChatModel, counter: TokenCounter, clock: Clock, ids: IdSource, *, timeout_seconds: float
+    ) -> None:
+        self._model = model
+        self._counter = counter
+        self._clock = clock
+        self._ids = ids
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def summarise(self, request: SummaryRequest) -> Summarised:
+        """Implement `Summariser`; `SummaryRefusedError` names the tokens that the refused answer cost."""
+        prompt = prompt_for(request, self._counter)
+        if prompt is None:
+            raise _refused("source_too_long", self.name, 0, 0)
+        answer = self._tried(prompt, _limit(request.max_tokens))
+        text = answer.text.strip()
+        # Counting the tokens of megabytes would take long; an answer of that size is too long anyway.
+        is_short = len(text) <= request.max_tokens * _MAX_TOKEN_CHARS
+        tokens = self._counter.count(text) if is_short else request.max_tokens + 1
+        spent_in, spent_out = answer.input_tokens, answer.output_tokens
+        if spent_in is None:
+            spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)
+        if spent_out is None:
+            spent_out = tokens
+        reason: Reason | None = answer.ending if answer.ending != "done" else None
+        reason = reason or refusal(
+            text,
+            tokens=tokens,
+            max_tokens=request.max_tokens,
+            source_tokens=prompt.record_tokens,
+            said=request.said,
+            instructions=prompt.system,
+        )
+        if reason is not None:
+            raise _refused(reason, self.name, spent_in, spent_out)
+        return Summarised(text, self.name, spent_in, spent_out)
+
+    def _tried(self, prompt: Prompt, max_tokens: int) -> ModelAnswer:
+        started, tries = self._clock.now_ms(), 0
+        while True:
+            try:
+                return self._model.answer(prompt, max_tokens=max_tokens)
+            except UnavailableError as error:
+                tries += 1
+                pause = self._pause_seconds(error, tries)
+                late = (self._clock.now_ms() - started) / 1000 + pause > self._timeout_seconds * _RETRY_SHARE
+                if tries >= MAX_TRIES or late or pause >= seconds_left():
+                    raise
+            self._clock.sleep(pause)
+
+    def _pause_seconds(self, error: UnavailableError, tries: int) -> float:
+        """Return the pause before the next try: it doubles with each try, has jitter, and respects the provider's Retry-After."""
+        own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self._ids.jitter())
+        return max(min(own, _LONGEST_PAUSE_SECONDS), error.retry_after_seconds or 0)
+
+
+def _limit(max_tokens: int) -> int:
+    """Return the output limit of the request: room for reasoning is added, up to `_USUAL_LIMIT`, which most models accept."""
+    return max(max_tokens, min(2 * max_tokens + _ROOM_TOKENS, _USUAL_LIMIT))
+
+
+def _refused(reason: Reason, name: str, input_tokens: int, output_tokens: int) -> SummaryRefusedError:
+    return SummaryRefusedError(
+        f"the answer of {name} is no summary: {reason}",
+        details={"reason": reason, "input_tokens": input_tokens, "output_tokens": output_tokens},
+    )

@@ -1,17 +1,22 @@
 """Breaks a seeded sample of places of the code, one at a time, and sees whether the related tests fail.
 
-python tools/mutants.py [--seed N] [--sample N] [--jobs N] [--minutes N] [-k WORD]
+python tools/mutants.py [--seed N] [--sample N] [--jobs N] [--minutes N] [-k WORD] [--again]
 
-The related tests are run in copies of the project. With --minutes no mutant is begun after that time.
-docs/mutants.md has the survivors of the newest run; why each survived is written there by hand, and kept while it survives.
+The related tests run in copies of the project, the nearest first, to the first failure. With --minutes no mutant begins after
+that time. build/mutants-SEED.jsonl keeps what each mutant came to: the same command goes on where it was stopped, and --again
+runs the survivors once more. docs/mutants.md has the survivors of the newest run; a person writes there why each survived, and
+the reason stays while the mutant survives.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,10 +33,14 @@ sys.path.insert(0, str(ROOT))
 from tests.faults import commit_id  # noqa: E402
 from tools.mutation import Mutant, mutants_of  # noqa: E402
 from tools.plant_faults import copy_project  # noqa: E402
-from tools.related_tests import SCOPE, related  # noqa: E402
+from tools.related_tests import SCOPE, needs_moto, related  # noqa: E402
 
 PAGE = ROOT / "docs" / "mutants.md"
-TEST_SECONDS, MUTANT_SECONDS = 120, 1_200
+BUILD = ROOT / "build"
+SAMPLE_HEADING = "## The newest sample"
+TEST_SECONDS = 120
+LEAST_SECONDS, TIMES_UNBROKEN = 480, 6
+"""A mutant may take so many seconds, or so many times what its tests take without it: then it hangs, and is killed."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*)", re.MULTILINE)
 _HUNG = re.compile(r"^\+* Timeout \+*$", re.MULTILINE)
 
@@ -53,29 +62,96 @@ def chosen(seed: int, count: int, word: str = "") -> list[Mutant]:
     return random.Random(seed).sample(matching, min(count, len(matching)))
 
 
-def tried(copy: Path, mutant: Mutant) -> Outcome:
-    path = copy / mutant.file
-    before = path.read_bytes()
-    path.write_bytes(mutant.apply(before))
-    try:
-        code, told = run(copy, related(mutant.file), aws="/aws/" in mutant.file)
-    finally:
-        path.write_bytes(before)
-    if code == 0:
-        return Outcome(mutant, "")
-    if code > 2:
-        raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{told[-2000:]}")
-    failed = _FAILED.search(told)
-    return Outcome(
-        mutant, failed[1] if failed is not None else "hung" if _HUNG.search(told) or code < 0 else told[-300:]
-    )
+class Results:
+    """What the mutants of a seed came to, in a file that a stopped run goes on from."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self._by: dict[str, str] = {row["key"]: row["by"] for row in map(json.loads, lines)}
+
+    def get(self, mutant: Mutant) -> Outcome | None:
+        by = self._by.get(_key(mutant))
+        return None if by is None else Outcome(mutant, by)
+
+    def add(self, outcome: Outcome) -> None:
+        self._by[_key(outcome.mutant)] = outcome.by
+        self._path.parent.mkdir(exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": _key(outcome.mutant), "by": outcome.by}) + "\n")
+
+    def forget_survivors(self) -> None:
+        self._by = {key: by for key, by in self._by.items() if by}
 
 
-def run(copy: Path, tests: Sequence[str], *, aws: bool = True) -> tuple[int, str]:
+def _key(mutant: Mutant) -> str:
+    """Return the name of an edit of one version of a module."""
+    digest = hashlib.sha256((ROOT / mutant.file).read_bytes()).hexdigest()[:12]
+    return f"{mutant.file} {digest} {mutant.start}-{mutant.end} {mutant.new}"
+
+
+class Copies:
+    """Copies of the project, one for each mutant that is tried at a time, and how long unbroken tests take in them."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._free, self._seconds = SimpleQueue[Path](), dict[tuple[str, ...], float]()
+        for number in range(count):
+            copy_project(folder / f"{number}")
+            self._free.put(folder / f"{number}")
+
+    def run(self, tests: Sequence[str]) -> tuple[int, str]:
+        copy = self._free.get()
+        try:
+            return run(copy, tests, seconds=TIMES_UNBROKEN * 600)
+        finally:
+            self._free.put(copy)
+
+    def tried(self, mutant: Mutant) -> Outcome:
+        copy = self._free.get()
+        try:
+            return self._tried(copy, mutant)
+        finally:
+            self._free.put(copy)
+
+    def _tried(self, copy: Path, mutant: Mutant) -> Outcome:
+        tests, path = related(mutant.file), copy / mutant.file
+        before, stat = path.read_bytes(), path.stat()
+        path.write_bytes(mutant.apply(before))
+        try:
+            code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=LEAST_SECONDS)
+            if code < 0 and (limit := TIMES_UNBROKEN * self._unbroken_seconds(copy, mutant, before)) > LEAST_SECONDS:
+                code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=limit)
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the bytecode of the mutant is not the module's
+        if code == 0:
+            return Outcome(mutant, "")
+        if code > 2:
+            raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{told[-2000:]}")
+        failed = _FAILED.search(told)
+        hung = _HUNG.search(told) or code < 0
+        return Outcome(mutant, failed[1] if failed is not None else "hung" if hung else told[-300:])
+
+    def _unbroken_seconds(self, copy: Path, mutant: Mutant, source: bytes) -> float:
+        """Return how long the tests of a module take without a mutant."""
+        tests, path = tuple(related(mutant.file)), copy / mutant.file
+        if tests not in self._seconds:
+            broken, begun = path.read_bytes(), time.monotonic()
+            path.write_bytes(source)
+            code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=3_600)
+            path.write_bytes(broken)
+            if code != 0:
+                raise SystemExit(f"the tests of {mutant.file} fail without a mutant:\n{told[-2000:]}")
+            self._seconds[tests] = time.monotonic() - begun
+        return self._seconds[tests]
+
+
+def run(copy: Path, tests: Sequence[str], *, seconds: float, aws: bool = True) -> tuple[int, str]:
     """Return how pytest ended in a copy of the project, and what it printed. A negative code: it took too long."""
     places = [str(copy / "shared"), str(copy / "layers" / "dependencies")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=no"]
+    shutil.rmtree(copy / ".hypothesis" / "examples", ignore_errors=True)  # no mutant is killed by what killed another
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             [sys.executable, "-m", "pytest", *options, "--timeout", str(TEST_SECONDS), *tests]
@@ -85,7 +161,7 @@ def run(copy: Path, tests: Sequence[str], *, aws: bool = True) -> tuple[int, str
             capture_output=True,
             text=True,
             check=False,
-            timeout=MUTANT_SECONDS,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
         return -1, ""
@@ -99,51 +175,52 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after that time")
     parser.add_argument("-k", metavar="WORD", default="", help="only mutants whose file or kind has the word")
+    parser.add_argument("--again", action="store_true", help="run the survivors of the seed once more")
     asked = parser.parse_args()
-    sample, copies = chosen(asked.seed, asked.sample, asked.k), SimpleQueue[Path]()
-    ends = time.monotonic() + asked.minutes * 60
+    sample, results = chosen(asked.seed, asked.sample, asked.k), Results(BUILD / f"mutants-{asked.seed}.jsonl")
+    if asked.again:
+        results.forget_survivors()
+    ends, commit = time.monotonic() + asked.minutes * 60, commit_id()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
-        for number in range(asked.jobs):
-            copy_project(Path(folder) / f"{number}")
-            copies.put(Path(folder) / f"{number}")
+        copies = Copies(Path(folder), asked.jobs)
 
-        def one(mutant: Mutant) -> Outcome | None:
-            if time.monotonic() > ends:
-                return None
-            copy = copies.get()
-            try:
-                outcome = tried(copy, mutant)
-            finally:
-                copies.put(copy)
+        def outcome_of(mutant: Mutant) -> Outcome | None:
+            if (kept := results.get(mutant)) is not None or time.monotonic() > ends:
+                return kept
+            outcome = copies.tried(mutant)
+            results.add(outcome)
             print(f"{outcome.by or 'SURVIVED'} | {mutant.line} | {mutant.name}", flush=True)
             return outcome
 
-        outcomes = [outcome for outcome in pool.map(one, sample) if outcome is not None]
+        outcomes = [outcome for outcome in pool.map(outcome_of, sample) if outcome is not None]
         killers = {outcome.by for outcome in outcomes if "::" in outcome.by}
-        if killers and run(copies.get(), sorted(killers))[0] != 0:
+        if killers and copies.run(sorted(killers))[0] != 0:
             print("tests that failed with a mutant fail without one too", file=sys.stderr)
             return 1
     if not asked.k:
-        PAGE.write_text(page(outcomes, _judged(), seed=asked.seed, commit=commit_id()), encoding="utf-8")
+        text = PAGE.read_text(encoding="utf-8")
+        above, _, _ = text.partition(SAMPLE_HEADING)
+        PAGE.write_text(
+            above + page(outcomes, _judged(text), asked.sample, seed=asked.seed, commit=commit), encoding="utf-8"
+        )
     print(f"{sum(bool(outcome.by) for outcome in outcomes)} of {len(outcomes)} killed, seed {asked.seed}")
     return 0
 
 
-def page(outcomes: Sequence[Outcome], judged: dict[str, str], *, seed: int, commit: str) -> str:
-    """Return docs/mutants.md."""
+def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, seed: int, commit: str) -> str:
+    """Return the last section of docs/mutants.md; a person writes what is above it."""
     survivors = [outcome.mutant for outcome in outcomes if not outcome.by]
     reasons = [judged.get(mutant.name, "not judged") for mutant in survivors]
     equal = sum(reason.startswith("equivalent") for reason in reasons)
     killed, counted = len(outcomes) - len(survivors), len(outcomes) - equal
     lines = [
-        "# Mutants",
+        SAMPLE_HEADING,
         "",
         "<!-- Written by `make mutants`; only the last column is written by hand. -->",
         "",
-        f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests, in a sample of",
-        f"{len(outcomes)} of which {equal} are equivalent: `make mutants ARGS='--seed {seed} --sample {len(outcomes)}'` at",
-        f"commit `{commit}`. A mutant is one small edit of the log, an engine or a window; the edits are in",
-        "[tools/mutation.py](../tools/mutation.py). Survivors, and why:",
+        f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests:",
+        f"{len(outcomes)} were tried, of which {equal} are equivalent, of `make mutants ARGS='--seed {seed} --sample {sample}'`",
+        f"at commit `{commit}`. The survivors, and why:",
         "",
         "| file | kind | was | became | why |",
         "|---|---|---|---|---|",
@@ -152,10 +229,9 @@ def page(outcomes: Sequence[Outcome], judged: dict[str, str], *, seed: int, comm
     return "\n".join([*lines, ""])
 
 
-def _judged() -> dict[str, str]:
+def _judged(page: str) -> dict[str, str]:
     """Return what the page says already of survivors, by their names."""
-    text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-    rows = [line.removeprefix("| ").removesuffix(" |").rpartition(" | ") for line in text.splitlines()]
+    rows = [line.removeprefix("| ").removesuffix(" |").rpartition(" | ") for line in page.splitlines()]
     return {name: reason for name, _, reason in rows if name.startswith("`")}
 
 

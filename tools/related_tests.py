@@ -1,4 +1,4 @@
-"""Which tests are asked about a module, the quickest and nearest first: `make mutants` runs these alone."""
+"""Which tests are asked about a module: `make mutants` runs these alone."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ RELATED = {
     "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/engine": "engines/test_settings engines/test_tenancy",
-    "engines/files": (
-        "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export"
-    ),
+    "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
+        "engines/test_sqlite_file"
     ),
     "engines/sqlite_tables": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs"
+        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
+        "engines/test_sqlite_file"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
-        "summaries/test_summary_life"
+        "summaries/test_summary_life log/test_storage"
     ),
-    "log/commit": (
-        "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage"
-    ),
+    "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"
@@ -51,7 +49,7 @@ RELATED = {
     ),
     "log/keys": (
         "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
-        "snapshots/test_export privacy/test_retention"
+        "snapshots/test_export privacy/test_retention log/test_storage"
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
@@ -77,7 +75,7 @@ RELATED = {
     "log/records": (
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
     ),
-    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact",
+    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
     "log/tombstones": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
@@ -95,45 +93,43 @@ RELATED = {
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
         "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
     ),
-    "privacy/redact": "privacy/test_redact sessions/test_fork",
-    "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots",
+    "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
+    "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
     "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/owner_sessions": "search/test_search_sessions",
-    "sessions/documents": "sessions/test_documents",
+    "sessions/documents": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update sessions/test_append "
-        "sessions/test_end sessions/test_rewind"
+        "sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
-    "sessions/state_store": (
-        "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items"
-    ),
+    "sessions/state_store": "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items",
     "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
     "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
-    "summaries/budget": "summaries/test_budget log/test_cost",
+    "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
     "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
-    "summaries/store": (
-        "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
-    ),
-    "summaries/summarisers": (
-        "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models"
-    ),
+    "summaries/store": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
+    "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models",
     "summaries/trigger": (
         "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "
         "sessions/test_reach"
+    ),
+    "windows/base": (
+        "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
+        "windows/test_prefix"
     ),
     "windows/bound_tables": "properties/test_bounds properties/test_lower_bound",
     "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/build": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/costs": (
         "windows/test_windows_prices windows/test_windows windows/test_windows_policies windows/test_classic "
@@ -145,35 +141,31 @@ RELATED = {
     ),
     "windows/digest_steps": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/digests": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
-    ),
-    "windows/base": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/epochs": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
-    ),
-    "windows/large_results": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
+        "windows/test_prefix"
     ),
     "windows/items": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/keep_newest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+    ),
+    "windows/large_results": (
+        "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
+        "windows/test_prefix"
     ),
     "windows/least": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/ledger": (
         "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
@@ -181,7 +173,7 @@ RELATED = {
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -189,20 +181,24 @@ RELATED = {
     ),
     "windows/policy": (
         "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws windows/test_own_steps"
+        "windows/test_prefix properties/test_window_laws windows/test_own_steps core/test_frozen"
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
-        "windows/test_windows_policies windows/test_classic properties/test_window_laws"
+        "windows/test_windows_policies windows/test_classic properties/test_window_laws "
+        "properties/test_prefix windows/test_long_runs"
     ),
     "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
-    "windows/steps": "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach",
+    "windows/steps": (
+        "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach "
+        "core/test_frozen"
+    ),
     "windows/stubs": (
         "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws"
@@ -213,23 +209,40 @@ RELATED = {
     ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws core/test_pairing search/test_recall"
+        "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs"
     ),
 }
 """A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""
 SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
 
 
+_ON_MOTO = (
+    "engines/aws_clients",
+    "engines/aws_errors",
+    "engines/aws_tenants",
+    "engines/dynamodb",
+    "engines/s3",
+    "engines/sqs",
+)
+
+
 def related(file: str) -> Sequence[str]:
-    """Return the test files of a module."""
+    """Return the test files of a module, those with its name first, then those of its folder."""
     name = file.removeprefix("shared/turnlog/").removesuffix(".py")
-    return [f"tests/{test}.py" for test in RELATED[name].split()]
+    folder, _, module = name.partition("/")
+    tests = sorted(RELATED[name].split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
+    return [f"tests/{test}.py" for test in tests]
+
+
+def needs_moto(file: str) -> bool:
+    """Whether a module only runs on AWS: the tests of the others are run on the embedded engine alone."""
+    return file.removeprefix("shared/turnlog/").removesuffix(".py") in _ON_MOTO

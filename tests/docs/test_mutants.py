@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 from tests.conftest import ROOT
-from tools.mutants import Outcome, chosen, page
+from tools.mutants import Outcome, Results, chosen, page
 from tools.mutation import mutants_of
 from tools.related_tests import SCOPE, related
 
@@ -62,10 +63,35 @@ def test_every_module_has_tests() -> None:
         assert related(file) and all((ROOT / test).is_file() for test in related(file)), file
 
 
+def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> None:
+    assert related("shared/turnlog/windows/prefix.py")[0] == "tests/windows/test_prefix.py"
+    for file in (path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)):
+        _, _, folder, module = Path(file).with_suffix("").parts
+        ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in related(file)]
+        assert ranks == sorted(ranks), file
+
+
+def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) -> None:
+    killed, survivor, untried = chosen(7, 3)
+    first = Results(tmp_path / "results.jsonl")
+    first.add(Outcome(killed, "tests/x.py::test_y"))
+    first.add(Outcome(survivor, ""))
+    again = Results(tmp_path / "results.jsonl")
+    assert [again.get(one) for one in (killed, survivor, untried)] == [
+        Outcome(killed, "tests/x.py::test_y"),
+        Outcome(survivor, ""),
+        None,
+    ]
+    again.forget_survivors()
+    assert again.get(killed) is not None and again.get(survivor) is None
+    again.add(Outcome(survivor, "hung"))
+    assert Results(tmp_path / "results.jsonl").get(survivor) == Outcome(survivor, "hung")
+
+
 def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
     mutants = chosen(7, 12)
     outcomes = [Outcome(one, "tests/x.py::test_y" if at < 9 else "") for at, one in enumerate(mutants)]
     judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
-    told = page(outcomes, judged, seed=7, commit="abc")
-    assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 12" in told
+    told = page(outcomes, judged, 30, seed=7, commit="abc")
+    assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 30" in told
     assert told.count("| equivalent: a cache |") == told.count("| hole |") == told.count("| not judged |") == 1

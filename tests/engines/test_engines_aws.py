@@ -457,11 +457,22 @@ def test_a_client_is_made_once_and_only_when_asked_for(clients: Clients) -> None
     assert clients.dynamodb.meta.region_name == REGION
 
 
-def test_an_emulator_is_asked_by_path(clients: Clients) -> None:
-    local = make_clients(REGION, "http://localhost:4566")
-    assert local.s3.meta.endpoint_url == "http://localhost:4566"
-    url = local.s3.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
-    assert url.startswith("http://localhost:4566/b/k?")
+@pytest.mark.parametrize(
+    ("endpoint_url", "address"),
+    [
+        (None, "https://blobs.s3.amazonaws.com/k?"),
+        ("http://localhost:4566", "http://localhost:4566/blobs/k?"),
+        ("http://emulator:9000", "http://emulator:9000/blobs/k?"),
+    ],
+)
+def test_a_bucket_is_a_host_of_aws_and_a_path_of_an_emulator(
+    clients: Clients, endpoint_url: str | None, address: str
+) -> None:
+    """Signed by version 4 on both."""
+    s3 = make_clients(REGION, endpoint_url).s3
+    assert endpoint_url is None or s3.meta.endpoint_url == endpoint_url
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": "blobs", "Key": "k"})
+    assert url.startswith(address) and "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
 
 
 def _item(sk: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import checked_chain
+from turnlog.log.keys import MAX_POSITION, commit_sort_key, position_of
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query
 from turnlog.settings import Settings
@@ -280,6 +281,30 @@ def test_lost_caches_are_read_from_the_log_and_mended() -> None:
         assert (session.info(), session.context(), session.agent()) == before
         session.append({"role": "user", "content": f"after {sort_key}"})
         before = (session.info(), session.context(), session.agent())
+
+
+LONG = "".join(f"{number * 7919 % 1_000_003:06x}" for number in range(2_000))
+"""No compression makes it small."""
+
+
+@pytest.mark.parametrize("fields", [{}, {"title": "A title"}, {"policy": "run_loops"}, {"metadata": {"a": LONG}}])
+def test_d2_the_settings_beside_the_head_are_small_however_long_they_are(fields: dict[str, Any]) -> None:
+    """An append writes them: its price is that of a small item."""
+    from turnlog.ports import Key, item_size_bytes
+
+    log, items, _ = memory()
+    session = log.sessions.create("s", system="Be brief. " * 500, **fields)
+    session.append({"role": "user", "content": "hi"})
+    (meta,) = items.get_many([Key("T#acme#U#ada#S#s", "D#META")]).values()
+    assert item_size_bytes(meta) <= 1_024
+    assert {name: session.info().model_dump()[name] for name in fields} == fields
+
+
+@pytest.mark.parametrize("position", [1, 2, 10, 10**6, 10**11 - 1, 10**11, MAX_POSITION])
+def test_a_position_is_read_back_from_its_sort_key_and_sorts_as_a_number(position: int) -> None:
+    key = commit_sort_key(position)
+    assert position_of(key) == position
+    assert commit_sort_key(position - 1) < key
 
 
 # ------------------------------------------------------------ golden

@@ -16,7 +16,7 @@ from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
-from turnlog.log.lines import payload_content, stored_line
+from turnlog.log.lines import ENVELOPE, payload_content, stored_line
 from turnlog.log.payloads import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
@@ -121,6 +121,18 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
         assert read(event, PAYLOAD) == replace(event, payload=PAYLOAD)
 
 
+@settings(max_examples=examples(800), deadline=None)
+@given(MESSAGES)
+def test_a_line_of_a_message_has_each_thing_once_and_nothing_that_is_as_in_most(event: events.MessageEvent) -> None:
+    """Every byte of a line is paid for by each append."""
+    fields = {short for short, name in ENVELOPE.items() if getattr(event.envelope, name) != getattr(PLAIN, name)}
+    inline, beside = stored_line(event, None, None), stored_line(replace(event, payload=PAYLOAD), PAYLOAD, None)
+    assert fields == ENVELOPE.keys() & inline.keys()
+    assert fields - {"md"} == ENVELOPE.keys() & beside.keys() and "b" not in beside
+    assert ("o" in inline, "h" in inline) == (bool(event.opens_loop), event.head_tokens is not None)
+
+
+PLAIN = events.Envelope()
 FACTS = st.builds(
     MessageOutline,
     role=st.sampled_from(["user", "assistant", "tool"]),

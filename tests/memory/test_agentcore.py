@@ -367,6 +367,7 @@ def test_no_credentials(service: AgentCore, monkeypatch: pytest.MonkeyPatch) -> 
         "/turnlog/{actorId}/",
         "/turnlog/{sessionId}/{actorId}/",
         "/turnlog/{actorId}/{sessionId}",
+        "/turnlog/{actorId}/{sessionId}/facts",
         "turnlog/{actorId}/{sessionId}/",
         "/turnlog/x{actorId}y/{sessionId}/",
         "/{memoryStrategyId}/{actorId}/{sessionId}/",

@@ -53,6 +53,14 @@ def test_the_lower_bound_is_not_far_off(text: str) -> None:
     assert lower_bound_tokens(text) >= 0.85 * count(text)
 
 
+@pytest.mark.parametrize("between", ["é", "中文", "…", "\u2028"])
+def test_each_stretch_of_ascii_is_in_the_lower_bound(between: str) -> None:
+    """Up to a piece at each of its borders."""
+    stretches = [PROSE, OBJECT, PROSE, OBJECT]
+    pieces = sum(lower_bound_tokens(stretch) for stretch in stretches)
+    assert lower_bound_tokens(between.join(stretches)) >= pieces - 2 * (len(stretches) - 1)
+
+
 @pytest.mark.skipif(not (CONVERSATIONS / "load.py").exists(), reason="no real conversations at ../shared/data")
 def test_the_lower_bound_holds_for_real_conversations() -> None:
     for text in real_texts():

@@ -256,6 +256,13 @@ def test_a_run_that_meets_another_is_warned_and_refused_when_strict(log: Turnlog
         assert "run_active" not in codes(session.append(user("again"), run_id="run-3"))
 
 
+def test_a_run_that_began_no_loop_refuses_no_other(log: Turnlog) -> None:
+    session = log.sessions.create("s", loop_timeout_seconds=60)
+    session.append({"role": "system", "content": "Be brief."}, run_id="run-1")
+    assert session.info().loops == 0
+    assert "run_active" not in codes(session.append(user("go"), run_id="run-2"))
+
+
 def test_an_unfinished_loop_is_refused_when_strict_until_it_times_out(log: Turnlog, harness: Any) -> None:
     session = log.sessions.create("strict", strict=True, loop_timeout_seconds=60)
     session.append(user("go"), assistant(None, ("c1", "f")), result("c1", "x"))

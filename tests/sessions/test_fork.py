@@ -325,6 +325,19 @@ def test_e1_a_fork_lives_on_when_its_parent_is_erased(harness: Harness, parent: 
     assert seen(grandchild)[-1] == "Answer 6"
 
 
+def test_e1_so_does_a_fork_of_a_session_whose_first_commit_is_one_event(harness: Harness) -> None:
+    parent = harness.log().sessions.create("parent")
+    parent.append(*said(1))
+    fork = parent.fork("fork")
+    before = everything(fork)
+    parent.erase()
+    for _ in range(2):
+        poller(harness).run_once()
+        harness.clock.advance(16 * 60)
+    assert everything(fork) == before
+    assert harness.log().verify("fork").damages == []
+
+
 def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Session) -> None:
     """`Forks.make_independent` by itself: a fault at each of its calls, and then again."""
     owner, forks = Owner.of("acme", "ada"), harness.app.forks

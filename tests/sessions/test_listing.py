@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.conftest import Harness
+from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.log.caches import LISTING_MS
 from turnlog.sessions import read as read_session
@@ -44,6 +48,29 @@ def test_each_status_is_listed_once_newest_first(harness: Harness, limit: int) -
     harness.log().sessions.get("s6").end()
     assert _pages(harness, "ended", limit)[0][0] == "s6"
     assert _pages(harness, "active", limit)[0] == ["s5", "s2", "s1"]
+
+
+@pytest.mark.parametrize(
+    "wake",
+    [
+        lambda session: session.append({"role": "user", "content": "I am back"}),
+        lambda session: session.put_state({"back": True}),
+        lambda session: session.end(),
+    ],
+    ids=["append", "state", "end"],
+)
+def test_a_change_of_status_is_in_the_list_at_once(harness: Harness, wake: Callable[[Session], Any]) -> None:
+    """Other changes may take five minutes to be there, so that a busy session costs no write to the list for each append."""
+    session = harness.log().sessions.create("s", inactive_after_days=2)
+    assert _pages(harness, "active", 10)[0] == ["s"]
+    harness.clock.advance(3 * 24 * 3600)
+    assert harness.app.retain_sessions().timed_out == 1
+    assert _pages(harness, "inactive", 10)[0] == ["s"]
+    harness.clock.advance(60)
+    wake(session)
+    assert session.info().status != "inactive"
+    assert _pages(harness, session.info().status, 10)[0] == ["s"]
+    assert _pages(harness, "inactive", 10)[0] == []
 
 
 def test_a_filter_looks_through_so_many_then_says_where_to_go_on(

@@ -121,6 +121,36 @@ def test_what_can_not_be_kept_is_refused_and_the_option_named(
 
 
 @pytest.mark.parametrize(
+    ("option", "least", "largest"),
+    [
+        ("window_size", 0, 1_000_000),
+        ("max_tokens", 0, 100_000_000),
+        ("compress_threshold", 0, 1_000_000),
+        ("token_threshold", 0, 100_000_000),
+        ("max_run_loops", 1, 1_000_000),
+        ("max_message_length", 1, 1_000_000),
+        ("max_time_range", 1, 10**15),
+        ("buffer_config/max_messages", 0, 1_000_000),
+        ("buffer_config/max_tokens", 0, 100_000_000),
+    ],
+)
+def test_a_number_is_taken_to_its_limits_and_refused_beyond_by_its_own_name(
+    option: str, least: int, largest: int
+) -> None:
+    outer, _, inner = option.partition("/")
+
+    def options(number: int) -> dict[str, Any]:
+        return {outer: {inner: number} if inner else number}
+
+    for number in (least, largest):
+        assert Policy.from_options(options(number)).steps
+    for number in (least - 1, largest + 1):
+        with pytest.raises(InvalidInputError, match=f"option {inner or outer!r}: ") as caught:
+            Policy.from_options(options(number))
+        assert [problem.pointer for problem in caught.value.problems] == [f"/{option}"]
+
+
+@pytest.mark.parametrize(
     "options", [None, [], "classic", {1: 2}, {"window_size": float("nan")}, {"summarize": object()}]
 )
 def test_what_is_no_mapping_of_json_is_refused(options: Any) -> None:

@@ -234,6 +234,10 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a message for free": (lambda view: first(view, units=units(view, tokens=0)), "changed message 1 otherwise than"),
     "half a pair": (lambda view: first(view, units=units(view, answers=(), entries=())), "changed message 1 otherwise"),
     "a message out without a reason": (lambda view: first(view, units=units(view, level="out")), "changed message 1"),
+    "a message out that is another": (
+        lambda view: first(view, units=units(view, level="out", reason="mine", tokens=0)),
+        "changed message 1 otherwise than",
+    ),
     "a pin undone": (
         lambda view: first(view, units=tuple(replace(unit, pinned=False) for unit in view.loops[0].units)),
         "changed message 4 otherwise than",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError, StepError
@@ -323,26 +324,38 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
     """
     units = [unit for loop in view.loops for unit in loop.units]
-    turns = turns_of(view)
-    answers = [position for position, role in turns if role == "assistant"]
-    answers += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant"]
-    superseded = [entry.position for entry, reason in view.set_aside if reason == "superseded_result"]
-    for index, unit in enumerate(units):
+    roles = dict(turns_of(view))
+    turns = list(roles)
+    said = [position for position, role in roles.items() if role == "assistant"]
+    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant"]
+    said.sort()
+    superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
+    for unit, following in zip_longest(units, units[1:]):
         if not unit.answers:
             continue
         last = unit.said[-1].position
-        settled_at = next((turn for turn, _ in turns if turn > last), None)
+        settled_at = _next(turns, last)
         for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
-            is_replacing = (
-                answer_open_calls or unit.is_folded or any(last < earlier < position for earlier in superseded)
-            )
+            is_replacing = answer_open_calls or unit.is_folded or (_next(superseded, last) or position) < position
             sent_at = last if is_replacing else settled_at
-            if sent_at is not None and any(sent_at < answer <= position for answer in answers):
+            if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
                 yield EpochStart(position, "late_result", unit.position)
-        if answer_open_calls or settled_at is None or settled_at not in answers or _is_complete(unit, settled_at):
+        if (
+            answer_open_calls
+            or settled_at is None
+            or roles[settled_at] != "assistant"
+            or _is_complete(unit, settled_at)
+        ):
             continue
-        if unit.is_folded or any(other.position < settled_at for other in units[index + 1 :]):
+        # The answer was given while the call waited, so neither the call nor its place had been sent.
+        if unit.is_folded or (following is not None and following.position < settled_at):
             yield EpochStart(settled_at, "late_result", unit.position)
+
+
+def _next(positions: Sequence[int], position: int) -> int | None:
+    """Return the first of ordered positions that is larger than ``position``."""
+    index = bisect_right(positions, position)
+    return positions[index] if index < len(positions) else None
 
 
 def _is_complete(unit: Unit, position: int) -> bool:

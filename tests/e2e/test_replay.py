@@ -96,9 +96,7 @@ def test_samples_over_http(service: Turnlog, policy: str, budget: int | None) ->
     else:
         assert not report.total.too_small
     if policy == "default":
-        allowed = {"open_call", "settled", "late_result"} | (
-            {"crossing", "budget", "stub", "fold"} if budget else set()
-        )
+        allowed = {"late_result"} | ({"crossing", "budget", "large_result"} if budget else set())
         assert set(report.total.breaks) <= allowed
     assert 0 < report.total.tokens_stable < report.total.tokens_window
     assert report.as_json()["total"]["breaks"] == report.total.breaks

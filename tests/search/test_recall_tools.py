@@ -397,7 +397,9 @@ def test_every_ref_that_a_window_names_is_taken_by_the_tool(here: Turnlog) -> No
     named = set[str]()
     for options in ({"policy": "run_loops", "budget": 2_000}, {"policy": "default", "budget": 1_500}):
         text = json.dumps(session.context(**options).messages)
-        named |= set(re.findall(r"\[shortened; ref [^\]]+\]", text)) | set(re.findall(r"\d+\.\d+ f ", text))
+        named |= {f"[shortened; ref {ref}]" for ref in re.findall(r"left out here; ref ([0-9.]+) ", text)} | set(
+            re.findall(r"\d+\.\d+ f ", text)
+        )
     assert any("shortened" in one for one in named) and any(one.endswith(" f ") for one in named)
     for one in named:
         answer = session.execute_tool(RECALL_TOOL, {"ref": one.strip("[]").removeprefix("shortened; ")})

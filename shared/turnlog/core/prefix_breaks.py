@@ -11,6 +11,7 @@ BreakReason: TypeAlias = Literal[
     "policy",
     "budget",
     "summary",
+    "not_read",
     "redaction",
     "late_result",
     "crossing",
@@ -24,6 +25,7 @@ BreakReason: TypeAlias = Literal[
 - ``tools``, ``policy``, ``system``: the session's tools, its policy or its system text changed.
 - ``budget``: the budget changed, or it hardly holds the newest messages.
 - ``summary``: there is a new summary.
+- ``not_read``: all that was read is sent, and older messages are not read any more.
 - ``redaction``: a message was redacted.
 - ``late_result``: a result replaces the neutral text, or the result, that was sent for its call.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.

@@ -133,8 +133,13 @@ class RequestHistory:
         return self._of_settings(), self._of_summary(), self._of_calibration(), redacted
 
     def _of_summary(self) -> EpochStart:
-        summary = self.header.summary if self.context.request.summary is not None else None
-        return EpochStart(summary.position, "summary", "summary") if summary is not None else EpochStart()
+        """Return since when the same summary has been current: since it landed, or since the one before was discarded."""
+        if not self.context.request.policy.takes_summary:
+            return NEVER_BROKEN
+        current = self.header.summary
+        others = [commit.header.last + 1 for commit in self.commits if commit.header.summary != current]
+        positions = [*others, *([current.position] if current is not None else [])]
+        return EpochStart(max(positions), "summary", "summary") if positions else NEVER_BROKEN
 
     def _of_calibration(self) -> EpochStart:
         """Return since when the token factor has been the same, as far as commits have been read."""

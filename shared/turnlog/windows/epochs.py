@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
@@ -24,7 +25,7 @@ from turnlog.windows.large_results import capped_tokens, cut_results, results_to
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.view import Loop, Unit, WindowDraft, turns_of
+from turnlog.windows.view import Loop, WindowDraft, turns_of
 
 GIANT, MARGIN, REACH = 0.25, 0.04, 2.0
 """Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free
@@ -71,7 +72,8 @@ class Fitted:
 class _Element:
     """A unit of a whole loop, or a loop that a step has lowered: a place where the border may be.
 
-    ``tokens`` counts results as far as they are never cut shorter; ``more`` is what they take beyond that.
+    ``tokens`` counts results as far as they are never cut shorter; ``more`` is what they take beyond that. ``saved`` is what a
+    digest's note takes less behind the notes of all elements before it, which have some of its values.
     """
 
     border: Border
@@ -80,7 +82,7 @@ class _Element:
     last: int
     tokens: int
     more: int = 0
-    unit: Unit | None = None
+    saved: int = 0
 
 
 def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
@@ -89,7 +91,8 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
     Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
     """
     if message_tokens(view) <= room:
-        return Fitted(view)
+        # Where the log is longer than what is read, each message moves the beginning.
+        return Fitted(view, (EpochStart(_head(view), "not_read", "base"),) if view.unread else ())
     for fitted in _candidates(view, room, step):
         if message_tokens(fitted.view) <= room:
             return fitted
@@ -134,13 +137,15 @@ class _Epoch:
     def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull) -> None:
         self.view, self.room, self.step = view, room, step
         self.elements = list(_elements(view, max(1, int(GIANT * room))))
+        self._totals = [0, *accumulate(element.tokens for element in self.elements)]
+        self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
         self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
         self._first = (1 - step.low) * room + (self.elements[0].before if self.elements else 0)
 
     def border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""
-        fitting = self._least_fitting()
+        fitting = chain([0], self._least_fitting())
         return next((index for index in fitting if self._tail(index) + self.base_room(index) <= self.room), None)
 
     def base_room(self, index: int) -> int:
@@ -148,11 +153,14 @@ class _Epoch:
 
         Behind a very large message the tail is short at first; the base has the room until the tail has grown.
         """
+        if not index or self._tail(index) > self._short:
+            return self._usual_base(index)
+        return max(int((1 - self.step.low) * self.room), self._usual_base(index))
+
+    def _usual_base(self, index: int) -> int:
         if not index:
             return LINE_TOKENS if has_evicted(self.view) else 0
-        is_short = self._tail(index) <= self._short
-        share = 1 - (self.step.low if is_short else self.step.high)
-        return max(int(share * self.room), least_tokens(self.view, self._place(index)))
+        return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
 
     def fitted(self, index: int) -> Fitted:
         """Return the view with its tail behind the element at ``index``."""
@@ -168,20 +176,17 @@ class _Epoch:
             return NEVER_BROKEN
         if index == len(self.elements):
             return EpochStart(max(element.last for element in self.elements), "crossing", "base")
-        earlier = max((place for place in range(index) if self._is_place(place)), default=0)
-        least = least_tokens(self.view, self._place(earlier)) if earlier else self.base_room(0)
-        room = self.room - max(int((1 - self.step.high) * self.room) if earlier else 0, least)
-        position = max(self._overflow(earlier, room), self._overflow(index, self._short))
-        return EpochStart(position or _head(self.view), "crossing", "base")
+        earlier = [place for place in range(index) if self._is_place(place)]
+        position = max(self._overflow(place, self.room - self._usual_base(place)) for place in earlier)
+        # Before the first message of the tail came, the border was elsewhere.
+        since = max(position, self.elements[index].last, self._overflow(index, self._short))
+        return EpochStart(since, "crossing", "base")
 
     def _overflow(self, index: int, room: float) -> int:
         """Return the position with which the tail behind an element became larger than ``room``; 0 when it is not."""
-        taken = 0
-        for element in self.elements[index:]:
-            taken += element.tokens
-            if taken > room:
-                return element.last
-        return 0
+        totals = self._totals if index else self._all_totals
+        behind = bisect_right(totals, totals[index] + room)
+        return self.elements[behind - 1].last if behind < len(totals) else 0
 
     def _least_fitting(self) -> Iterator[int]:
         """Yield the places for a border at which the tail fits beside a base of the usual size, the oldest first."""
@@ -189,7 +194,7 @@ class _Epoch:
         room = self.room - int((1 - self.step.high) * self.room)
         for index in range(len(self.elements) - 1, -1, -1):
             taken += self.elements[index].tokens
-            if taken > (room if index else self.room):
+            if taken > room:
                 break
             if self._is_place(index):
                 fitting.append(index)
@@ -208,7 +213,7 @@ class _Epoch:
         return int(max(0.0, total - self._first + self._size) // self._size)
 
     def _tail(self, index: int) -> int:
-        return sum(element.tokens for element in self.elements[index:])
+        return self._totals[-1] - self._totals[index] if index else self._all_totals[-1]
 
     def _place(self, index: int) -> Border:
         if index < len(self.elements):
@@ -218,11 +223,12 @@ class _Epoch:
 
 
 def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
-    turns = [position for position, _ in turns_of(view)]
+    turns, tally = [position for position, _ in turns_of(view)], Tally()
     for index, loop in enumerate(view.loops):
         if loop.level != "whole":
-            tokens = bare_tokens(loop) + Tally().add(*loop.notes)
-            yield _Element(Border(index), loop.before, loop.first, loop.last, tokens)
+            notes = Tally().add(*loop.notes)
+            saved = notes - tally.add(*loop.notes)
+            yield _Element(Border(index), loop.before, loop.first, loop.last, bare_tokens(loop) + notes, saved=saved)
             continue
         for place, unit in enumerate(loop.units):
             last = max(entry.position for entry in unit.entries)
@@ -232,7 +238,7 @@ def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
                 last = max([last, *turns[behind : behind + 1]])
             tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
             more = unit.tokens - tokens if unit.level == "whole" else 0
-            yield _Element(Border(index, place), unit.before, unit.position, last, tokens, more, unit)
+            yield _Element(Border(index, place), unit.before, unit.position, last, tokens, more)
 
 
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border, int], EpochStart]:

@@ -50,7 +50,7 @@ class Made:
     @classmethod
     def of(cls, settled: Settled, codec: Codec, breaks: tuple[EpochStart, ...]) -> Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
-        breaks = (*settled.breaks, *breaks)
+        breaks = (*breaks, *settled.breaks)
         start = max((broken.position for broken in breaks), default=0)
         request, window_shares = settled.plan.request, shares(settled.view, codec, unsigned_to=start)
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
@@ -84,6 +84,9 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
 
     ``position`` is that of the newest answer: the previous window ended before it.
     """
+    if position is None and any(broken.reason == "summary" for broken in made.breaks):
+        # The summary covers the newest answer, too.
+        return Prefix(_frame_tokens(made), "summary", "summary"), 0
     if position is None or position == 1:
         return Prefix(0, None, "first"), 0
     breaks = [broken for broken in made.breaks if broken.position >= position]

@@ -244,7 +244,14 @@ def left_out(view: WindowDraft) -> str:
     evicted = {
         entry.position for loop in view.loops for unit in loop.units if is_evicted(loop, unit) for entry in unit.entries
     }
-    return left_out_line(loops=len(loops), messages=len(evicted) + view.unread)
+    if not view.unread:
+        return left_out_line(loops=len(loops), messages=len(evicted))
+    # The same numbers however much was read: loops by their numbers, and messages that are never sent as if not read.
+    unread_loops = (
+        view.loops[0].number - 1 - (view.summary.last_loop if view.summary is not None else 0) if view.loops else 0
+    )
+    aside = sum(1 for entry, _ in view.set_aside if evicted and entry.position < max(evicted))
+    return left_out_line(loops=len(loops) + max(0, unread_loops), messages=len(evicted) + aside + view.unread)
 
 
 def cut_head(head: str, limit: int, chars: int) -> str:

@@ -367,7 +367,10 @@ def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
     units = [unit for loop in view.loops for unit in loop.units]
     turns = {unit.position: str(unit.entry.facts.role) for unit in units if is_turn(unit.entry)}
     waiting = {ref.position: "assistant" for ref in view.open_calls}
-    return sorted((waiting | turns).items())
+    aside = {
+        entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
+    }
+    return sorted((waiting | aside | turns).items())
 
 
 def never_sent(entry: Entry) -> str:

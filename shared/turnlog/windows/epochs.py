@@ -27,9 +27,9 @@ from turnlog.windows.stubs import stub_results
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, WindowDraft, turns_of
 
-GIANT, MARGIN, REACH = 0.25, 0.04, 2.0
-"""Shares of the room for messages: what the results of one step take at least before they are cut, what a cut result leaves free
-for the next steps, and how far before the border messages are still told in short."""
+GIANT, MARGIN = 0.25, 0.04
+"""Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
+free for the next steps."""
 BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
 
 
@@ -108,16 +108,6 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
     return Fitted(shorter, breaks)
 
 
-def reach_of(room: int) -> int:
-    """Return how many tokens of the newest messages a window of ``room`` tokens depends on, each step's results capped."""
-    return int((1 + REACH + DigestWhenFull().high) * room)
-
-
-def capped_cost(tokens: int, room: int) -> int:
-    """Return how far a message of ``tokens`` tokens counts towards `reach_of`."""
-    return min(tokens, max(1, int(GIANT * room)))
-
-
 def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[Fitted]:
     """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
     fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
@@ -141,7 +131,7 @@ class _Epoch:
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
         self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
-        self._first = (1 - step.low) * room + (self.elements[0].before if self.elements else 0)
+        self._first = (1 - step.low) * room
 
     def border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""

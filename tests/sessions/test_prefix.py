@@ -163,6 +163,24 @@ def test_a_log_longer_than_what_is_read(harness: Harness, monkeypatch: pytest.Mo
     assert found.prefix.stable_tokens == found.manifest.totals["system"]
 
 
+@pytest.mark.parametrize("budget", [100_000, 700, 450])
+def test_what_is_stable_where_a_window_reads_a_part_of_the_log(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    monkeypatch.setattr(build_context, "MAX_PAGES", 1)
+    monkeypatch.setattr(build_context, "FIRST_ITEMS", 24)
+    session = filled(harness.log(), 1, system="Be brief.", recall="never")
+    before = session.context(budget=budget)
+    for number in range(40):
+        session.append({**ASK, "content": f"question {number} " * 8}, {**ANSWER, "content": f"answer {number} " * 8})
+        session.append({**ASK, "content": f"and {number}?"})
+        window = session.context(budget=budget)
+        if window.manifest.epoch == before.manifest.epoch:
+            assert window.messages[: len(before.messages)] == before.messages, number
+        before = window
+        session.append({**ANSWER, "content": f"so {number}"})
+
+
 def test_no_request_more_but_for_changed_settings(tmp_path: Any) -> None:
     from tests.conftest import sqlite_harness
 

@@ -158,7 +158,11 @@ class _Epoch:
         taken = base.tokens if base is not None else self.base_room(0)
         cuts, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
         view = _assembled(self.view, base, self._place(index), cuts)
-        return Fitted(view, (self._start(index), shrunk))
+        breaks: tuple[EpochStart, ...] = (self._start(index), shrunk)
+        if view.unread and view.loops[0].level != "out":
+            # The base reaches back to the oldest message that was read: which one that is moves with each message.
+            breaks = (*breaks, EpochStart(_head(view), "not_read", "base"))
+        return Fitted(view, breaks)
 
     def _start(self, index: int) -> EpochStart:
         """Return since when this border has been in use: since the tail behind the border before it became too large."""

@@ -46,7 +46,7 @@ lint: $(VENV)/dev.stamp  ## Style, types, import direction
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy tests benchmarks tools
+	@$(BIN)/mypy tests benchmarks tools examples/demo.py
 	@$(BIN)/lint-imports --no-cache
 
 house: $(VENV)/dev.stamp  ## The budgets of the code base beside their limits [ARGS=--list]

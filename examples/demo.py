@@ -29,10 +29,10 @@ from turnlog.cli.replay.replaying import Replay, ReplayedCall, ReplayOutcome, Re
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, table, window_table
 from turnlog.client.model import Session
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.engines.system import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
-from turnlog.windows.recall import RECALL_TOOL, SEARCH_TOOL
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
 POLICIES = ("run_loops", "default")
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _embedded(screen) if engine == "embedded" else _moto(screen) as (log, where):
         for transcript in tidy:
             for policy in POLICIES:
-                outcome = _replay(policy, transcript).one(log, transcript)
+                outcome = _replay(policy, transcript).replay_one(log, transcript)
                 outcomes[transcript.id, policy] = outcome
                 report.add(outcome)
             _print_growth(screen, transcript, [outcomes[transcript.id, policy] for policy in POLICIES])

@@ -13,7 +13,7 @@ from benchmarks.windows.baselines import DEFAULTS, Baseline, baseline_of
 from benchmarks.windows.histories import COUNTER, FORMAT, History
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import WindowRequest, build, system_cost
+from turnlog.windows.build import MessageList, WindowRequest, build, system_cost
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 AMPLE = 10_000_000
@@ -84,12 +84,7 @@ def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
     def make(upto: int) -> Made | None:
         start = time.process_time()
         try:
-            window = build(
-                history.sources[:upto],
-                request,
-                total=totals[upto],
-                fetch=lambda events: {event.position: event for event in events},
-            )
+            window = build(MessageList(history.sources[:upto], totals[upto]), request)
         except BudgetTooSmallError:
             return None
         seconds = time.process_time() - start

@@ -56,7 +56,8 @@ def test_a_crossing_is_told_by_loops_with_levels_and_tokens() -> None:
     levels = [(one.part.loop, one.before.level, one.after.level) for one in changes if one.before and one.after]
     assert levels and {level for _, _, level in levels} <= {"digest", "out"}
     assert all(one.tokens < 0 and one.part.kind == "loop" for one in changes if one.change == "level")
-    assert {one.change for one in changes} <= {"level", "came"}, "a line may come"
+    assert {one.change for one in changes} <= {"level", "came", "went"}, "a line may come"
+    assert all(one.part.kind == "loop" for one in changes if one.change == "went"), "the part older stands for it"
     assert sum(one.tokens for one in changes) == after.tokens - before.tokens
 
 

@@ -126,6 +126,20 @@ def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
     assert spent.write_units == 0
 
 
+@pytest.mark.parametrize("messages", [400, pytest.param(10_000, marks=pytest.mark.full)])
+def test_a_window_costs_the_same_at_any_length(moto: Harness, messages: int) -> None:
+    """One message a commit, so that a page of commits is few messages."""
+    session = moto.log(*OWNER).sessions.create("session-0001")
+    for number in range(messages):
+        session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}. {TEXT[:400]}"})
+        if number + 1 in (10, messages):
+            with moto.meter.measure() as spent:
+                window = session.context(budget=8_000)
+            assert dict(spent.requests) == {"Query": 1}
+            assert spent.read_units <= (2 if number < 10 else 30)
+    assert any(part.kind == "older" for part in window.manifest.parts)
+
+
 def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harness) -> None:
     session = harness_conversation(moto, commits=20)
     call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,7 +15,7 @@ from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
@@ -84,13 +84,15 @@ def stored(history: Sequence[Given]) -> Stored:
         message = CODECS[given.format].parse(given.body)
         text, tokens = message.text, count_message(message, COUNTER)
         arrival = Arrival(position, at, message, outline_of(message), tokens, interrupted=given.interrupted)
-        flow = accept(flow, arrival).flow
+        accepted = accept(flow, arrival)
+        flow = accepted.flow
         event = MessageEvent(
             position=position,
             format=given.format,
             tokens=tokens,
             envelope=Envelope(status="interrupted" if given.interrupted else "complete", pin=given.pin),
             body=given.body,
+            opens_loop=accepted.opens_loop,
             head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
         )
         sources.append(Source(event, flow.loop.number, position * 1000))
@@ -107,12 +109,7 @@ def first(held: Stored, count: int) -> Stored:
 def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
     """The window of the first ``upto`` messages."""
     sources = held.sources[:upto]
-    return build(
-        sources,
-        request(asked),
-        total=sum(source.event.tokens for source in sources),
-        fetch=lambda events: {event.position: event for event in events},
-    )
+    return build(MessageList(sources, sum(source.event.tokens for source in sources)), request(asked))
 
 
 def request(asked: Asked) -> WindowRequest:
@@ -146,6 +143,16 @@ def out_of_line(held: Stored) -> Stored:
     return replace(held, sources=tuple(sources))
 
 
+@dataclass(frozen=True)
+class Cards(MessageList):
+    """A list of messages whose payloads are stored separately."""
+
+    bodies: Callable[[list[MessageEvent]], dict[int, MessageEvent]] = dict
+
+    def fetch(self, events: list[MessageEvent]) -> dict[int, MessageEvent]:
+        return self.bodies(events)
+
+
 def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None) -> Window:
     """The window over `out_of_line`. ``fetched`` takes the positions of the payloads that it read."""
 
@@ -154,7 +161,7 @@ def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None
             fetched.extend(event.position for event in events)
         return {event.position: held.sources[event.position - 1].event for event in events}
 
-    return build(out_of_line(held).sources, request(asked), total=held.total, fetch=fetch)
+    return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked))
 
 
 def recounted(built: Window, asked: Asked) -> int:

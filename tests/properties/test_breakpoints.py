@@ -21,7 +21,7 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.linter.rules import lint
 from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS
 from turnlog.windows import build as caching
-from turnlog.windows.build import Window, build
+from turnlog.windows.build import MessageList, Window, build
 
 FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
 MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}
@@ -43,21 +43,11 @@ asked = st.builds(
 
 
 def applied(held: Stored, wanted: Asked) -> Window:
-    return build(
-        held.sources,
-        replace(request(wanted), apply_breakpoints=True),
-        total=held.total,
-        fetch=lambda events: {event.position: event for event in events},
-    )
+    return build(MessageList(held.sources, held.total), replace(request(wanted), apply_breakpoints=True))
 
 
 def suggested(held: Stored, wanted: Asked) -> Window:
-    return build(
-        held.sources,
-        request(wanted),
-        total=held.total,
-        fetch=lambda events: {event.position: event for event in events},
-    )
+    return build(MessageList(held.sources, held.total), request(wanted))
 
 
 def without_marks(value: Any, format: Format) -> Any:

@@ -5,7 +5,7 @@ Windows are built before each answer of a history, as an agent does, and compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, first, stored, texts, window
+from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, first, request, stored, texts, window
 from tests.properties.histories import (
     FORMATS,
     SHAPES,
@@ -29,11 +29,13 @@ from tests.properties.histories import (
     played,
     sample_histories,
 )
-from tests.properties.test_prefix import Blocks, without_frame
+from tests.properties.test_prefix import Blocks, built, without_frame
 from tests.properties.test_window_laws import assert_budget_is_hard, assert_laws
 from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.events import MessageEvent
 from turnlog.providers.registry import CODECS
-from turnlog.windows.build import Window
+from turnlog.windows.build import Source, Window, build
+from turnlog.windows.epochs import EpochStart
 
 laws = settings(
     max_examples=examples(80),
@@ -133,6 +135,79 @@ def test_W11_windows_of_one_epoch_only_append(history: History, wanted: Asked) -
 @given(disorderly(max_size=30), asked)
 def test_W11_in_disorder_too(history: History, wanted: Asked) -> None:
     assert_W11(stored(history), wanted)
+
+
+@dataclass
+class Pages:
+    """A log that is read a few messages at a time. Messages before the first loop, and pinned ones, are at hand."""
+
+    held: Stored
+    size: int
+    first: int = -1
+    has_all_kept: bool = True
+
+    def __post_init__(self) -> None:
+        self.first = max(0, len(self.held.sources) - self.size)
+
+    @property
+    def total(self) -> int:
+        return self.held.total
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        return self.held.sources[self.first :]
+
+    @property
+    def kept(self) -> Sequence[Source]:
+        older = self.held.sources[: self.first]
+        return [source for source in older if not source.loop or source.event.envelope.pin]
+
+    @property
+    def unread(self) -> int:
+        return self.first - len(self.kept)
+
+    def read_on(self) -> bool:
+        is_more, self.first = self.first > 0, max(0, self.first - self.size)
+        return is_more
+
+    def fetch(self, events: list[MessageEvent]) -> dict[int, MessageEvent]:
+        return {event.position: event for event in events}
+
+    def breaks(self) -> Sequence[EpochStart]:
+        return ()
+
+
+@laws
+@given(orderly(max_size=60), asked, st.integers(1, 12))
+def test_W12_a_window_is_the_same_however_much_is_read_at_once(history: History, wanted: Asked, size: int) -> None:
+    held = stored(history)
+    whole, wanted = built(window, held, wanted)
+    assert build(Pages(held, size), request(wanted)) == whole
+
+
+@laws
+@given(disorderly(max_size=40), asked, st.integers(1, 12))
+def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None:
+    held = stored(history)
+    whole, wanted = built(window, held, wanted)
+    assert build(Pages(held, size), request(wanted)) == whole
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000, 32_000])
+@pytest.mark.parametrize("count", [1_000, 4_000])
+def test_W12_what_is_read_depends_on_the_budget_alone(budget: int, count: int) -> None:
+    turns = [
+        Given({"role": role, "content": f"{number}. {LONG[: 100 + number % 7 * 50]}"})
+        for number in range(count // 2)
+        for role in ("user", "assistant")
+    ]
+    held = stored([*turns, Given({"role": "user", "content": "And now?"})])
+    for policy in ("default", "run_loops", "turns", "classic"):
+        pages = Pages(held, 20)
+        made = build(pages, request(Asked(policy, budget=budget)))
+        read = sum(source.event.tokens for source in pages.sources)
+        assert read <= 4 * budget + 2_000, policy
+        assert made == window(held, Asked(policy, budget=budget))
 
 
 @pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])

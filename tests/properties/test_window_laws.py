@@ -293,11 +293,13 @@ def test_W4_the_user_messages_before_the_first_assistant_message_of_the_current_
 def assert_no_silent_hole(held: Stored, found: Window) -> None:
     parts = found.manifest.parts
     loops = {part.loop: part for part in parts if part.kind == "loop"}
+    older = next((part for part in parts if part.kind == "older"), None)
     told = Counter(part.first for part in parts if part.kind == "message" and part.first is not None)
     for source in held.sources:
         position = source.event.position
         loop = loops.get(source.loop or None)
-        is_summed_up = loop is not None and loop.level != "whole" and _covers(loop, position)
+        coarse = [part for part in (loop, older) if part is not None and part.level != "whole"]
+        is_summed_up = any(_covers(part, position) for part in coarse)
         assert told[position] == 1 or (is_summed_up and told[position] == 0), (
             f"message {position} is told {told[position]} times; its loop is {loop}"
         )
@@ -326,7 +328,11 @@ def _totals(parts: tuple[ManifestPart, ...]) -> dict[str, int]:
     totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "omission_notice": 0}
     for part in finest(parts):
         loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
-        kind = {"message": "whole" if loop else "system", "loop": "whole" if part.level == "out" else part.level}
+        kind = {
+            "older": "omission_notice",
+            "message": "whole" if loop else "system",
+            "loop": "whole" if part.level == "out" else part.level,
+        }
         totals[kind.get(part.kind, part.kind)] += part.tokens
     return totals
 
@@ -338,8 +344,8 @@ LEFT_OUT = frozenset(
 
 def _is_evicted(part: ManifestPart, held: Stored) -> bool:
     if part.kind == "message":
-        return part.level == "unread" or (part.level == "out" and part.reason in LEFT_OUT)
-    return part.kind == "loop" and part.level == "out"
+        return part.level == "out" and part.reason in LEFT_OUT
+    return part.kind in ("loop", "older") and part.level == "out"
 
 
 def _covers(loop: ManifestPart, position: int) -> bool:

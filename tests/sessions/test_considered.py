@@ -8,6 +8,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
+from turnlog.log import headers
 from turnlog.providers import openai_chat
 from turnlog.sessions import append, context
 
@@ -48,7 +49,7 @@ def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unr
         talk(session, 20)
     window = session.context(budget=1_000_000, policy="full")
     assert [message["content"] for message in window.messages][-30:] == [f"m{n % 20}" for n in range(70, 100)]
-    assert [part.level for part in window.manifest.parts].count("unread") == 1
+    assert [part.kind for part in window.manifest.parts].count("older") == 1
     assert sum(part.level == "whole" and part.kind == "loop" for part in window.manifest.parts) == 15
 
 
@@ -64,6 +65,49 @@ def test_a_window_parses_no_more_messages_after_more_appends(
         session.context(budget=1_000_000)
         counts.append(len(parsed))
     assert len(set(counts)) == 1
+
+
+@pytest.mark.parametrize("pinned", [1, headers.MAX_PINNED, headers.MAX_PINNED + 1])
+def test_what_is_pinned_is_in_every_window_however_old(session: Session, pinned: int) -> None:
+    for number in range(pinned):
+        session.append({"role": "user", "content": f"pinned {number}"}, meta=[{"pin": True}])
+        talk(session, 2)
+    for _ in range(60):
+        talk(session, 20)
+    window = session.context(budget=2_000)
+    shown = [message["content"] for message in window.messages]
+    assert [text for text in shown if "pinned" in str(text)] == [f"pinned {number}" for number in range(pinned)]
+
+
+def test_a_pinned_result_is_in_every_window_with_its_call(session: Session) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+    session.append({"role": "user", "content": "go"}, call_of(1))
+    session.append(result, meta=[{"pin": True}])
+    for _ in range(60):
+        talk(session, 20)
+    window = session.context(budget=2_000)
+    assert {"tool", "assistant"} <= {message["role"] for message in window.messages}
+    assert result in window.messages
+
+
+def test_system_messages_at_the_beginning_are_in_every_window(session: Session) -> None:
+    session.append({"role": "system", "content": "be brief"}, {"role": "system", "content": "be kind"})
+    for _ in range(60):
+        talk(session, 20)
+    window = session.context(budget=2_000)
+    assert [message["content"] for message in window.messages if message["role"] == "system"][-2:] == [
+        "be brief",
+        "be kind",
+    ]
+
+
+def test_a_pinned_message_that_was_rewound_is_gone(session: Session) -> None:
+    talk(session, 2)
+    session.append({"role": "user", "content": "pinned"}, meta=[{"pin": True}])
+    session.rewind(to=3)
+    for _ in range(60):
+        talk(session, 20)
+    assert "pinned" not in str(session.context(budget=2_000).messages)
 
 
 def test_a_window_considers_the_newest_calls_and_the_message_that_opens_their_loop(

@@ -146,7 +146,7 @@ def test_a_summary_that_has_no_room_is_left_out_and_that_is_declared(log: Any) -
     window = session.context(budget=budget)
     assert window.tokens <= budget
     assert not [part for part in window.manifest.parts if part.kind == "summary"]
-    assert any(part.level == "unread" for part in window.manifest.parts)
+    assert any(part.kind == "older" for part in window.manifest.parts)
     assert "48 earlier messages" in texts(window)
     assert window.summary_stale
 

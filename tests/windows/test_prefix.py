@@ -12,7 +12,7 @@ from tests.properties.histories import Body, Given, History
 from tests.properties.test_prefix import assert_prefix
 from turnlog import build_window
 from turnlog.windows import prefix as prefixes
-from turnlog.windows.build import build
+from turnlog.windows.build import MessageList, build
 from turnlog.windows.policy import policy_of
 from turnlog.windows.prefix import Prefix
 
@@ -124,9 +124,8 @@ def test_a_loop_that_is_too_old() -> None:
 
 def built_with(*messages: Body, step: Any) -> Prefix:
     held, policy = stored(given(*messages)), policy_of({"steps": [step]})
-    fetched = {source.event.position: source.event for source in held.sources}
     asked = replace(request(Asked()), policy=policy)
-    return build(held.sources, asked, total=held.total, fetch=lambda _: fetched).prefix
+    return build(MessageList(held.sources, held.total), asked).prefix
 
 
 @pytest.mark.parametrize("policy", ["turns(1)", "messages(2)", "tokens(50)"])

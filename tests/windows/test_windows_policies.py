@@ -43,7 +43,11 @@ TURNS = [
 
 def levels(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
     """Level and reason of every loop."""
-    return {part.loop: (part.level, part.reason) for part in answer.manifest.parts if part.kind == "loop" and part.loop}
+    loops = {
+        part.loop: (part.level, part.reason) for part in answer.manifest.parts if part.kind == "loop" and part.loop
+    }
+    older = [part for part in answer.manifest.parts if part.kind == "older"]
+    return {number: ("out", part.reason) for part in older for number in range(1, (part.loop or 0) + 1)} | loops
 
 
 def counted(answer: WindowAnswer) -> dict[str, int]:

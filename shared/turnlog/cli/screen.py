@@ -121,7 +121,7 @@ def _shortened(text: str, limit: int | None) -> str:
     return f"{plain(text[:limit])} … [{len(text) - limit:,} more characters]"
 
 
-STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black", "unread": "magenta"}
+STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black"}
 _FIXED = "cyan"
 _STABLE, _BROKEN = "blue", "red"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -234,10 +234,9 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
 
 
 def _single(part: WindowPart) -> _Row:
-    labels = {"message": "before loop 1"}
-    is_unread = part.level == "unread"
-    label = "older, not read" if is_unread else labels.get(part.kind, part.kind)
-    style = STYLES[part.level] if part.kind == "omission_notice" or is_unread else _FIXED
+    labels = {"message": "before loop 1", "older": f"to loop {part.loop}"}
+    style = STYLES[part.level] if part.kind in ("omission_notice", "older") else _FIXED
+    label = labels.get(part.kind, part.kind)
     return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, part.reason or "")
 
 

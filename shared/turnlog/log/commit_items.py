@@ -11,8 +11,9 @@ So one conditional put makes a fork, and one put makes it independent of a paren
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from turnlog.core.errors import CorruptError
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
@@ -26,6 +27,8 @@ from turnlog.ports import Equal, Item, ItemTable, Page, Query, item_size_bytes
 
 MAX_EVENTS = 26
 """Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
+PageSize: TypeAlias = int | Callable[[], int | None] | None
+"""The most items of a page, or a function that returns it before each page; None: as many as there are in 1 MB."""
 _FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
 _POINTER = ("fp", "bs", "fa")
 
@@ -42,7 +45,7 @@ class CommitItems:
         last: int = MAX_POSITION,
         first: int = 1,
         *,
-        limit: int | None = None,
+        limit: PageSize = None,
         first_limit: int | None = None,
         fork: Item | None = None,
     ) -> Iterator[Sequence[Item]]:
@@ -52,7 +55,7 @@ class CommitItems:
         older than the one of ``first``. Yields nothing when there is no session. ``fork`` is the first commit of a forked
         session, for a caller that has read it already and whose ``last`` lies before it.
         """
-        home, reached, size = keys, last + 1, first_limit or limit
+        home, reached, size = keys, last + 1, first_limit or page_limit(limit)
         child: SessionKeys | None = None
         shared, lineage = MAX_POSITION, [keys]
         if fork is not None:
@@ -65,8 +68,9 @@ class CommitItems:
                 home = moved
                 continue
             if items:
-                reached, size = first_position(items[-1]), limit
+                reached = first_position(items[-1])
                 yield up_to(shared, items)
+                size = page_limit(limit)
             if page.next is not None and items:
                 continue
             if reached <= first or is_tombstone(items):
@@ -200,6 +204,10 @@ def _checked_fork(fork: Item) -> Item:
     if not is_slot_tombstone(fork):
         VERIFIED.read(fork)
     return fork
+
+
+def page_limit(limit: PageSize) -> int | None:
+    return limit() if callable(limit) else limit
 
 
 def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:

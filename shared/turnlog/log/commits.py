@@ -27,7 +27,7 @@ from turnlog.log.commit import (
     read_commit,
     with_body,
 )
-from turnlog.log.commit_items import CommitItems, first_position
+from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
 from turnlog.log.headers import (
     GENESIS,
     Header,
@@ -35,6 +35,7 @@ from turnlog.log.headers import (
     hashed_header,
     header_attributes,
     item_name,
+    with_pinned,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
@@ -189,7 +190,8 @@ class CommitLog:
         """
         lines = self._lines(keys, draft, nonce, stored if stored is not None else {})
         encoded = [encode_json(line) for line in lines]
-        header = replace(draft.header, nonce=nonce)
+        pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
+        header = with_pinned(replace(draft.header, nonce=nonce), pinned)
         sort_key = commit_sort_key(header.first)
         attributes = header_attributes(header)
         covered = hashed_header(sort_key, attributes)
@@ -286,7 +288,7 @@ class CommitLog:
         *,
         first: int = 1,
         read: Sequence[Item] = (),
-        limit: int | None = None,
+        limit: PageSize = None,
     ) -> Iterator[list[Commit]]:
         """Yield pages of the commits in view at a header, from the header back to position ``first``.
 
@@ -365,10 +367,14 @@ class CommitLog:
         return VisibleRanges(event.closed, view.since)
 
     def _pages(
-        self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: int | None
+        self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: PageSize
     ) -> Iterator[Sequence[Item]]:
         """Yield pages of a stretch, newest first. The items in ``read`` are the first page."""
         known = [item for item in read if first_position(item) <= last]
+        size = page_limit(limit) if callable(limit) else None
+        while size and len(known) > size:
+            yield known[:size]
+            known, size = known[size:], page_limit(limit)
         if known:
             yield known
             last = first_position(known[-1]) - 1

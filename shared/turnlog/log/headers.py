@@ -23,11 +23,14 @@ from turnlog.ports import AttributeValue, Item
 from turnlog.providers.token_rules import Calibration
 
 HASH_BYTES = 16
+MAX_PINNED = 16
+"""Pinned messages that a header lists."""
 GENESIS = bytes(HASH_BYTES)
 KEY_HASH_BYTES = 6
 KEY_ENTRY_BYTES = KEY_HASH_BYTES + 4
 """Size of an entry in the key ring of old headers: the first bytes of a key's hash, and a position. Key records replace it."""
 _RING_GAP_MS = 60 * 60_000
+_NONE_PINNED = "-"
 CREATION = "c"
 """The kind of a session's first commit."""
 _KINDS = frozenset({CREATION, "m", "s", "y", "d", "h", "p", "e", "r", "f"})
@@ -93,6 +96,8 @@ class Header:
     - ``view``: the positions in view after rewinds.
     - ``rewound``: position of the newest rewind, or of the fork event that the session begins with, else 0.
     - ``redacted``: position of the newest redaction's entry.
+    - ``pinned``: each pinned message, as the first position of its commit and its own position; None when there are more than
+      `MAX_PINNED`, and in logs that were begun before headers listed them.
     """
 
     first: int
@@ -119,6 +124,7 @@ class Header:
     view: VisibleRanges = field(default_factory=VisibleRanges)
     rewound: int = 0
     redacted: int = 0
+    pinned: tuple[tuple[int, int], ...] | None = None
     version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -196,6 +202,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ws": header.sent.encode() if header.sent is not None else "",
         "cf": header.calibration.encode(),
         "ca": header.asked.encode() if header.asked is not None else "",
+        "pn": _encode_pinned(header.pinned),
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -257,8 +264,30 @@ def _read(item: Item) -> Header:
         view=VisibleRanges.decode(_text(item, "vw")) if "vw" in item else VisibleRanges(),
         rewound=_number(item, "rw", 0),
         redacted=_number(item, "rd", 0),
+        pinned=_decode_pinned(_text(item, "pn", "")),
         version=_number(item, "v"),
     )
+
+
+def with_pinned(header: Header, positions: Sequence[int]) -> Header:
+    """Return the header of a commit that pins the messages at some of its positions."""
+    if header.pinned is None or not positions:
+        return header
+    pinned = (*header.pinned, *((header.first, position) for position in positions))
+    return replace(header, pinned=pinned if len(pinned) <= MAX_PINNED else None)
+
+
+def _encode_pinned(pinned: tuple[tuple[int, int], ...] | None) -> str:
+    if pinned is None:
+        return ""
+    return " ".join(f"{first}.{position}" for first, position in pinned) or _NONE_PINNED
+
+
+def _decode_pinned(text: str) -> tuple[tuple[int, int], ...] | None:
+    if not text:
+        return None
+    pairs = [] if text == _NONE_PINNED else [pair.split(".") for pair in text.split(" ")]
+    return tuple((int(first), int(position)) for first, position in pairs)
 
 
 def log_key(item: Item) -> str:

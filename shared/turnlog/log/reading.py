@@ -90,7 +90,9 @@ def newest_commits(commits: Sequence[Commit], *, events: int) -> Sequence[Commit
     return commits
 
 
-def newest_within(messages: Sequence[Located], *, max_messages: int, max_calls: int, loop_start: int) -> list[Located]:
+def newest_within(
+    messages: Sequence[Located], *, max_messages: int, max_calls: int, loop_start: int = 0
+) -> list[Located]:
     """Return the newest messages, up to ``max_messages`` with ``max_calls`` calls and results, which bounds the work of a reader.
 
     The newest message is always among them, and so is the one at position ``loop_start``, which opens the newest loop.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from turnlog.core.errors import BuildMismatchError, CorruptError, InvalidInputError, OtherRendererError, Problem
-from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
@@ -58,7 +58,8 @@ from turnlog.sessions.context_requests import (
 )
 from turnlog.sessions.incoming import MAX_CALLS, understand, with_calls
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import ManifestPart
 from turnlog.windows.version import RENDERER_VERSION
 
@@ -155,8 +156,10 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])
 
 
-MAX_PAGES = 5
+MAX_PAGES = 8
 """Pages of commits that a window reads at most; each rewind of the session allows one more."""
+SMALL_PAGES = 4
+"""Pages before those that have no limit but 1 MB."""
 FIRST_ITEMS = 160
 """Items on the first page: all commits of most sessions, and few more than needed where a summary covers the older ones."""
 
@@ -182,34 +185,12 @@ class BuildContexts:
         codec_of(body.format)
         context = self._context_request(keys, reading, body, stored_build)
         request, budget = context.request, context.budget
-        covered, summary = header.summary if request.summary is not None else None, request.summary
-        covered_to = covered.last if covered is not None else 0
-        commits = reading.back_to(covered_to)
-        messages = newest_within(
-            [
-                message
-                for message in located(self._log.commits, keys, commits)
-                if covered_to < message.event.position <= header.last
-            ],
-            max_messages=MAX_WINDOW_MESSAGES,
-            max_calls=MAX_CALLS,
-            loop_start=header.flow.loop.start,
-        )
-        retained = self._retained_messages(keys, summary) if summary is not None else []
-        sources = [Source(message.event, message.loop, message.time_ms) for message in [*retained, *messages]]
-        unread = header.flow.messages - len(messages) - (covered.messages if covered is not None else 0)
+        history = _SessionHistory(self._log, keys, reading, context)
         with counted_by_the_provider(budget):
-            window = build(
-                sources,
-                request,
-                total=header.flow.tokens,
-                fetch=lambda events: self._log.commits.fetch(keys, events),
-                unread=unread,
-                breaks=RequestHistory(self._log, keys, header, commits, context).breaks(),
-            )
+            window = build(history, request)
         return window_answer(
             window,
-            sources,
+            [*history.kept, *history.sources],
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
@@ -236,15 +217,9 @@ class BuildContexts:
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
 
-    def _retained_messages(self, keys: SessionKeys, summary: SummaryEvent) -> list[Located]:
-        """Return the messages that stay in the window although the summary covers them. One request if there are any."""
-        commits = self._log.commits.at(keys, sorted({kept.commit for kept in summary.kept}))
-        positions = {kept.position for kept in summary.kept}
-        return [message for message in located(self._log.commits, keys, commits) if message.event.position in positions]
-
 
 class _WindowReading:
-    """The commits and caches of a window, read from the newest commit back."""
+    """The caches of a session and its newest commits, read in one request."""
 
     def __init__(
         self, log: SessionLog, keys: SessionKeys, position: int | None, stored_build: GivenBuild | None
@@ -254,46 +229,23 @@ class _WindowReading:
         self._keys = keys
         self.position = position
         self.caches: dict[str, Item] = {}
-        self._items = (
+        self.items = (
             self._newest() if position is None else next(log.commits.stored.back(keys, position, limit=FIRST_ITEMS), ())
         )
-        if not self._items or is_tombstone(self._items[:1]) or MATERIALISING in self.caches.get(META, {}):
+        if not self.items or is_tombstone(self.items[:1]) or MATERIALISING in self.caches.get(META, {}):
             log.commits.tail(keys)
-        self.header = header_in(self._items[0])
+        self.header = header_in(self.items[0])
         if position is None:
             log.commits.check_alive(keys, self.header)
             log.commits.check_reached(keys, self.header, self.caches.values())
         else:
             check_head(self.header, position, build=stored_build)
-            self.header = header_at(log.commits, keys, self._items[0], position, self._before)
-
-    def back_to(self, covered_to: int) -> list[Commit]:
-        """Return the commits in view after position ``covered_to``, oldest first.
-
-        Reads at most `MAX_PAGES` pages, and one more for each rewind, and none after `MAX_WINDOW_MESSAGES` events. Includes the
-        open loop's first commit when it is older.
-        """
-        log, header, event_count = self._log.commits, self.header, 0
-        pages, page_count, page_limit = list[list[Commit]](), 1, MAX_PAGES + len(header.view.closed)
-        oldest_read = first_position(self._items[-1])
-        for page in log.in_view(self._keys, header, first=covered_to + 1, read=self._items):
-            pages.append(page)
-            page_count += page[0].header.first < oldest_read
-            event_count += sum(len(commit.lines) for commit in page)
-            if page_count == page_limit or event_count > MAX_WINDOW_MESSAGES:
-                break
-        uncovered = [commit for page in reversed(pages) for commit in page if commit.header.last > covered_to]
-        commits = list(newest_commits(uncovered, events=MAX_WINDOW_MESSAGES))
-        start = header.flow.loop.start
-        if start and commits and commits[0].header.first > start:
-            opening = log.containing(self._keys, start)
-            commits = [*([clipped(opening, header.view.up_to(header.last))] if opening is not None else []), *commits]
-        return commits
+            self.header = header_at(log.commits, keys, self.items[0], position, self._before)
 
     def _before(self) -> Header:
         """Return the header of the commit before the newest one that was read."""
-        if len(self._items) > 1:
-            return header_in(self._items[1])
+        if len(self.items) > 1:
+            return header_in(self.items[1])
         position = self.header.first - 1
         commit = self._log.commits.containing(self._keys, position)
         if commit is None:
@@ -311,6 +263,145 @@ class _WindowReading:
             else:
                 self.caches[sort_key] = item
         return commits
+
+
+class _SessionHistory:
+    """The messages of a session as a window reads them: from the newest commit back, as far as the plan needs."""
+
+    def __init__(self, log: SessionLog, keys: SessionKeys, reading: _WindowReading, context: ContextRequest) -> None:
+        self._log, self._keys, self._context, self._header = log.commits, keys, context, reading.header
+        self.total = self._header.flow.tokens
+        self._requests = RequestHistory(log, keys, self._header, context)
+        self._summary = context.request.summary
+        self._covered = self._header.summary if self._summary is not None else None
+        self._covered_to = self._covered.last if self._covered is not None else 0
+        self._pages = self._log.in_view(
+            keys, self._header, first=self._covered_to + 1, read=reading.items, limit=self._page_size
+        )
+        self._items = reading.items
+        self._oldest_read = first_position(reading.items[-1])
+        self._page_count = 1
+        self._commits = list[Commit]()
+        self._messages = list[Located]()
+        self._is_limited = False
+        self._older: dict[int, Located] | None = None
+        self._read_page()
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        return [_source(message) for message in self._messages]
+
+    @property
+    def kept(self) -> Sequence[Source]:
+        """The messages before the first loop, pinned ones, and those that the summary keeps; none that `sources` has."""
+        if self._older is None:
+            self._older = self._read_kept()
+        first = self._messages[0].event.position if self._messages else self._header.last + 1
+        return [_source(message) for position, message in sorted(self._older.items()) if position < first]
+
+    @property
+    def has_all_kept(self) -> bool:
+        return self._header.pinned is not None
+
+    @property
+    def unread(self) -> int:
+        kept = sum(source.event.position > self._covered_to for source in self.kept)
+        covered = self._covered.messages if self._covered is not None else 0
+        return self._header.flow.messages - covered - len(self._messages) - kept
+
+    def read_on(self) -> bool:
+        """Read one more page. Behind the last one that may be read, read the message that opens the current loop."""
+        return self._read_page() or self._read_opening()
+
+    def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
+        return self._log.fetch(self._keys, events)
+
+    def breaks(self) -> Sequence[EpochStart]:
+        return self._requests.breaks(self._commits)
+
+    def _read_page(self) -> bool:
+        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""
+        page = next(self._pages, None) if not self._is_limited else None
+        if page is None:
+            return False
+        self._page_count += page[0].header.first < self._oldest_read
+        commits = newest_commits(
+            [*(commit for commit in page if commit.header.last > self._covered_to), *self._commits],
+            events=MAX_WINDOW_MESSAGES,
+        )
+        new = located(self._log, self._keys, commits[: len(commits) - len(self._commits)])
+        self._commits = list(commits)
+        messages = [
+            *(message for message in new if self._covered_to < message.event.position <= self._header.last),
+            *self._messages,
+        ]
+        self._messages = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        is_last_page = self._page_count == MAX_PAGES + len(self._header.view.closed)
+        self._is_limited = (
+            len(self._messages) < len(messages)
+            or sum(len(commit.lines) for commit in commits) >= MAX_WINDOW_MESSAGES
+            or (is_last_page and page[0].header.first <= self._oldest_read)
+        )
+        return True
+
+    def _page_size(self) -> int | None:
+        """Return how many commits to look at next: those that bring twice the budget's tokens, if they are like those before.
+
+        That is at least half as many as before; None, as many as there are in 1 MB, behind a few pages.
+        """
+        if self._page_count >= SMALL_PAGES:
+            return None
+        flow, count = self._header.flow, len(self._commits)
+        tokens = sum(message.event.tokens for message in self._messages)
+        missing = 2 * self._context.request.budget.tokens - tokens
+        positions = missing * self._header.last // max(1, flow.tokens)
+        size = positions * len(self._items) // (self._header.last - self._oldest_read + 1)
+        size = max(size, count // 2, 8 if count < len(self._items) else FIRST_ITEMS // 4)
+        return size if size < FIRST_ITEMS * 4 else None
+
+    def _read_kept(self) -> dict[int, Located]:
+        """Read the older messages that every window sends, by position. One request if there are any; a lead takes another."""
+        header, places = self._header, set[tuple[int, int]]()
+        if self._summary is not None:
+            places |= {(kept.commit, kept.position) for kept in self._summary.kept}
+        first = self._messages[0].event.position if self._messages else header.last + 1
+        pinned = [place for place in header.pinned or () if header.view.shows(place[1])]
+        places |= {place for place in pinned if self._covered_to < place[1] < first}
+        commits = self._log.at(self._keys, sorted({commit for commit, _ in places}))
+        positions = {position for _, position in places}
+        kept = [message for message in located(self._log, self._keys, commits) if message.event.position in positions]
+        if self._covered is None:
+            kept += self._lead(first)
+        return {message.event.position: message for message in kept}
+
+    def _lead(self, first: int) -> list[Located]:
+        """Return the messages before the first loop, as far as they are before position ``first``."""
+        header, messages = self._header, list[Located]()
+        count = header.flow.lead.messages
+        if not count or header.flow.messages == len(self._messages):
+            return []
+        for page in self._log.in_view_on(self._keys, header, limit=FIRST_ITEMS // 4):
+            messages += located(self._log, self._keys, page)
+            if len(messages) >= count:
+                break
+        return [message for message in messages[:count] if message.event.position < first]
+
+    def _read_opening(self) -> bool:
+        start = self._header.flow.loop.start
+        if not self._is_limited or self._older is None or start in self._older:
+            return False
+        if not self._messages or self._messages[0].event.position <= start:
+            return False
+        commit = self._log.containing(self._keys, start)
+        opening = located(
+            self._log, self._keys, [clipped(commit, self._header.view.up_to(self._header.last))] if commit else []
+        )
+        self._older |= {message.event.position: message for message in opening if message.event.position == start}
+        return start in self._older
+
+
+def _source(message: Located) -> Source:
+    return Source(message.event, message.loop, message.time_ms)
 
 
 class BuildWindows:
@@ -331,7 +422,7 @@ class BuildWindows:
             tools_tokens=count_tools(list(tools), self._counter),
         )
         request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
-        window = build(sources, request, total=total, fetch=_nothing_to_fetch)
+        window = build(MessageList(sources, total), request)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
@@ -419,7 +510,3 @@ def _part(part: ManifestPart) -> WindowPart:
         reason=part.reason,
         refs=list(part.refs),
     )
-
-
-def _nothing_to_fetch(events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
-    return {event.position: event for event in events}

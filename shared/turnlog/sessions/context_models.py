@@ -106,13 +106,16 @@ class BuildWindow(WindowOptions):
 
 
 class WindowPart(Answer):
-    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds."""
+    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
 
-    kind: Literal["system", "tools", "summary", "loop", "message", "omission_notice"]
+    The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
+    """
+
+    kind: Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
     loop: int | None
     first: int | None
     last: int | None
-    level: Literal["whole", "digest", "stub", "out", "unread"]
+    level: Literal["whole", "digest", "stub", "out"]
     tokens: int
     reason: str | None
     refs: list[str]

@@ -116,42 +116,41 @@ class ContextRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class RequestHistory:
-    """Since when the requests of a session's calls have been as they are.
-
-    ``commits`` are the commits that the window was read from, oldest first.
-    """
+    """Since when the requests of a session's calls have been as they are."""
 
     log: SessionLog
     keys: SessionKeys
     header: Header
-    commits: Sequence[Commit]
     context: ContextRequest
 
-    def breaks(self) -> tuple[EpochStart, ...]:
-        """Return the last changes of settings, summary and token factor, and the last redaction."""
-        redacted = EpochStart(self.header.redacted, "redaction", "base") if self.header.redacted else NEVER_BROKEN
-        return self._of_settings(), self._of_summary(), self._of_calibration(), redacted
+    def breaks(self, commits: Sequence[Commit]) -> tuple[EpochStart, ...]:
+        """Return the last changes of settings, summary and token factor, and the last redaction.
 
-    def _of_summary(self) -> EpochStart:
+        ``commits`` are the commits that the window was read from, oldest first.
+        """
+        redacted = EpochStart(self.header.redacted, "redaction", "base") if self.header.redacted else NEVER_BROKEN
+        return self._of_settings(commits), self._of_summary(commits), self._of_calibration(commits), redacted
+
+    def _of_summary(self, commits: Sequence[Commit]) -> EpochStart:
         """Return since when the same summary has been current: since it landed, or since the one before was discarded."""
         if not self.context.request.policy.takes_summary:
             return NEVER_BROKEN
         current = self.header.summary
-        others = [commit.header.last + 1 for commit in self.commits if commit.header.summary != current]
+        others = [commit.header.last + 1 for commit in commits if commit.header.summary != current]
         positions = [*others, *([current.position] if current is not None else [])]
         return EpochStart(max(positions), "summary", "summary") if positions else NEVER_BROKEN
 
-    def _of_calibration(self) -> EpochStart:
+    def _of_calibration(self, commits: Sequence[Commit]) -> EpochStart:
         """Return since when the token factor has been the same, as far as commits have been read."""
         percent = self.header.calibration.percent
-        differing = [commit.header.last for commit in self.commits if commit.header.calibration.percent != percent]
+        differing = [commit.header.last for commit in commits if commit.header.calibration.percent != percent]
         return EpochStart(max(differing) + 1, "budget", "base") if differing else EpochStart()
 
-    def _of_settings(self) -> EpochStart:
+    def _of_settings(self, commits: Sequence[Commit]) -> EpochStart:
         position = self.header.last_frame
         if position <= 1:
             return EpochStart()
-        commit = next((commit for commit in self.commits if commit.header.first == position), None)
+        commit = next((commit for commit in commits if commit.header.first == position), None)
         events = self.log.commits.events(self.keys, [commit], fetch=False) if commit is not None else ()
         changes = {name for event in events if isinstance(event, SettingsEvent) for name in event.changed}
         if changes & {"tools", "recall"}:

@@ -300,6 +300,7 @@ def _draft(
         idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
         ttl_days=settings.ttl_days or 0,
+        pinned=(),
     )
     create = CreateEvent(1, keys.session_id, settings, state)
     if message is None:

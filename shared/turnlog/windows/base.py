@@ -59,12 +59,13 @@ class Base:
     """The loops of a view before a border, as they are sent, and the tokens that they take.
 
     ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
-    begins.
+    begins. ``is_full``: older loops have no room.
     """
 
     loops: tuple[Loop, ...]
     parted: Loop | None
     tokens: int
+    is_full: bool
 
 
 def least_tokens(view: WindowDraft, border: Border) -> int:
@@ -89,7 +90,7 @@ def base_of(view: WindowDraft, border: Border, room: int, step: DigestWhenFull) 
         filling.past(loop, step, is_oldest=index == 0)
         for index, loop in reversed(list(enumerate(view.loops[: border.loop])))
     ]
-    return Base(tuple(reversed(loops)), parted, room - filling.room)
+    return Base(tuple(reversed(loops)), parted, room - filling.room, filling.is_full)
 
 
 def is_step(unit: Unit) -> bool:
@@ -120,7 +121,7 @@ class _Filling:
     def __init__(self, room: int) -> None:
         self.room = room
         self._tally = Tally()
-        self._is_full = False
+        self.is_full = False
 
     def parted(self, loop: Loop) -> Loop:
         """Return the loop with its steps in notes of up to `MAX_LINES` steps; the oldest steps may share a note without content."""
@@ -159,7 +160,7 @@ class _Filling:
 
         The first loop that does not fit in the smallest size is out, and so are all before it.
         """
-        if loop.level == "out" or self._is_full:
+        if loop.level == "out" or self.is_full:
             return out(loop, DROPPED)
         if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
             return out(loop, NO_REPLY)
@@ -173,7 +174,7 @@ class _Filling:
                 self.room -= cost
                 return digest
             self._tally.remove(*digest.notes)
-        self._is_full = True
+        self.is_full = True
         return out(loop, DROPPED)
 
 

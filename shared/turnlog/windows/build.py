@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from turnlog.core.calls import Ref
@@ -28,7 +28,7 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
-from turnlog.windows.plan import Fetch, Settled, Source, WindowRequest, entry_of, fixed_tokens, settled
+from turnlog.windows.plan import History, MessageList, Settled, Source, WindowRequest, entry_of, fixed_tokens, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
 from turnlog.windows.prices import frame_tokens
 from turnlog.windows.version import RENDERER_VERSION
@@ -112,7 +112,8 @@ def _blocks_between(made: Made, start: End, end: End) -> int:
 
 
 __all__ = [
-    "Fetch",
+    "History",
+    "MessageList",
     "Source",
     "Window",
     "WindowRequest",
@@ -151,25 +152,15 @@ class Window:
     since: int = 0
 
 
-def build(
-    sources: Iterable[Source],
-    request: WindowRequest,
-    *,
-    total: int,
-    fetch: Fetch,
-    unread: int = 0,
-    breaks: tuple[EpochStart, ...] = (),
-) -> Window:
-    """Return the window over messages in order of position, oldest first.
+def build(history: History, request: WindowRequest) -> Window:
+    """Return the window over a log. Of older messages it reads only those that may change it.
 
-    ``total`` is the running total of tokens at the log's end; ``unread`` counts the messages before the first source.
-    ``breaks``: the last changes of settings, summary and budget.
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     codec = codec_of(request.format)
     request = with_tools_of(codec, request)
-    entries = [entry_of(source) for source in sources]
-    plan = settled(entries, request, total=total, unread=unread, fetch=fetch)
+    plan = settled(history, request)
+    breaks = history.breaks()
     position = newest_answer(plan.plan.entries)
     made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
     prefix, turns = prefix_of(made, position, codec)

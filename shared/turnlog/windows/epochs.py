@@ -25,7 +25,7 @@ from turnlog.windows.large_results import capped_tokens, cut_results, results_to
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.view import Loop, WindowDraft, turns_of
+from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -62,10 +62,11 @@ def _place(start: EpochStart) -> tuple[int, int]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Fitted:
-    """A view within the budget, and the breaks that the budget caused."""
+    """A view within the budget, and the breaks that the budget caused. ``is_final``: no older message would change them."""
 
     view: WindowDraft
     breaks: tuple[EpochStart, ...] = ()
+    is_final: bool = True
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -91,12 +92,11 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
     Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
     """
     if message_tokens(view) <= room:
-        # Where the log is longer than what is read, each message moves the beginning.
-        return Fitted(view, (EpochStart(_head(view), "not_read", "base"),) if view.unread else ())
+        return Fitted(view, (), not _is_open(view))
     for fitted in _candidates(view, room, step):
         if message_tokens(fitted.view) <= room:
             return fitted
-    breaks = (EpochStart(_head(view), "budget", "base"),)
+    breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
     if message_tokens(smallest) <= room:
         return Fitted(smallest, breaks)
@@ -121,6 +121,12 @@ def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[
             yield epoch.fitted(empty)
 
 
+def _is_open(view: WindowDraft) -> bool:
+    """Return whether older messages could be sent. They could not when the policy leaves out the oldest loop that was read."""
+    oldest = next((loop for loop in view.loops if loop.number >= view.oldest), None)
+    return view.is_open and (oldest is None or oldest.level != "out" or oldest.reason not in OLDER_TOO)
+
+
 class _Epoch:
     """The border of a view, its base, and its tail. ``room`` is what the messages may take besides preamble and summary."""
 
@@ -132,10 +138,19 @@ class _Epoch:
         self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
         self._first = (1 - step.low) * room
+        self._oldest = next(
+            (
+                index
+                for index, element in enumerate(self.elements)
+                if view.loops[element.border.loop].number >= view.oldest
+            ),
+            0,
+        )
+        self._is_open = _is_open(view)
 
     def border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""
-        fitting = chain([0], self._least_fitting())
+        fitting = self._least_fitting() if self._is_open else chain([0], self._least_fitting())
         return next((index for index in fitting if self._tail(index) + self.base_room(index) <= self.room), None)
 
     def base_room(self, index: int) -> int:
@@ -158,20 +173,26 @@ class _Epoch:
         taken = base.tokens if base is not None else self.base_room(0)
         cuts, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
         view = _assembled(self.view, base, self._place(index), cuts)
-        breaks: tuple[EpochStart, ...] = (self._start(index), shrunk)
-        if view.unread and view.loops[0].level != "out":
-            # The base reaches back to the oldest message that was read: which one that is moves with each message.
-            breaks = (*breaks, EpochStart(_head(view), "not_read", "base"))
-        return Fitted(view, breaks)
+        start, is_full = self._start(index), base is None or base.is_full
+        return Fitted(view, (start or NEVER_BROKEN, shrunk), not self._is_open or (start is not None and is_full))
 
-    def _start(self, index: int) -> EpochStart:
-        """Return since when this border has been in use: since the tail behind the border before it became too large."""
+    def _start(self, index: int) -> EpochStart | None:
+        """Return since when this border has been in use: since the tail behind the border before it became too large.
+
+        Until there is a border the tail has all the room. None when too little has been read to know.
+        """
         if not index:
             return NEVER_BROKEN
         if index == len(self.elements):
             return EpochStart(max(element.last for element in self.elements), "crossing", "base")
-        earlier = [place for place in range(index) if self._is_place(place)]
-        position = max(self._overflow(place, self.room - self._usual_base(place)) for place in earlier)
+        earlier = next((place for place in range(index - 1, -1, -1) if self._is_place(place)), None)
+        if earlier is None:
+            return None
+        position = self._overflow(earlier, self.room - self._usual_base(earlier))
+        without_border = self._overflow(self._oldest, self.room - self._usual_base(0))
+        if self._is_open and not 0 < without_border <= position:
+            return None
+        position = max(position, without_border)
         # Before the first message of the tail came, the border was elsewhere.
         since = max(position, self.elements[index].last, self._overflow(index, self._short))
         return EpochStart(since, "crossing", "base")
@@ -196,8 +217,8 @@ class _Epoch:
 
     def _is_place(self, index: int) -> bool:
         """Return whether a border may stand before an element: on a grid over running totals, or beside a very large element."""
-        if not index:
-            return True
+        if index <= self._oldest:
+            return not index and not self._is_open
         before, element = self.elements[index - 1], self.elements[index]
         if max(before.tokens, element.tokens) > self._size / 2:
             return True
@@ -311,8 +332,3 @@ def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:
         return view
     units = [replace(unit, level="out", reason="budget") if unit.position in dropped else unit for unit in loop.units]
     return view.with_current(replace(loop, units=tuple(units)))
-
-
-def _head(view: WindowDraft) -> int:
-    """Return the position of the newest message of a view."""
-    return max((loop.last for loop in view.loops), default=0)

@@ -19,8 +19,8 @@ from turnlog.windows.costs import (
 from turnlog.windows.summaries import summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
-PartKind: TypeAlias = Literal["system", "tools", "summary", "loop", "message", "omission_notice"]
-PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out", "unread"]
+PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
+PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class ManifestPart:
     """A part of the window.
 
     ``first`` and ``last`` are positions, None for a part that is not in the log. ``tokens`` is what the part takes of the budget.
+    The part ``older`` stands for all loops up to ``loop``, of which only pinned messages are sent.
     """
 
     kind: PartKind
@@ -99,7 +100,10 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
 def _lines(view: WindowDraft, frame: int) -> Iterator[ManifestPart]:
     """Yield the parts that say what is not shown, and the frame around the messages."""
     if view.unread:
-        yield ManifestPart("message", "unread", 0, reason="not_read")
+        before = [entry.position for unit in view.preamble for entry in unit.entries]
+        before += [view.summary.last] if view.summary is not None else []
+        last = next((loop.first - 1 for loop in view.loops if loop.number >= view.oldest), None)
+        yield ManifestPart("older", "out", 0, view.oldest - 1, max(before, default=0) + 1, last, view.unread_reason)
     if frame:
         yield ManifestPart("omission_notice", "whole", frame, reason="frame")
     if has_evicted(view):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Protocol
 
 from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError, StepError
@@ -20,13 +21,15 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.epochs import EpochStart, Fitted, fit
+from turnlog.windows.items import is_item
+from turnlog.windows.keep_newest import Pin
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
 from turnlog.windows.registry import is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, Step, out, pinned
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble, turns_of
+from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, turns_of
 
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OURS = frozenset({"summary", "not_included"})
@@ -131,8 +134,6 @@ def _is_reason(reason: str, before: str) -> bool:
 
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
-Fetch = Callable[[list[MessageEvent]], Mapping[int, MessageEvent]]
-"""Returns messages whose payloads are stored separately with their bodies, by position."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -142,6 +143,59 @@ class Source:
     event: MessageEvent
     loop: int
     time_ms: int
+
+
+class History(Protocol):
+    """A log as a window reads it: from the newest message back, as far as the plan needs."""
+
+    @property
+    def total(self) -> int:
+        """The running total of tokens at the log's end."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The newest messages, without a gap, oldest first."""
+
+    @property
+    def kept(self) -> Sequence[Source]:
+        """Older messages that every window sends, oldest first."""
+
+    @property
+    def has_all_kept(self) -> bool:
+        """Whether no message but those of ``kept`` is pinned among the ones that are not read."""
+
+    @property
+    def unread(self) -> int:
+        """The number of other messages before the first of ``sources``, without those that the current summary covers."""
+
+    def read_on(self) -> bool:
+        """Read older messages. Returns False when there are none, or no more may be read."""
+
+    def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
+        """Return messages whose payloads are stored separately with their bodies, by position."""
+
+    def breaks(self) -> Sequence[EpochStart]:
+        """Return the last changes of settings, summary and budget among the messages read so far."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class MessageList:
+    """A history that is read as a whole."""
+
+    sources: Sequence[Source]
+    total: int
+    kept: Sequence[Source] = ()
+    unread: int = 0
+    has_all_kept: bool = True
+
+    def read_on(self) -> bool:
+        return False
+
+    def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
+        return {event.position: event for event in events}
+
+    def breaks(self) -> Sequence[EpochStart]:
+        return ()
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -170,16 +224,22 @@ class WindowRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The messages known so far, and the view of everything that could be sent of them."""
+    """The messages known so far, and the view of everything that could be sent of them.
+
+    ``oldest`` is the number of the first loop that has been read whole, and ``unread`` counts the messages before it.
+    """
 
     entries: Sequence[Entry]
     request: WindowRequest
     total: int
     unread: int
+    oldest: int
     assembled: WindowDraft
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int) -> WindowPlan:
+    def of(
+        cls, entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int = 0, oldest: int = 0
+    ) -> WindowPlan:
         view = assemble(
             [_priced(entry, request.format) for entry in entries],
             total=total,
@@ -188,7 +248,28 @@ class WindowPlan:
             unread=unread,
             has_system=request.system is not None,
         )
-        return cls(entries, request, total, unread, view)
+        return cls(entries, request, total, unread, oldest, replace(view, oldest=oldest, is_open=unread > 0))
+
+    @classmethod
+    def of_history(cls, history: History, entries: Mapping[int, Entry], request: WindowRequest) -> WindowPlan:
+        """Return the plan over what has been read. A loop whose beginning is not read counts as unread, but for the current one."""
+        sources = history.sources
+        skipped = _unfinished(sources) if history.unread else 0
+        oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
+        pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
+        chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
+        unread = history.unread + skipped - len(pinned)
+        return cls.of(chosen, request, total=history.total, unread=unread, oldest=oldest)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the least that any window sends has been read: the current loop, and pinned calls with their results."""
+        if not self.unread:
+            return True
+        covered = self.request.summary.last_loop if self.request.summary is not None else 0
+        pinned = [entry for entry in self.entries if covered < entry.loop < self.oldest]
+        is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
+        return not is_paired and any(entry.event.opens_loop == self.oldest for entry in self.entries)
 
     def certain(self) -> list[MessageEvent]:
         """Return messages without a body that every window sends.
@@ -204,11 +285,17 @@ class WindowPlan:
     def with_entries(self, known: Mapping[int, Entry]) -> WindowPlan:
         """Return the plan with ``known`` entries, by position, in place of its own."""
         entries = [known.get(entry.position, entry) for entry in self.entries]
-        return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread)
+        return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread, oldest=self.oldest)
 
     def view(self) -> WindowDraft:
         """Return the view of everything that could be sent."""
         view = replace(self.assembled, summary=self.request.summary)
+        covered = view.summary.last_loop if view.summary is not None else 0
+        past = [
+            out(loop, "summary" if loop.number <= covered else NOT_READ) if loop.number < view.oldest else loop
+            for loop in view.past
+        ]
+        view = view.with_past(past)
         if self.request.include_current_loop:
             return view
         left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
@@ -258,23 +345,84 @@ class WindowPlan:
                 f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
-        return replace(fitted, breaks=(*fitted.breaks, *self._breaks_of_steps(view, stepped)))
+        is_final = fitted.is_final and self.is_final and self._keeps_newest
+        shown = self._without_oldest(fitted.view)
+        return Fitted(shown, (*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)), is_final)
 
-    def _breaks_of_steps(self, view: WindowDraft, stepped: WindowDraft) -> Iterator[EpochStart]:
-        """Yield since when the policy's steps have left the same: since the current loop began, when they lower past loops."""
+    @property
+    def _keeps_newest(self) -> bool:
+        """Whether what the policy does to a loop depends on newer messages alone."""
+        steps = self.request.policy.steps
+        return not self.unread or all(is_built_in(step) and not isinstance(step, Pin) for step in steps)
+
+    def _without_oldest(self, view: WindowDraft) -> WindowDraft:
+        """Return the view without the oldest loops that are out, but for their pinned messages; the rest of them counts as unread.
+
+        So it is the same however much has been read. A step of one's own reads everything, and has a reason for each loop.
+        """
         if any(not is_built_in(step) for step in self.request.policy.steps):
-            yield EpochStart(view.loops[-1].last if view.loops else 0, "policy", "base")
-        stubbed = [unit.position for loop in stepped.loops for unit in loop.units if unit.stubs]
+            return view
+        is_older = [loop.level == "out" and (loop.is_covered or loop.reason in OLDER_TOO) for loop in view.past]
+        oldest = next(
+            (loop.number for loop, older in zip(view.loops, [*is_older, False], strict=False) if not older), 0
+        )
+        older = [loop for loop in view.past if loop.number < oldest and not loop.is_covered]
+        if not older:
+            return replace(view, oldest=oldest)
+        numbers = {loop.number for loop in older}
+        reason = older[-1].reason
+        pinned = [_pinned_alone(loop, reason) for loop in older if any(unit.pinned for unit in loop.units)]
+        loops = [loop for loop in view.loops if loop.number not in numbers]
+        shown = {entry.position for loop in (*pinned, *loops) for unit in loop.units for entry in unit.entries}
+        aside = [(entry, reason) for entry, reason in view.set_aside if entry.loop not in numbers]
+        known = shown | {entry.position for entry, _ in aside} | {ref.position for ref in view.open_calls}
+        behind = [entry for entry in self.entries if entry.loop >= oldest and entry.position not in known]
+        return replace(
+            view,
+            loops=tuple(sorted((*pinned, *loops), key=lambda loop: loop.number)),
+            set_aside=tuple(
+                sorted([*aside, *((entry, "orphan_result") for entry in behind)], key=lambda pair: pair[0].position)
+            ),
+            unread_reason=reason,
+            unread=view.unread + sum(entry.loop in numbers and entry.position not in shown for entry in self.entries),
+            oldest=oldest,
+        )
+
+    def _breaks_of_steps(self, stepped: WindowDraft, oldest: int) -> Iterator[EpochStart]:
+        """Yield since when the policy's steps have left the same: since the current loop began, when they lower past loops.
+
+        Loops before ``oldest`` are not sent, so nothing that comes to them matters.
+        """
+        loops = stepped.loops
+        if any(not is_built_in(step) for step in self.request.policy.steps):
+            yield EpochStart(loops[-1].last if loops else 0, "policy", "base")
+        sent = [loop for loop in loops if loop.number >= oldest]
+        stubbed = [unit.position for loop in sent for unit in loop.units if unit.stubs]
         if stubbed:
-            units = [unit for loop in view.loops for unit in loop.units]
-            newest = max(answer.entry.position for unit in units for answer in unit.answers if answer.entry is not None)
-            yield EpochStart(newest, "stub", "base")
-        if any(not loop.is_covered and not _is_whole(loop) for loop in stepped.past):
-            # A late result of a past call makes its loop larger, so the steps may leave other messages.
-            newest = max(
-                (entry.position for loop in stepped.past for unit in loop.units for entry in unit.entries), default=0
+            answers = [answer for loop in sent for unit in loop.units for answer in unit.answers]
+            yield EpochStart(
+                max(answer.entry.position for answer in answers if answer.entry is not None), "stub", "base"
             )
-            yield EpochStart(max(newest, stepped.loops[-1].first), "past_loop", "base")
+        if any(not loop.is_covered and loop.reason != NOT_READ and not _is_whole(loop) for loop in stepped.past):
+            # A late result of a past call makes its loop larger, so the steps may leave other messages.
+            entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
+            newest = max((entry.position for entry in entries), default=0)
+            yield EpochStart(max(newest, loops[-1].first), "past_loop", "base")
+
+
+def _unfinished(sources: Sequence[Source]) -> int:
+    """Return how many of the oldest messages belong to a loop that began before them and is not the newest."""
+    first = sources[0].loop if sources else 0
+    if not first or sources[0].event.opens_loop == first or sources[-1].loop == first:
+        return 0
+    return next(index for index, source in enumerate(sources) if source.loop != first)
+
+
+def _pinned_alone(loop: Loop, reason: str) -> Loop:
+    """Return a loop of which only the pinned messages are sent."""
+    units = tuple(unit for unit in loop.units if unit.pinned)
+    positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
+    return replace(loop, units=units, first=min(positions), last=max(positions), reason=reason)
 
 
 def _is_whole(loop: Loop) -> bool:
@@ -290,33 +438,45 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int, fetch: Fetch) -> Settled:
+def settled(history: History, request: WindowRequest) -> Settled:
     """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
-    by_position = {entry.position: entry for entry in entries}
+    entries = dict[int, Entry]()
 
-    def bring(events: list[MessageEvent]) -> Mapping[int, Entry]:
-        fetched, wanted = fetch(events) if events else {}, [by_position[event.position] for event in events]
-        return {entry.position: _read(fetched[entry.position], entry.loop, entry.time_ms) for entry in wanted}
+    def bring(events: list[MessageEvent]) -> None:
+        fetched = history.fetch(events) if events else {}
+        for event in events:
+            entry = entries[event.position]
+            entries[event.position] = _read(fetched[event.position], entry.loop, entry.time_ms)
 
-    # These entries have neither a body nor a card.
-    known = bring([entry.event for entry in entries if entry.message is None and entry.event.facts is None])
-    entries = [known.get(entry.position, entry) for entry in entries]
-    plan = WindowPlan.of(entries, request, total=total, unread=unread)
     while True:
+        new = [source for source in (*history.kept, *history.sources) if source.event.position not in entries]
+        entries |= {source.event.position: entry_of(source) for source in new}
+        bring([source.event for source in new if source.event.body is None and source.event.facts is None])
+        plan = WindowPlan.of_history(history, entries, request)
         try:
             fitted = plan.fitted()
         except BudgetTooSmallError:
+            if not (plan.is_final and history.has_all_kept) and history.read_on():
+                continue
             # The reported need is exact only once all messages that every window sends are read.
             wanted = plan.certain()
             if not wanted:
                 raise
         else:
+            if not (fitted.is_final and (history.has_all_kept or not plan.unread)) and history.read_on():
+                continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
-                late = breaks_of_results(fitted.view, answer_open_calls=request.answer_open_calls)
-                return Settled(plan, fitted.view, (*fitted.breaks, *late))
-        plan = plan.with_entries(bring(wanted))
+                return Settled(plan, fitted.view, (*fitted.breaks, *_late_breaks(plan, fitted)))
+        bring(wanted)
+
+
+def _late_breaks(plan: WindowPlan, fitted: Fitted) -> Iterator[EpochStart]:
+    """Yield the breaks that late results caused; and when not all that matters could be read, one with each message."""
+    yield from breaks_of_results(fitted.view, answer_open_calls=plan.request.answer_open_calls)
+    if not fitted.is_final:
+        yield EpochStart(max((loop.last for loop in fitted.view.loops), default=0), "not_read", "base")
 
 
 def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:

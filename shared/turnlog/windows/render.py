@@ -247,11 +247,15 @@ def left_out(view: WindowDraft) -> str:
     if not view.unread:
         return left_out_line(loops=len(loops), messages=len(evicted))
     # The same numbers however much was read: loops by their numbers, and messages that are never sent as if not read.
-    unread_loops = (
-        view.loops[0].number - 1 - (view.summary.last_loop if view.summary is not None else 0) if view.loops else 0
-    )
     aside = sum(1 for entry, _ in view.set_aside if evicted and entry.position < max(evicted))
-    return left_out_line(loops=len(loops) + max(0, unread_loops), messages=len(evicted) + aside + view.unread)
+    return left_out_line(loops=len(loops) + older_loops(view), messages=len(evicted) + aside + view.unread)
+
+
+def older_loops(view: WindowDraft) -> int:
+    """Return the number of loops before the oldest one in the view, without those with pinned messages or under the summary."""
+    covered = view.summary.last_loop if view.summary is not None else 0
+    pinned = sum(covered < loop.number < view.oldest for loop in view.loops)
+    return max(0, view.oldest - 1 - covered - pinned)
 
 
 def cut_head(head: str, limit: int, chars: int) -> str:

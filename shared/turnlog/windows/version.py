@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-RENDERER_VERSION = 5
+RENDERER_VERSION = 6
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8)."""

@@ -22,6 +22,10 @@ from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
 from turnlog.windows.text import user_call_text
 
 _JOIN_TOKENS = 4
+NOT_READ = "not_read"
+"""The reason in the manifest for messages that were not read."""
+OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
+"""The reasons for which all loops before a loop that is out are out, too."""
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
@@ -164,7 +168,10 @@ AS_USER = SummaryWording()
 class WindowDraft:
     """The draft of a window. ``preamble``: system messages before the first loop. The last loop is the current one.
 
-    ``total`` is the running total of all stored tokens. ``unread`` is the number of positions before the first that were not read.
+    ``total`` is the running total of all stored tokens. ``unread`` counts the older messages that are left out and have no entry;
+    ``unread_reason`` says why.
+    ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
+    here. ``is_open``: older messages could be read and might change the window.
     ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
     among the units. ``summary_reason``: why the summary is not shown whole.
     """
@@ -175,6 +182,9 @@ class WindowDraft:
     set_aside: tuple[tuple[Entry, str], ...] = ()
     open_calls: tuple[Ref, ...] = ()
     unread: int = 0
+    unread_reason: str = NOT_READ
+    oldest: int = 0
+    is_open: bool = False
     has_system: bool = False
     summary: SummaryEvent | None = None
     summary_reason: str = ""
@@ -234,7 +244,7 @@ def assemble(
         tuple(set_aside),
         tuple(grouping.open_calls),
         unread,
-        has_system,
+        has_system=has_system,
     )
 
 

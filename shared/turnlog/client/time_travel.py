@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client.backend import Paged, SessionResource, policy_field, without_none
-from turnlog.core import actions
 from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
 from turnlog.core.json_patch import folded
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
@@ -202,7 +202,7 @@ def _after(
     positions: list[int],
 ) -> Replayed:
     """Return the result after an entry; a rewind takes the result at its target from ``results``."""
-    if entry.action == actions.CREATE and position == 1 and base_state is not None:
+    if entry.action == CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
     back_to = _goes_back_to(entry)
     if back_to is not None:
@@ -214,9 +214,9 @@ def _after(
 
 
 def _goes_back_to(entry: HistoryEntry) -> int | None:
-    if entry.action in (actions.REWIND, actions.RESTORE):
+    if entry.action in (REWIND, RESTORE):
         return entry.metadata.get("to")
-    return entry.metadata.get("at") if entry.action == actions.FORK else None
+    return entry.metadata.get("at") if entry.action == FORK else None
 
 
 def _milliseconds(time: str) -> int:

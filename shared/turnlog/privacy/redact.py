@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
 
-from turnlog.core import actions
 from turnlog.core.errors import CorruptError, NotFoundError
-from turnlog.core.events import MessageEvent, NoteEvent
+from turnlog.core.events import REDACT, MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -336,7 +335,7 @@ class RedactMessages:
             new = replace(new, redacted=new.first, idle_ms=header.idle_ms)
             if header.summary is not None and header.summary.last >= position:
                 new = replace(new, summary=None, asked=None)
-            return Draft(new, (NoteEvent(new.first, actions.REDACT, None, {"position": position}),))
+            return Draft(new, (NoteEvent(new.first, REDACT, None, {"position": position}),))
 
         written = self._log.commits.write(keys, compose, request)
         if not written.repeated:

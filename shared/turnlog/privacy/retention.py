@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from turnlog.core import actions
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError, UnavailableError
-from turnlog.core.events import NoteEvent
+from turnlog.core.events import TIME_OUT, NoteEvent
 from turnlog.core.identity import Owner, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -173,7 +172,7 @@ class RetainSessions:
             if not is_inactive(settings, header, now):
                 raise _IsActive
             new = following(header, kind="h", events=1, now_ms=now)
-            return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, actions.TIME_OUT, None, None),))
+            return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, TIME_OUT, None, None),))
 
         self._offload.note(keys, "inactive")
         written = self._log.commits.write(keys, compose)

@@ -6,11 +6,10 @@ the pending action.
 
 from __future__ import annotations
 
-from turnlog.core.actions import APPROVE, REJECT
 from turnlog.core.agent_state import agent_of, pending_of
 from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_ref
 from turnlog.core.errors import ConflictError, NotFoundError
-from turnlog.core.events import MessageEvent, StateEvent
+from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
 from turnlog.core.session_settings import SessionSettings

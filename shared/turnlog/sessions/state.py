@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias, cast
 
-from turnlog.core.actions import RUN, STATE_CHANGE, own_action
 from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
 from turnlog.core.calls import Ref, UnansweredCall, id_key, open_call
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, VersionMismatchError
-from turnlog.core.events import StateEvent
+from turnlog.core.events import RUN, STATE_CHANGE, StateEvent, own_action
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import Patch, equal
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured

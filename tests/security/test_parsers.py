@@ -514,7 +514,7 @@ PARSERS: dict[str, Parser] = {
             "json",
             lambda format=format: streamed(format),
             accumulated(format),
-            ("agents/streams/__init__",),
+            ("agents/streams",),
             effort=240,
         )
         for format in CODECS

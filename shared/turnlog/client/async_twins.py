@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnlog.agents.agent_loop import Approval
     from turnlog.agents.functions import Hooks
     from turnlog.agents.runners import AsyncRun
-    from turnlog.agents.streams.session_stream import AsyncSessionStream
+    from turnlog.agents.streams import AsyncSessionStream
     from turnlog.client.backend import GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnlog.agents.agent_loop import Approval, RunPlan
     from turnlog.agents.functions import Hooks
     from turnlog.agents.runners import AsyncRun, Run
-    from turnlog.agents.streams.session_stream import AsyncSessionStream, SessionStream
+    from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
 
@@ -81,7 +81,7 @@ class ConversationCalls(SessionResource):
         kept, and in no window. With ``on_break="drop"`` it is not appended. ``meta`` and ``options`` are those of `append`.
         Saving a stream twice appends it once.
         """
-        from turnlog.agents.streams.session_stream import SessionStream
+        from turnlog.agents.streams import SessionStream
 
         return SessionStream(events, self.append, format, on_break, meta, options)
 
@@ -97,7 +97,7 @@ class ConversationCalls(SessionResource):
         """Pass a model's stream through, for ``async with`` and ``async for``. On cancellation, the partial reply is appended
         first.
         """
-        from turnlog.agents.streams.session_stream import AsyncSessionStream
+        from turnlog.agents.streams import AsyncSessionStream
 
         return AsyncSessionStream(events, self.append, format, on_break, meta, options)
 

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from turnlog.cli.chat.models import KINDS, Model, model_of
-from turnlog.cli.chat.screen import Screen
 from turnlog.cli.chat.talk import Options, Talk
 from turnlog.cli.chat.tools import Tools, tools_of
 from turnlog.cli.options import Budget, Connection, Json, Policy, open_or_make_client, policy_value, with_connection
-from turnlog.cli.screen import console
+from turnlog.cli.screen import ChatScreen, console
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import NotFoundError
@@ -64,7 +63,7 @@ def chat(  # noqa: PLR0913
     options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
     with open_or_make_client(connection) as log, _ended_by_signals():
         chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
-        screen = Screen(json=json)
+        screen = ChatScreen(json=json)
         talk = Talk(chat_session, chosen, user_tools, options, screen)
         _greet(screen, talk, chosen, is_new=is_new)
         talk.go()
@@ -95,7 +94,7 @@ def _own_tools(session: OpenSession) -> list[Any]:
     return [tool for tool in session.context().tools if tool_of(str(tool.get("function", {}).get("name"))) is None]
 
 
-def _greet(screen: Screen, talk: Talk, model: Model, *, is_new: bool) -> None:
+def _greet(screen: ChatScreen, talk: Talk, model: Model, *, is_new: bool) -> None:
     if screen.is_person:
         begun = "a new session" if is_new else f"{talk.session.info().messages:,} messages"
         screen.note(f"{talk.session.id}: {begun}; {model.name}; /help lists the commands")

@@ -8,9 +8,8 @@ from typing import Any
 
 from turnlog.agents import Run, RunResult
 from turnlog.cli.chat.models import Model
-from turnlog.cli.chat.screen import Screen
 from turnlog.cli.chat.tools import RunWatch, Tools
-from turnlog.cli.screen import format_number, message_text, one_line, window_table
+from turnlog.cli.screen import ChatScreen, format_number, message_text, one_line, window_table
 from turnlog.client.finding import recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
@@ -47,7 +46,7 @@ class Options:
 class Talk:
     """A chat that reads lines until the input ends. Lines that begin with a slash are commands."""
 
-    def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: Screen) -> None:
+    def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: ChatScreen) -> None:
         self._model = model
         self._tools = tools
         self._options = options

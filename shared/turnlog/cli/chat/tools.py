@@ -16,8 +16,7 @@ from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.agents import Hooks, RequestedCall
 from turnlog.agents.streams import accumulator, as_mapping
-from turnlog.cli.chat.screen import Screen
-from turnlog.cli.screen import one_line
+from turnlog.cli.screen import ChatScreen, one_line
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.providers.registry import codec_of
@@ -103,20 +102,20 @@ def _wrong(detail: str) -> InvalidInputError:
 class RunWatch(Hooks):
     """Shows a run on the screen. ``window`` is that of the newest model call."""
 
-    def __init__(self, format: str, screen: Screen) -> None:
+    def __init__(self, format: str, screen: ChatScreen) -> None:
         self.window: WindowAnswer | None = None
         self._format = format
         self._screen = screen
-        self._said = accumulator(format)
+        self._reply = accumulator(format)
         self._shown = 0
 
     def before_model(self, window: WindowAnswer) -> None:
         self.window = window
-        self._said, self._shown = accumulator(self._format), 0
+        self._reply, self._shown = accumulator(self._format), 0
 
     def on_event(self, event: Any) -> None:
-        self._said.add(as_mapping(event))
-        text = self._said.text
+        self._reply.add(as_mapping(event))
+        text = self._reply.text
         self._screen.write_reply(text[self._shown :])
         self._shown = len(text)
 

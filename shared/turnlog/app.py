@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnlog.core.session_settings import SessionSettings
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
-    from turnlog.linter.use_case import LintHistories
+    from turnlog.linter.lint_messages import LintHistories
     from turnlog.log.commit_items import Forks
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
@@ -217,7 +217,7 @@ class Application:
     # windows
     build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "summaries", "settings.models")
     build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
-    lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
+    lint_messages: LintHistories = use_case("linter.lint_messages.LintHistories")
 
     # summaries
     extracts: Summariser = use_case("summaries.summarisers.ExtractiveSummariser", "lazy_counter")

@@ -21,7 +21,7 @@ from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.route_table import routes_of
-from turnlog.linter.models import LINT_FORMATS
+from turnlog.linter.routes import LINT_FORMATS
 from turnlog.settings import Settings
 
 ALL: dict[str, Cases] = {

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from turnlog.client.time_travel import Replayed
     from turnlog.core.models import FormatName
     from turnlog.jobs.models import Job, Redriven
-    from turnlog.linter.models import LintAnswer
-    from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
+    from turnlog.linter.routes import LintAnswer
+    from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
     from turnlog.search.models import Recalled, SearchAnswer, SearchSessionsAnswer
     from turnlog.sessions.context_models import Build, WindowAnswer
     from turnlog.sessions.document_models import Document
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from turnlog.sessions.models import Session as SessionInfo
     from turnlog.sessions.models import SessionPage, Status
     from turnlog.sessions.state_models import AgentState, Decided, Diff, Health, HistoryEntry, HistoryPage, StateAnswer
-    from turnlog.snapshots.export_models import Export, Imported
-    from turnlog.snapshots.models import Snapshot, SnapshotDeleted, WholeSnapshot
+    from turnlog.snapshots.models import Export, Imported, Snapshot, SnapshotDeleted, WholeSnapshot
     from turnlog.summaries.models import Compressed, SummaryAnswer
-    from turnlog.upkeep.models import Backup, Verification
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 class TurnlogCalls(Twin[Turnlog]):

@@ -15,9 +15,10 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.limits import event_bytes
 from turnlog.jobs.models import Redriven
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, MAX_MESSAGES
-from turnlog.upkeep.models import Backup, Verification
 
 if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
     from turnlog.windows.policy import Policy
 
 

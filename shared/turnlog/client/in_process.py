@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
@@ -18,7 +18,10 @@ from turnlog.log.links import DOWNLOADS
 from turnlog.ports import JOB_KINDS
 from turnlog.routing import JSON, HttpRequest, call
 from turnlog.settings import Settings
-from turnlog.upkeep.models import Backup, Verification
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 class InProcessBackend:

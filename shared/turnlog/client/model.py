@@ -19,7 +19,7 @@ from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
-from turnlog.linter.models import LintAnswer
+from turnlog.linter.routes import LintAnswer
 from turnlog.search.models import SearchSessionsAnswer
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.models import Session as SessionInfo

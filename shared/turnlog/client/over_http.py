@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
@@ -35,7 +35,10 @@ from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
 from turnlog.routing import CORRELATION_HEADER, JSON, Route
-from turnlog.upkeep.models import Backup, Verification
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:

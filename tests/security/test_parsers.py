@@ -59,7 +59,7 @@ from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
-from turnlog.snapshots.export_models import ExportedDocument
+from turnlog.snapshots.models import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
 from turnlog.summaries import openai_compatible
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -20,7 +20,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
 from turnlog.http.route_table import ROUTES
-from turnlog.linter import models as lint
+from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION
 from turnlog.search.models import MAX_RECALL_TOKENS
@@ -33,7 +33,6 @@ from turnlog.sessions import state as changes
 from turnlog.sessions import state_schema as schemas
 from turnlog.sessions.state_store import MAX_STATE_BYTES
 from turnlog.settings import Settings
-from turnlog.snapshots import export_models as exports
 from turnlog.snapshots import models as snapshots
 from turnlog.summaries import models as summaries
 
@@ -314,7 +313,7 @@ def test_every_limit_of_the_page_is_tried() -> None:
 def test_every_largest_number_of_a_contract_is_on_the_page() -> None:
     """A new ``MAX_`` of a contract has a row, or is no limit that a caller meets."""
     tried = {limit for limit, _, _ in CASES.values()}
-    contracts = (documents, exports, lint, messages, sessions, snapshots, summaries)
+    contracts = (documents, lint, messages, sessions, snapshots, summaries)
     found = {
         f"{one.__name__}.{name}": value for one in contracts for name, value in vars(one).items() if name[:4] == "MAX_"
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Response, Route, read_body
-from turnlog.snapshots.export_models import Export, ExportSession, ImportCommits, Imported
+from turnlog.snapshots.models import Export, ExportSession, ImportCommits, Imported
 
 if TYPE_CHECKING:
     from turnlog.app import Application

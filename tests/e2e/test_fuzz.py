@@ -28,7 +28,7 @@ from tests.effort import is_full
 from turnlog.app import make_application
 from turnlog.engines.system import SystemClock
 from turnlog.http.openapi import openapi_document
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

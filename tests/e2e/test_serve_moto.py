@@ -32,9 +32,8 @@ from turnlog.engines import aws_clients
 from turnlog.engines.system import SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
-from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.ports import QUEUES
-from turnlog.routing import Route
+from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
 from turnlog.server.stack import NOT_CREATED, REGION
 from turnlog.testing.moto_guard import GuardError

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.conftest import ROOT
-from turnlog.http.route_table import RESOURCES, ROUTES, routes_of
+from turnlog.routing import RESOURCES, ROUTES, routes_of
 
 LOADED_AT_MOST = {"api": 27, "workers": 15}
 """Modules of ours at import; they were 52 when one module had all routes. Each is a file that a cold start reads."""

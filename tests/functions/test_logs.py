@@ -22,9 +22,9 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
 from turnlog.http.logs import HandlerError, _logger, describe_error, log_calls
 from turnlog.http.metrics import EmfSignals
-from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import sqs_event
 from turnlog.settings import Settings
 

@@ -29,8 +29,8 @@ from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import Key
+from turnlog.routing import ROUTES
 from turnlog.server.stack import expand
 from turnlog.settings import Settings
 

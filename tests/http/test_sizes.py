@@ -26,8 +26,8 @@ from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.log.keys import answers_prefix
+from turnlog.routing import ROUTES
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

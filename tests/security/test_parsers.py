@@ -44,7 +44,6 @@ from turnlog.core.models import Cursors
 from turnlog.engines.engine import make_engine
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.importers.models import SourceFile
 from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
@@ -55,7 +54,7 @@ from turnlog.log.packing import pack, unpack
 from turnlog.memory import facts, webhook
 from turnlog.ports import ModelAnswer
 from turnlog.providers.registry import CODECS, recognise
-from turnlog.routing import HttpRequest, read_body
+from turnlog.routing import ROUTES, HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
@@ -410,7 +409,7 @@ def of_server(body: bytes) -> object:
     """An answer of whatever is at the address of a service."""
     from turnlog.client.connections import HttpAnswer
     from turnlog.client.over_http import HttpBackend
-    from turnlog.http.route_table import BY_NAME
+    from turnlog.routing import BY_NAME
 
     backend = HttpBackend("http://127.0.0.1:9")
     for status in (200, 404, 503):

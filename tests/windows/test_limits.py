@@ -19,10 +19,10 @@ from turnlog.core import json_values as jsonvalue
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION
+from turnlog.routing import ROUTES
 from turnlog.search.models import MAX_RECALL_TOKENS
 from turnlog.search.session import MAX_QUESTION_CHARS
 from turnlog.sessions import document_models as documents

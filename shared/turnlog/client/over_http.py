@@ -30,11 +30,10 @@ from turnlog.core.identity import check_agent_id, check_session_id, correlation_
 from turnlog.core.json_values import check_json, encode_json
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
 from turnlog.engines.system import RandomIds, SystemClock
-from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
-from turnlog.routing import CORRELATION_HEADER, JSON, Route
+from turnlog.routing import BY_NAME, CORRELATION_HEADER, JSON, Route
 
 if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup

@@ -20,8 +20,8 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.engines import aws_clients
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
-from turnlog.http.route_table import routes_of
 from turnlog.ports import QUEUES, Clock, JobQueue
+from turnlog.routing import routes_of
 from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import LocalServer
 from turnlog.server.stack import (

@@ -58,7 +58,7 @@ from turnlog.routing import ROUTES, HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
-from turnlog.snapshots.models import ExportedDocument
+from turnlog.snapshots.export_routes import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
 from turnlog.summaries import openai_compatible
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -33,6 +33,7 @@ from turnlog.sessions import state as changes
 from turnlog.sessions import state_schema as schemas
 from turnlog.sessions.state_store import MAX_STATE_BYTES
 from turnlog.settings import Settings
+from turnlog.snapshots import export_routes as exports
 from turnlog.snapshots import models as snapshots
 from turnlog.summaries import models as summaries
 
@@ -313,7 +314,7 @@ def test_every_limit_of_the_page_is_tried() -> None:
 def test_every_largest_number_of_a_contract_is_on_the_page() -> None:
     """A new ``MAX_`` of a contract has a row, or is no limit that a caller meets."""
     tried = {limit for limit, _, _ in CASES.values()}
-    contracts = (documents, lint, messages, sessions, snapshots, summaries)
+    contracts = (documents, exports, lint, messages, sessions, snapshots, summaries)
     found = {
         f"{one.__name__}.{name}": value for one in contracts for name, value in vars(one).items() if name[:4] == "MAX_"
     }

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from turnlog.sessions.models import Session as SessionInfo
     from turnlog.sessions.models import SessionPage, Status
     from turnlog.sessions.state_models import AgentState, Decided, Diff, Health, HistoryEntry, HistoryPage, StateAnswer
-    from turnlog.snapshots.models import Export, Imported, Snapshot, SnapshotDeleted, WholeSnapshot
+    from turnlog.snapshots.export_routes import Export, Imported
+    from turnlog.snapshots.models import Snapshot, SnapshotDeleted, WholeSnapshot
     from turnlog.summaries.models import Compressed, SummaryAnswer
     from turnlog.upkeep.backup import Backup
     from turnlog.upkeep.verify import Verification

@@ -20,7 +20,7 @@ from turnlog.client.documents import document_batches
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
-from turnlog.snapshots.models import FORMAT, READ_VERSIONS, Export, Imported
+from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """Most bytes and commits in one import request. A commit larger than that is sent alone."""

@@ -23,19 +23,21 @@ if TYPE_CHECKING:
     from turnlog.client.finding import ToolAnswer
     from turnlog.client.time_travel import Replayed
     from turnlog.core.models import FormatName
+    from turnlog.http.health_routes import Health
     from turnlog.jobs.models import Job, Redriven
     from turnlog.linter.routes import LintAnswer
     from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
     from turnlog.search.models import Recalled, SearchAnswer, SearchSessionsAnswer
     from turnlog.sessions.context_models import Build, WindowAnswer
     from turnlog.sessions.document_models import Document
+    from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage
     from turnlog.sessions.message_models import Appended, LoopAnswer, MessagePage, StoredMessage
     from turnlog.sessions.models import Session as SessionInfo
     from turnlog.sessions.models import SessionPage, Status
-    from turnlog.sessions.state_models import AgentState, Decided, Diff, Health, HistoryEntry, HistoryPage, StateAnswer
+    from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
     from turnlog.snapshots.export_routes import Export, Imported
     from turnlog.snapshots.models import Snapshot, SnapshotDeleted, WholeSnapshot
-    from turnlog.summaries.models import Compressed, SummaryAnswer
+    from turnlog.summaries.routes import Compressed, SummaryAnswer
     from turnlog.upkeep.backup import Backup
     from turnlog.upkeep.verify import Verification
 

@@ -13,7 +13,7 @@ from turnlog.engines.system import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
-from turnlog.summaries.models import Compressed, SummaryAnswer
+from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
     from turnlog.agents.agent_loop import Approval, RunPlan

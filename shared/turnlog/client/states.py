@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnlog.client.backend import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
-from turnlog.sessions.state_models import AgentState, Decided, HistoryEntry, HistoryPage, StateAnswer
+from turnlog.sessions.history_routes import HistoryEntry, HistoryPage
+from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
 
 if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup

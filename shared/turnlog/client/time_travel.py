@@ -12,14 +12,14 @@ from turnlog.core.json_patch import folded
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
+from turnlog.sessions.history_routes import HistoryEntry
 from turnlog.sessions.models import Session as SessionInfo
-from turnlog.sessions.state_models import HistoryEntry
 from turnlog.snapshots.models import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from turnlog.sessions.state_models import Diff, HistoryPage
+    from turnlog.sessions.history_routes import Diff, HistoryPage
 
 
 class TimeTravel(SessionResource):

@@ -26,7 +26,7 @@ from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import StateWrite, waits_for
-from turnlog.sessions.state_models import Decided, DecidePending
+from turnlog.sessions.state_routes import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, States, next_event
 
 REFUSED = "This action was rejected."

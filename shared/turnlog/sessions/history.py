@@ -50,10 +50,10 @@ from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
+from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, RecordHistory
+from turnlog.sessions.history_routes import Stretch as StretchAnswer
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
-from turnlog.sessions.state_models import Stretch as StretchAnswer
 from turnlog.sessions.state_store import States, state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024

@@ -19,7 +19,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import commit_at, position_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.session_log import SessionLog, check_active
-from turnlog.sessions.state_models import AgentState, ReplaceState, StateAnswer
+from turnlog.sessions.state_routes import AgentState, ReplaceState, StateAnswer
 from turnlog.sessions.state_store import (
     MAX_STATE_BYTES,
     SessionState,

@@ -19,8 +19,8 @@ from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.current import summary_answer
-from turnlog.summaries.models import Compressed, CompressSession
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
+from turnlog.summaries.routes import Compressed, CompressSession
 from turnlog.summaries.trigger import Attempts, read_attempts, write_attempts
 
 WORK_SECONDS = 20

@@ -17,7 +17,7 @@ from turnlog.log.headers import following
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.session_log import SessionLog
-from turnlog.summaries.models import CompressSession, Fact, SummaryAnswer
+from turnlog.summaries.routes import CompressSession, Fact, SummaryAnswer
 from turnlog.summaries.store import CurrentSummary, Summaries
 
 

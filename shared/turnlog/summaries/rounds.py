@@ -27,7 +27,7 @@ from turnlog.log.request_keys import Attempt, RequestKey
 from turnlog.ports import Summariser, TokenCounter
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
-from turnlog.summaries.models import CompressSession
+from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
 from turnlog.windows.build import Source

@@ -36,7 +36,7 @@ from turnlog.ports import QUEUES
 from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
 from turnlog.server.stack import NOT_CREATED, REGION
-from turnlog.testing.moto_guard import GuardError
+from turnlog.testing.aws import GuardError
 
 pytestmark = pytest.mark.network
 

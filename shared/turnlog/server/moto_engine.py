@@ -3,7 +3,7 @@
     with moto_service() as service:
         server = StackServer(service, SystemClock(), port=0).start()
 
-moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.moto_guard` refuses requests that the real DynamoDB refuses.
+moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.aws` refuses requests that the real DynamoDB refuses.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def moto_service(
     need_extra()
     from moto import mock_aws
 
-    from turnlog.testing.moto_guard import real_item_limit
+    from turnlog.testing.aws import real_item_limit
 
     with ExitStack() as stack:
         stack.enter_context(no_real_credentials())
@@ -162,7 +162,7 @@ def no_real_credentials() -> Iterator[None]:
 @contextmanager
 def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
     """Guard every AWS client that is created within the block, also by an application itself."""
-    from turnlog.testing.moto_guard import Guard
+    from turnlog.testing.aws import Guard
 
     class GuardedClients(aws_clients.Clients):
         def _make(self, service: str, read_timeout_seconds: float) -> Any:

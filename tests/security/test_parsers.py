@@ -44,8 +44,8 @@ from turnlog.core.models import Cursors
 from turnlog.engines.engine import make_engine
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
+from turnlog.importers import shape_of
 from turnlog.importers.models import SourceFile
-from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
 from turnlog.linter.rules import lint

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Literal
 
+    from turnlog.agents import AsyncRun
     from turnlog.agents.agent_loop import Approval
     from turnlog.agents.functions import Hooks
-    from turnlog.agents.runners import AsyncRun
     from turnlog.agents.streams import AsyncSessionStream
     from turnlog.client.backend import GivenPolicy
     from turnlog.client.conversation import E

@@ -16,9 +16,9 @@ from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, Mess
 from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
+    from turnlog.agents import AsyncRun, Run
     from turnlog.agents.agent_loop import Approval, RunPlan
     from turnlog.agents.functions import Hooks
-    from turnlog.agents.runners import AsyncRun, Run
     from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
@@ -254,7 +254,7 @@ class RunCalls(SessionResource):
         session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
         ``model_name`` for its ``model``.
         """
-        from turnlog.agents.runners import Run
+        from turnlog.agents import Run
 
         return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
 
@@ -272,7 +272,7 @@ class RunCalls(SessionResource):
         **window: Any,
     ) -> AsyncRun:
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
-        from turnlog.agents.runners import AsyncRun
+        from turnlog.agents import AsyncRun
 
         return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
 

@@ -18,9 +18,9 @@ from unittest import mock
 
 from tools.emulators import DYNOXIDE, running
 from turnlog.app import Application
+from turnlog.engines import Engine
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
-from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable

@@ -30,7 +30,7 @@ from turnlog.app import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
 from turnlog.core.identity import Owner  # noqa: E402
-from turnlog.engines.engine import Engine  # noqa: E402
+from turnlog.engines import Engine  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
 from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 

@@ -17,7 +17,7 @@ RELATED = {
     "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
     "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/engine": "engines/test_settings engines/test_tenancy",
+    "engines/__init__": "engines/test_settings engines/test_tenancy",
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.engine import Engine, LazyCounter, make_counter, make_engine
-from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.engines import Engine, LazyCounter, RandomIds, SystemClock, make_counter, make_engine
 from turnlog.ports import (
     Clock,
     Embedder,

@@ -26,7 +26,7 @@ from turnlog.core.errors import (
     VersionMismatchError,
 )
 from turnlog.core.identity import Owner
-from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.engines import RandomIds, SystemClock
 from turnlog.http.lambda_api import problem_document, status_of
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

@@ -23,7 +23,7 @@ from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
 from turnlog.core.prefix_breaks import BreakReason
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable

@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.effort import is_full
 from turnlog.app import make_application
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.http.openapi import openapi_document
 from turnlog.routing import ROUTES
 from turnlog.server.local_server import LocalServer

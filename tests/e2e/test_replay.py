@@ -23,7 +23,7 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_
 from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.linter.rules import lint
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

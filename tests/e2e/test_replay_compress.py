@@ -29,7 +29,7 @@ from turnlog.client.backend import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS

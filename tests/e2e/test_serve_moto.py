@@ -28,8 +28,7 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.replay.replaying import Replay
 from turnlog.cli.replay.transcripts import read_transcripts
-from turnlog.engines import aws_clients
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock, aws_clients
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
 from turnlog.ports import QUEUES

@@ -14,7 +14,7 @@ import pytest
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.routing import ROUTES, Route
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

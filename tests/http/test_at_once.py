@@ -20,7 +20,7 @@ from tests.http.events import event
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client.over_http import HttpBackend
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.ports import Item, ItemTable, Key, Page, Query
 from turnlog.routing import ROUTES

@@ -16,7 +16,7 @@ import pytest
 from tests.http.events import event
 from turnlog.app import Application
 from turnlog.core.errors import ThrottledError, UnavailableError
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable

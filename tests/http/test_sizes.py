@@ -20,11 +20,10 @@ from turnlog.core.errors import NotFoundError, TooLargeError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_BYTES, event_bytes, fits_as_text
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine, RandomIds, SystemClock
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.log.keys import answers_prefix
 from turnlog.routing import ROUTES

@@ -17,7 +17,7 @@ from turnlog import Turnlog
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Offloaded, SpokenMessage
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.memory.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
 from turnlog.testing.contracts.memory import MemoryEngineContract, every, having, part_of
 from turnlog.testing.fixed import FixedClock, SequentialIds

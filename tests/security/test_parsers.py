@@ -41,7 +41,7 @@ from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
-from turnlog.engines.engine import make_engine
+from turnlog.engines import make_engine
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
 from turnlog.importers import shape_of
@@ -100,7 +100,7 @@ NOT_INPUT: dict[str, str] = {
         (
             *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
             *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
-            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/engine", "log/reading"),
+            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/__init__", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),

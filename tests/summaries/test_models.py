@@ -26,9 +26,9 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.engines import SystemClock
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import BedrockConverseModel
-from turnlog.engines.system import SystemClock
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.ports import ChatModel, Clock
 from turnlog.settings import Settings

@@ -15,7 +15,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.backend import parts_of
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.sessions.message_models import Appended
 
 Event = Mapping[str, Any]

@@ -9,7 +9,7 @@ from turnlog.client.backend import GivenPolicy, Paged, SessionResource, policy_f
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage

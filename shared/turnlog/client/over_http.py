@@ -29,7 +29,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLa
 from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
 from turnlog.core.json_values import check_json, encode_json
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
-from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.engines import RandomIds, SystemClock
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from turnlog.client.backend import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
-from turnlog.engines.engine import make_counter
+from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
 from turnlog.routing import HttpRequest, read_body

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.importers import coding_agents, conversations, documents, exported, flat, openai_agents
 from turnlog.importers.models import (
     NewerSourceError,

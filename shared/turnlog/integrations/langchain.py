@@ -38,7 +38,7 @@ from turnlog.agents.graph_state.messages import (
 from turnlog.client.backend import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"

@@ -20,7 +20,7 @@ from turnlog.ports import BlobStore, Clock, IdSource, Inspectable
 from turnlog.upkeep.verify import Progress, Verification, VerifySessions
 
 if TYPE_CHECKING:
-    from turnlog.engines.engine import Engine
+    from turnlog.engines import Engine
 
 
 _TRIES = 5

@@ -36,7 +36,7 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_
 from turnlog.cli.screen import console, format_number, one_line, print_json, red_if_any, table
 from turnlog.cli.serve import Engine, engine_url
 from turnlog.client.model import Turnlog
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 
 Paths = Annotated[
     list[Path],

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from turnlog.client.documents import Documents
 from turnlog.core.errors import DocumentChangedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.integrations.langgraph.elements import (
     BESIDE_BYTES,
     DOCUMENT_BYTES,

@@ -85,8 +85,7 @@ if TYPE_CHECKING:
     from turnlog.snapshots.restore import RestoreSnapshots
     from turnlog.snapshots.segments import SealSessions, Segment, Segments
     from turnlog.summaries.budget import Spending
-    from turnlog.summaries.compress import CompressSessions
-    from turnlog.summaries.current import DiscardSummary, GetSummary
+    from turnlog.summaries.compress import CompressSessions, DiscardSummary, GetSummary
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
@@ -228,8 +227,8 @@ class Application:
         signals="signals",
     )
     summaries: Summaries = use_case("summaries.store.Summaries", "log")
-    get_summary: GetSummary = use_case("summaries.current.GetSummary", "log")
-    discard_summary: DiscardSummary = use_case("summaries.current.DiscardSummary", "log", "start_job")
+    get_summary: GetSummary = use_case("summaries.compress.GetSummary", "log")
+    discard_summary: DiscardSummary = use_case("summaries.compress.DiscardSummary", "log", "start_job")
 
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")

@@ -34,7 +34,7 @@ from turnlog.sessions import state_schema as schemas
 from turnlog.sessions.state_store import MAX_STATE_BYTES
 from turnlog.settings import Settings
 from turnlog.snapshots import export_routes as exports
-from turnlog.snapshots import models as snapshots
+from turnlog.snapshots import routes as snapshots
 from turnlog.summaries import routes as summaries
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "limits.md").read_text(encoding="utf-8")

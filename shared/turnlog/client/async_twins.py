@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from turnlog.sessions.models import SessionPage, Status
     from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
     from turnlog.snapshots.export_routes import Export, Imported
-    from turnlog.snapshots.models import Snapshot, SnapshotDeleted, WholeSnapshot
+    from turnlog.snapshots.routes import Snapshot, SnapshotDeleted, WholeSnapshot
     from turnlog.summaries.routes import Compressed, SummaryAnswer
     from turnlog.upkeep.backup import Backup
     from turnlog.upkeep.verify import Verification

@@ -14,7 +14,7 @@ from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
 from turnlog.sessions.history_routes import HistoryEntry
 from turnlog.sessions.models import Session as SessionInfo
-from turnlog.snapshots.models import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
+from turnlog.snapshots.routes import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,7 +9,7 @@ import pytest
 from tests.windows.test_prefix import calling, result, said
 from turnlog import build_window
 from turnlog.linter.rules import lint
-from turnlog.providers.base import BEFORE_ALL, End, Rendered
+from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.cache_breakpoints import KINDS, BlockPlace, CacheBreakpoint, applied, breakpoints, pointers
 from turnlog.sessions.context_models import WindowAnswer
 

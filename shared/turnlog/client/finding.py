@@ -22,7 +22,7 @@ from turnlog.core.recall_calls import (
     parse_recall_request,
     tool_of,
 )
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
 from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer
 

@@ -35,7 +35,7 @@ from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, 
 from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
 from turnlog.privacy.erasure import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
 

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.providers.base import BEFORE_ALL, End, Rendered
+from turnlog.providers import BEFORE_ALL, End, Rendered
 
 MAX_BREAKPOINTS = 4
 MIN_TOKENS = 1_024

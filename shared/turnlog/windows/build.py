@@ -9,7 +9,7 @@ from dataclasses import replace
 from turnlog.core.calls import Ref
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
     KINDS,

@@ -314,7 +314,7 @@ def body_samples() -> list[Any]:
 
 
 def merged(patch: Any) -> object:
-    return patches.applied({"a": {"b": [1]}}, patch) if isinstance(patch, list | dict) else None
+    return patches.apply_patch({"a": {"b": [1]}}, patch) if isinstance(patch, list | dict) else None
 
 
 def identified(claims: Any) -> object:
@@ -484,7 +484,7 @@ PARSERS: dict[str, Parser] = {
     "a JSON patch": Parser(
         "json",
         lambda: [[{"op": "add", "path": "/a/-", "value": 1}, {"op": "copy", "from": "/a", "path": "/b"}]],
-        lambda patch: patches.applied({"a": [1]}, patch) if isinstance(patch, list | dict) else None,
+        lambda patch: patches.apply_patch({"a": [1]}, patch) if isinstance(patch, list | dict) else None,
         effort=400,
     ),
     "a policy": Parser("json", lambda: POLICIES, policy_of, ("windows/policy", "windows/registry"), effort=400),

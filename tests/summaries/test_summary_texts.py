@@ -47,7 +47,9 @@ def test_a_long_run_takes_linear_time() -> None:
 
 
 def checked(text: str, *, tokens: int = 20, source_tokens: int = 200, said: str = ENGLISH) -> Reason | None:
-    return refusal(text, tokens=tokens, max_tokens=100, source_tokens=source_tokens, said=said, instructions=TOLD_TO)
+    return refusal(
+        text, tokens=tokens, max_tokens=100, source_tokens=source_tokens, source_text=said, instructions=TOLD_TO
+    )
 
 
 @pytest.mark.parametrize(

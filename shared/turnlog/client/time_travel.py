@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnlog.client.backend import Paged, SessionResource, policy_field, without_none
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
-from turnlog.core.json_patch import folded
+from turnlog.core.json_patch import apply_patches
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
@@ -210,7 +210,7 @@ def _after(
         return Replayed(position, then.state, then.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
-    return Replayed(position, folded(before.state, [entry.diff])[0], before.changes + 1)
+    return Replayed(position, apply_patches(before.state, [entry.diff])[0], before.changes + 1)
 
 
 def _goes_back_to(entry: HistoryEntry) -> int | None:

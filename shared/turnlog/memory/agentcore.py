@@ -162,15 +162,20 @@ class AgentCoreMemoryEngine:
         actor, session = actor_id(part.owner), session_name(part.session_id)
         label = hashlib.sha256(part.id.encode()).hexdigest()
         stored = list(self._ranges(actor, session, label))
-        for pieces in _events(_pieces(part.said(), stored)):
-            (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].said.time_ms
+        for pieces in _events(_pieces(part.read_messages(), stored)):
+            (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].message.time_ms
             self._calls.call(
                 "create_event",
                 actorId=actor,
                 sessionId=session,
                 eventTimestamp=datetime.fromtimestamp(time_ms / 1000, UTC),
                 payload=[
-                    {"conversational": {"role": _ROLES.get(piece.said.role, "OTHER"), "content": {"text": piece.text}}}
+                    {
+                        "conversational": {
+                            "role": _ROLES.get(piece.message.role, "OTHER"),
+                            "content": {"text": piece.text},
+                        }
+                    }
                     for piece in pieces
                 ],
                 clientToken=hashlib.sha256(f"{label} {first} {last}".encode()).hexdigest(),
@@ -320,17 +325,17 @@ class AgentCoreMemoryEngine:
 class _Piece:
     """A message, or a piece of a long one. ``place`` is its position and the number of the piece."""
 
-    said: SpokenMessage
+    message: SpokenMessage
     text: str
     place: _Place
 
 
-def _pieces(said: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
+def _pieces(messages: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
     """Yield the pieces of messages, except for those that are stored already.
 
     A redaction between two tries changes which messages share an event, so each piece is checked by its place.
     """
-    for message in said:
+    for message in messages:
         text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         for start in range(0, len(text), MAX_EVENT_CHARS):
             place = message.position, start // MAX_EVENT_CHARS

@@ -56,7 +56,7 @@ class WebhookMemoryEngine:
     def remember(self, part: Offloaded) -> int:
         """Send the messages of a part in requests of a bounded size; return the number of memories."""
         count = 0
-        for messages in _requests(part.said()):
+        for messages in _requests(part.read_messages()):
             first, last = messages[0].position, messages[-1].position
             content: JsonObject = {
                 "session_id": part.session_id,
@@ -152,10 +152,10 @@ def _address(url: str) -> SplitResult:
     return address
 
 
-def _requests(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
+def _requests(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
     """Yield the messages in batches for requests of a bounded size; each has at least one message."""
     messages, size = list[SpokenMessage](), 0
-    for message in said:
+    for message in messages:
         message_bytes = len(encode_json(_message(message)))
         if messages and (len(messages) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
             yield messages

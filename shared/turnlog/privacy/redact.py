@@ -131,7 +131,7 @@ class Redaction:
         """Overwrite the message in one item; return 1 if the item changed, else 0."""
         while not is_slot_tombstone(item):
             first, lines = first_position(item), stored_lines(item)
-            new_lines = redacted.applied(lines, first)
+            new_lines = redacted.redact_lines(lines, first)
             if new_lines == lines:
                 return 0
             bare = {name: value for name, value in item.items() if name != "b"}

@@ -144,7 +144,7 @@ def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]
     return made
 
 
-def applied(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
+def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
     """Return the request with breakpoints at the places, and its system text as blocks.
 
     When there would be more than four, the request's own oldest ones are removed.

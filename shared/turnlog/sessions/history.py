@@ -40,7 +40,7 @@ from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.limits import PAGE_BYTES
-from turnlog.core.positions import Stretch, without
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
@@ -340,13 +340,13 @@ class CompareMoments:
         head = self._log.commits.tail(keys).header
         end = head if to is None else header_of_moment(self._log.commits, keys, to, pointer="/query/to")
         start_view, end_view = self._view(keys, start), self._view(keys, end)
-        page = self._read_messages.among(keys, end, without(end_view, start_view), after=after, limit=limit)
+        page = self._read_messages.among(keys, end, subtract(end_view, start_view), after=after, limit=limit)
         return Diff(
             from_position=start.last,
             to_position=end.last,
             messages=page.messages,
             next=page.next,
-            left=[StretchAnswer(first=first, last=last) for first, last in without(start_view, end_view)],
+            left=[StretchAnswer(first=first, last=last) for first, last in subtract(start_view, end_view)],
             state=self._state_patch(keys, start, end),
             settings=self._changed_settings(keys, start, end),
             summary_from=start.summary.position if start.summary is not None else None,

@@ -18,7 +18,7 @@ from turnlog.providers.cache_breakpoints import (
     BlockPlace,
     CacheBreakpoint,
     System,
-    applied,
+    apply_breakpoints,
     breakpoints,
     pointers,
 )
@@ -182,7 +182,7 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
     rendered: Rendered = made.rendered
     system: System = rendered.system
     if request.apply_breakpoints:
-        rendered, system = applied(rendered, places, request.format)
+        rendered, system = apply_breakpoints(rendered, places, request.format)
     turns = [share.turn for share in made.shares]
     called = [call for turn in turns for call in turn.message.tool_calls]
     return Window(

@@ -19,6 +19,7 @@ RELATED = {
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/__init__": "engines/test_settings engines/test_tenancy",
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
+    "engines/openai_compatible": "summaries/test_models summaries/test_summary_texts",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
@@ -110,7 +111,6 @@ RELATED = {
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
-    "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
     "summaries/store": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
     "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models",
     "summaries/trigger": (

@@ -11,10 +11,18 @@ from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines import Engine, LazyCounter, RandomIds, SystemClock, make_counter, make_engine
+from turnlog.engines import (
+    Engine,
+    LazyCounter,
+    RandomIds,
+    SystemClock,
+    make_chat_model,
+    make_counter,
+    make_embedder,
+    make_engine,
+)
 from turnlog.ports import (
     Clock,
     Embedder,
@@ -47,7 +55,6 @@ if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
     from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
-    from turnlog.ports import ChatModel
     from turnlog.privacy.erase import EraseSessions, EraseUsers
     from turnlog.privacy.erasure import Erasure
     from turnlog.privacy.redact import Redaction, RedactMessages
@@ -89,39 +96,6 @@ if TYPE_CHECKING:
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
-
-
-def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
-    """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
-    timeout_seconds = settings.summary_timeout_seconds
-    if settings.summary_url:
-        from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
-
-        key = settings.summary_api_key.get_secret_value()
-        return OpenAiCompatibleModel(
-            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
-        )
-    from turnlog.engines.aws_clients import make_clients
-    from turnlog.engines.bedrock import BedrockConverseModel
-
-    # ModelSummariser does the retries.
-    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
-    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
-
-
-def make_embedder(settings: Settings) -> Embedder | None:
-    """Return the embedder that the settings name, in the engine's region, or None."""
-    if not settings.rerank_model:
-        return None
-    from turnlog.engines.aws_clients import make_clients
-    from turnlog.engines.bedrock import BedrockEmbedder
-
-    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
-    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
-
-
-def _region(settings: Settings) -> str | None:
-    return parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
 
 
 def use_case(path: str, *parts: str, **named: str) -> Any:
@@ -502,26 +476,12 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
 
     Raises `InvalidInputError` when the engine's settings are wrong.
     """
-    seconds = settings.memory_timeout_seconds
     if settings.memory == "webhook":
         from turnlog.memory.webhook import WebhookMemoryEngine
 
-        secret = settings.memory_webhook_secret.get_secret_value()
-        return WebhookMemoryEngine(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
+        return WebhookMemoryEngine.from_settings(settings, clock=clock, ids=ids)
     if settings.memory == "agentcore":
-        from turnlog.engines.aws_clients import make_clients
         from turnlog.memory.agentcore import AgentCoreMemoryEngine
 
-        region = settings.memory_region or _region_in(settings.memory_id) or _region(settings)
-        # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
-        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
-        return AgentCoreMemoryEngine(
-            clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
-        )
+        return AgentCoreMemoryEngine.from_settings(settings)
     return None
-
-
-def _region_in(memory_id: str) -> str | None:
-    """Return the region in an ARN, or None."""
-    parts = memory_id.split(":")
-    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

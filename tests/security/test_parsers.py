@@ -41,7 +41,7 @@ from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
-from turnlog.engines import make_engine
+from turnlog.engines import make_engine, openai_compatible
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
 from turnlog.importers import shape_of
@@ -60,7 +60,6 @@ from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
 from turnlog.snapshots.export_routes import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
-from turnlog.summaries import openai_compatible
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -594,7 +593,7 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         lambda: [json.dumps(CHAT).encode()],
         lambda body: openai_compatible._read("model", body),
-        ("summaries/openai_compatible",),
+        ("engines/openai_compatible",),
     ),
     "facts of a model": Parser(
         "text",

@@ -1,4 +1,4 @@
-"""Storage engines and token counters, made as the settings name them; the clock and the ids of this machine.
+"""Storage engines, models and token counters, made as the settings name them; the clock and the ids of this machine.
 
 An engine stores items and blobs and queues jobs. Its libraries are imported when it is made.
 """
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.ports import QUEUES, BlobStore, Clock, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.ports import QUEUES, BlobStore, ChatModel, Clock, Embedder, IdSource, ItemTable, JobQueue, TokenCounter
 
 if TYPE_CHECKING:
     from turnlog.settings import Settings
@@ -169,6 +169,35 @@ def make_counter(name: str) -> TokenCounter:
     from turnlog.engines.token_counters import TiktokenCounter
 
     return TiktokenCounter()
+
+
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.engines.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.bedrock import BedrockConverseModel
+
+    # ModelSummariser does the retries.
+    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
+def make_embedder(settings: Settings) -> Embedder | None:
+    """Return the embedder that the settings name, in the engine's region, or None."""
+    if not settings.rerank_model:
+        return None
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.bedrock import BedrockEmbedder
+
+    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
 
 
 class SystemClock:

@@ -17,8 +17,9 @@ from turnlog.core.errors import InvalidInputError, MemoryConfigError, Unavailabl
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
-from turnlog.engines.aws_clients import Clients, fitting
+from turnlog.engines.aws_clients import Clients, fitting, make_clients
 from turnlog.engines.aws_errors import Service
+from turnlog.settings import Settings
 
 _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_unreadable", "its protocol")
 
@@ -152,6 +153,15 @@ class AgentCoreMemoryEngine:
             raise InvalidInputError("TURNLOG_MEMORY_ID is no id of an AgentCore memory", code="invalid_settings")
         self._namespaces = Namespaces(namespace)
         self._calls = AgentCoreCalls(clients, memory_id, timeout_seconds=timeout_seconds)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> AgentCoreMemoryEngine:
+        """Return the engine that the settings describe, in the memory's own region."""
+        region = settings.memory_region or _region_in(settings.memory_id) or settings.engine_region
+        # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
+        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
+        seconds, namespace = settings.memory_timeout_seconds, settings.memory_namespace
+        return cls(clients, settings.memory_id, namespace=namespace, timeout_seconds=seconds)
 
     @property
     def name(self) -> str:
@@ -372,3 +382,9 @@ def _place(memory: Memory) -> str:
 
 def _text(value: str) -> dict[str, str]:
     return {"stringValue": value}
+
+
+def _region_in(memory_id: str) -> str | None:
+    """Return the region in an ARN, or None."""
+    parts = memory_id.split(":")
+    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

@@ -23,6 +23,7 @@ from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, Spoke
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.engines.http_post import Posted, post, web_address
 from turnlog.ports import Clock, IdSource
+from turnlog.settings import Settings
 
 PROTOCOL = 1
 MAX_MESSAGES = 200
@@ -48,6 +49,12 @@ class WebhookMemoryEngine:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._ids = ids
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, clock: Clock, ids: IdSource) -> WebhookMemoryEngine:
+        """Return the engine that the settings describe."""
+        secret, seconds = settings.memory_webhook_secret.get_secret_value(), settings.memory_timeout_seconds
+        return cls(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
 
     @property
     def name(self) -> str:

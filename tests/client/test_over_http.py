@@ -13,7 +13,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
-from turnlog.client.backend import Backend
+from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of
 from turnlog.core import errors

@@ -314,7 +314,7 @@ def test_the_client_names_what_was_too_large_when_the_gateway_does_not() -> None
 
 
 def test_what_the_client_cuts_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnlog.client.backend import parts_of
+    from turnlog.client import parts_of
 
     messages = [{"role": "user", "content": '"' * 400_000}] * 10
     for part in parts_of(messages):

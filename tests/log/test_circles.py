@@ -13,7 +13,7 @@ from tests.conftest import Harness
 from tests.integrations.checkpoints import checkpoint, config
 from tests.security.test_forged import forged
 from turnlog import Turnlog
-from turnlog.client.backend import Paged
+from turnlog.client import Paged
 from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.core.events import StateEvent

@@ -26,7 +26,7 @@ from turnlog.agents.functions import (
     text_of,
 )
 from turnlog.agents.streams import Accumulator, accumulator, as_mapping
-from turnlog.client.backend import parts_of
+from turnlog.client import parts_of
 from turnlog.client.finding import handles
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, NotFoundError

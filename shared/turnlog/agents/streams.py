@@ -11,8 +11,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
-from turnlog.client.backend import parts_of
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.engines import RandomIds

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnlog.agents.agent_loop import Approval
     from turnlog.agents.functions import Hooks
     from turnlog.agents.streams import AsyncSessionStream
-    from turnlog.client.backend import GivenPolicy
+    from turnlog.client import GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions
     from turnlog.client.finding import ToolAnswer

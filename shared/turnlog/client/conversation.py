@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from turnlog.client.backend import GivenPolicy, Paged, SessionResource, policy_field, without_none
+from turnlog.client import GivenPolicy, Paged, SessionResource, policy_field, without_none
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName

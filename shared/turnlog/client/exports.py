@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, BinaryIO, TypeAlias, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from turnlog.client.backend import Backend, OwnerResource, SessionResource
+from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from turnlog.client.backend import SessionResource
+from turnlog.client import SessionResource
 from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass

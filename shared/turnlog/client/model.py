@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from turnlog.client import Backend, GivenPolicy, Paged, policy_field, without_none
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, GivenPolicy, Paged, policy_field, without_none
 from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports

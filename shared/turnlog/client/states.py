@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import OwnerResource, Paged, SessionResource, without_none
+from turnlog.client import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
 from turnlog.sessions.history_routes import HistoryEntry, HistoryPage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import Paged, SessionResource, policy_field, without_none
+from turnlog.client import Paged, SessionResource, policy_field, without_none
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
 from turnlog.core.json_patch import apply_patches

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
-from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds

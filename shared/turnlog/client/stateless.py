@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from turnlog.client.backend import GivenPolicy, policy_field
+from turnlog.client import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
 from turnlog.engines import make_counter

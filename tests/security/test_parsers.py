@@ -98,7 +98,7 @@ NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
             *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
-            *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
+            *("summaries/compress", "sessions/lifecycle", "search/recall", "search/text_parts", "sessions/messages"),
             *("snapshots/restore", "cli/replay/outcomes", "app", "engines/__init__", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),

@@ -6,8 +6,8 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
+from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
-from turnlog.core.text import Script, main_script, script_shares
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message

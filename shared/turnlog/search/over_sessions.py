@@ -17,7 +17,6 @@ from typing import TypeVar
 from turnlog.core.errors import NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.text import snippet
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
@@ -34,6 +33,7 @@ from turnlog.search.session import (
     invalid,
     within,
 )
+from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
 

@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 from turnlog.core.errors import SummaryRefusedError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
+from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
-from turnlog.core.text import Script, main_script, script_shares
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 

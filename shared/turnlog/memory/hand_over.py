@@ -77,7 +77,7 @@ class Due:
 
 
 class Offloads:
-    """Reads and writes progress and notes."""
+    """Reads and writes, for each session, how far it was handed over to long-term memory and when the next hand-over is due."""
 
     def __init__(self, items: ItemTable) -> None:
         self._items = items
@@ -363,7 +363,7 @@ class OffloadSessions:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Copy:
-    """Counts of a written copy."""
+    """The size of a copy of a session's messages that `OffloadCopies` has written."""
 
     messages: int
     size_bytes: int

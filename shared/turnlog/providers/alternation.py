@@ -71,7 +71,7 @@ class Layout:
         return bool(self._results) and not self._others
 
     def add_message(self, body: JsonObject) -> None:
-        """Add a message."""
+        """Begin a new message of the request with this body."""
         self._complete_message()
         self._messages.append(body)
         blocks = _blocks(body)

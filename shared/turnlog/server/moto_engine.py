@@ -161,7 +161,10 @@ def no_real_credentials() -> Iterator[None]:
 
 @contextmanager
 def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
-    """Guard every AWS client that is created within the block, also by an application itself."""
+    """Attach a `Guard` to every AWS client that is created within the block, also by an application itself.
+
+    The guard refuses requests to moto that the real DynamoDB would refuse.
+    """
     from turnlog.testing.aws import Guard
 
     class GuardedClients(aws_clients.Clients):

@@ -76,7 +76,7 @@ class Loader:
         return [self._load(element) for element in plain] if isinstance(plain, list) else self._load(plain)
 
     def known(self, namespace: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
-        """Return the value locations and lists of a checkpoint, from the cache or from the store; None when it is missing."""
+        """Return the places of a checkpoint's values, and its lists, from the cache or from the store; None when it is missing."""
         known = self._memory.known(namespace, checkpoint_id)
         if known is not None:
             return known

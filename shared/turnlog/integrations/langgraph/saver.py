@@ -62,7 +62,7 @@ class Sweep:
 
 
 def sweep_of(loader: Loader, documents: Documents, namespace: Namespace) -> Sweep:
-    """Read all checkpoints of a namespace."""
+    """Read all checkpoints of a namespace, so that those no longer needed can be deleted."""
     reader = Reader(documents, namespace)
     stored = {checkpoint.checkpoint_id: checkpoint for checkpoint in reader.walk()}
     visible = {

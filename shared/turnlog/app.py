@@ -56,15 +56,15 @@ if TYPE_CHECKING:
     from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
     from turnlog.privacy.erase import EraseSessions, EraseUsers
-    from turnlog.privacy.erasure import Erasure
+    from turnlog.privacy.fence_and_delete import Erasure
     from turnlog.privacy.redact import Redaction, RedactMessages
     from turnlog.privacy.redacted_archives import RedactedParts
     from turnlog.privacy.retention import RetainSessions
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import SearchSessions
-    from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
     from turnlog.search.session import Reranker, SearchSession, SessionReader
+    from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
     from turnlog.sessions.decisions import DecidePendingActions
@@ -211,10 +211,10 @@ class Application:
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
-    session_words: SessionWords = use_case("search.owner_sessions.SessionWords", "items", "words.name")
-    owner_sessions: OwnerSessions = use_case("search.owner_sessions.OwnerSessions", "log", "session_words")
+    session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
+    owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
     index_sessions: IndexSessions = use_case(
-        "search.owner_sessions.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"
+        "search.session_words.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"
     )
     search_sessions: SearchSessions = use_case(
         *("search.over_sessions.SearchSessions", "log", "owner_sessions", "corpus", "words", "short_texts"),
@@ -275,7 +275,7 @@ class Application:
     upkeep: Upkeep = use_case("upkeep.backup.Upkeep", "engine", "clock", "ids")
 
     # privacy
-    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "forks", "clock")
+    erasure: Erasure = use_case("privacy.fence_and_delete.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
         *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
         "signals",

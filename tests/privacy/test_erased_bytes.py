@@ -21,7 +21,7 @@ from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.ports import Key
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
-from turnlog.privacy.erasure import Purging
+from turnlog.privacy.fence_and_delete import Purging
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"

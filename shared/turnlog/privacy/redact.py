@@ -33,7 +33,7 @@ from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes
 from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
-from turnlog.privacy.erasure import Erasure
+from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of

@@ -30,7 +30,7 @@ from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
 from turnlog.ports import Item, Key, Less, Query
 from turnlog.privacy.erase import due_job_id, start_expiry
-from turnlog.privacy.erasure import Erasure
+from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.sessions.session_log import SessionLog
 
 WORK_MS = 120_000

@@ -22,7 +22,6 @@ from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
-from turnlog.search.owner_sessions import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.session import (
     PARALLEL,
     Reranker,
@@ -33,6 +32,7 @@ from turnlog.search.session import (
     invalid,
     within,
 )
+from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries

@@ -245,7 +245,7 @@ def test_words_come_back_as_they_were(harness: Any) -> None:
 
 def indexed(harness: Any) -> None:
     settled(harness)
-    harness.app.session_words.run(OWNER, "", {})
+    harness.app.index_sessions.run(OWNER, "", {})
 
 
 @pytest.mark.parametrize("by_words", [False, True])

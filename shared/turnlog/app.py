@@ -70,13 +70,14 @@ if TYPE_CHECKING:
     from turnlog.sessions.decisions import DecidePendingActions
     from turnlog.sessions.documents import DocumentStore, GetDocuments, PutDocuments
     from turnlog.sessions.history import CompareMoments, ReadHistory, RecordEntries
-    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions, UpdateSessions
+    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions
     from turnlog.sessions.messages import ReadLoops, ReadMessages
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.session_log import SessionLog
     from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
+    from turnlog.sessions.update import UpdateSessions
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
     from turnlog.snapshots.lifecycle import (
@@ -158,7 +159,7 @@ class Application:
     create_session: CreateSessions = use_case(
         "sessions.lifecycle.CreateSessions", "log", "summaries", "lazy_counter", "bring_memories"
     )
-    update_session: UpdateSessions = use_case("sessions.lifecycle.UpdateSessions", "log", "lazy_counter")
+    update_session: UpdateSessions = use_case("sessions.update.UpdateSessions", "log", "lazy_counter")
     end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_hand_over")
     reset_session: ResetSessions = use_case("sessions.lifecycle.ResetSessions", "log", "end_session", "create_session")
     get_session: GetSession = use_case("sessions.read.GetSession", "log")

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.checkpoint_memory import CheckpointMemory, ElementPlace, KnownCheckpoint
+from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, ElementPlace, KnownCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, value_refs
@@ -36,14 +36,14 @@ class Loaded:
 class Loader:
     """Loads checkpoints and caches what the next checkpoint will refer to."""
 
-    def __init__(self, threads: ThreadSessions, memory: CheckpointMemory, load: Load) -> None:
+    def __init__(self, threads: ThreadSessions, cache: CheckpointCache, load: Load) -> None:
         self._threads = threads
-        self._memory = memory
+        self._cache = cache
         self._load = load
 
     def reader(self, namespace: Namespace, *, start: str | None = None, below: str | None = None) -> Reader:
-        hint = self._memory.newest(namespace) if start is None and below is None else start
-        if start is not None and self._memory.known(namespace, start) is None:
+        hint = self._cache.newest(namespace) if start is None and below is None else start
+        if start is not None and self._cache.known(namespace, start) is None:
             hint = None
         return Reader(self._threads.documents(namespace.thread_id), namespace, start=start, below=below, hint=hint)
 
@@ -56,7 +56,7 @@ class Loader:
             stored = None
         if stored is None:
             if checkpoint_id is None:
-                self._memory.forget([namespace])
+                self._cache.forget([namespace])
             return None
         return self.loaded(stored), self.values_of(reader)
 
@@ -64,7 +64,7 @@ class Loader:
         return Loaded(stored, self._load(stored.record.checkpoint), self._load(stored.record.metadata))
 
     def values_of(self, reader: Reader) -> CheckpointValues:
-        return CheckpointValues(reader, partial(self._memory.list, reader.namespace))
+        return CheckpointValues(reader, partial(self._cache.list, reader.namespace))
 
     def values(self, loaded: Loaded, values: CheckpointValues) -> dict[str, Any]:
         return {name: self.value(value) for name, value in values.of(loaded.stored, loaded.versions).items()}
@@ -77,7 +77,7 @@ class Loader:
 
     def known(self, namespace: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
         """Return the places of a checkpoint's values, and its lists, from the cache or from the store; None when it is missing."""
-        known = self._memory.known(namespace, checkpoint_id)
+        known = self._cache.known(namespace, checkpoint_id)
         if known is not None:
             return known
         result = self.find(namespace, checkpoint_id)
@@ -94,11 +94,11 @@ class Loader:
         homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
         homes |= {name: (place.version, place.home) for name, place in needed.items()}
         known = KnownCheckpoint(homes, values.list_states(stored, versions))
-        self._memory.remember(namespace, stored.checkpoint_id, known)
+        self._cache.remember(namespace, stored.checkpoint_id, known)
         written = dict[Typed, ElementPlace]()
         for name, writes in stored.writes.items():
             written |= places_of(stored.checkpoint_id, name, writes, len(writes.packed()))
-        self._memory.remember_written(namespace, stored.checkpoint_id, written)
+        self._cache.remember_written(namespace, stored.checkpoint_id, written)
         return known
 
     def homes(
@@ -111,7 +111,7 @@ class Loader:
             place = (
                 (known_home[1],)
                 if known_home is not None and known_home[0] == version
-                else self._memory.home(namespace, name, version)
+                else self._cache.home(namespace, name, version)
             )
             if place is not None:
                 homes[name] = place[0]

@@ -40,7 +40,7 @@ from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.checkpoint_memory import CheckpointMemory, is_by_element
+from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, is_by_element
 from turnlog.integrations.langgraph.loading import OWN_ANCESTOR, Histories, Loaded, Loader, matches
 from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
@@ -166,7 +166,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def __init__(self, log: Turnlog, *, serde: SerializerProtocol | None = None, **settings: Any) -> None:
         super().__init__(serde=serde)
         self._threads = ThreadSessions(log, settings)
-        self._memory = CheckpointMemory()
+        self._cache = CheckpointCache()
 
     # ------------------------------------------------------------ reading
 
@@ -270,14 +270,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             incoming,
             dump=self._dump,
             before=parent_state,
-            written=self._memory.written(namespace, parent) if parent and parent <= incoming.checkpoint_id else {},
+            written=self._cache.written(namespace, parent) if parent and parent <= incoming.checkpoint_id else {},
             homes=self._loader.homes(namespace, parent_state, older),
         )
         record = builder.record()
-        size = Writer(self._threads, self._memory).put_checkpoint(
+        size = Writer(self._threads, self._cache).put_checkpoint(
             namespace, incoming.checkpoint_id, record, builder.parts
         )
-        self._memory.remember(namespace, incoming.checkpoint_id, builder.known(size))
+        self._cache.remember(namespace, incoming.checkpoint_id, builder.known(size))
         return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
 
     def put_writes(
@@ -289,7 +289,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         ]
         if records:
             checkpoint_id = config["configurable"]["checkpoint_id"]
-            Writer(self._threads, self._memory).put_writes(_namespace(config), checkpoint_id, task_id, records)
+            Writer(self._threads, self._cache).put_writes(_namespace(config), checkpoint_id, task_id, records)
 
     def get_next_version(self, current: str | int | None, channel: None = None) -> str:
         number = current if isinstance(current, int) else int(current.split(".")[0]) if current is not None else 0
@@ -299,7 +299,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints of a thread. Its session and messages stay, and the thread can be used again."""
-        self._memory.forget(thread_id=str(thread_id))
+        self._cache.forget(thread_id=str(thread_id))
         self._threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -312,10 +312,10 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 kept = {name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in runs}
                 if len(kept) < len(sweep.visible):
                     keep(sweep, documents, kept)
-                    self._memory.forget([namespace])
+                    self._cache.forget([namespace])
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        self._memory.forget(thread_id=str(target_thread_id))
+        self._cache.forget(thread_id=str(target_thread_id))
         self._threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -329,7 +329,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 documents = self._threads.documents(thread_id)
                 sweep = sweep_of(self._loader, documents, namespace)
                 keep(sweep, documents, newest_of(sweep))
-                self._memory.forget([namespace])
+                self._cache.forget([namespace])
 
     # ------------------------------------------------------------ async variants
 
@@ -383,7 +383,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     @property
     def _loader(self) -> Loader:
-        return Loader(self._threads, self._memory, self.serde.loads_typed)
+        return Loader(self._threads, self._cache, self.serde.loads_typed)
 
     def _dump(self, value: Any) -> Typed:
         kind, data = self.serde.dumps_typed(value)

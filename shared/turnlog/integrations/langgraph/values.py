@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from turnlog.client.documents import Documents
 from turnlog.core.errors import CorruptError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.checkpoint_memory import DOCUMENT_BYTES, ListState
+from turnlog.integrations.langgraph.checkpoint_cache import DOCUMENT_BYTES, ListState
 from turnlog.integrations.langgraph.records import (
     Alike,
     Base,

@@ -14,10 +14,10 @@ from turnlog.client.documents import Documents
 from turnlog.core.errors import DocumentChangedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines import RandomIds
-from turnlog.integrations.langgraph.checkpoint_memory import (
+from turnlog.integrations.langgraph.checkpoint_cache import (
     BESIDE_BYTES,
     DOCUMENT_BYTES,
-    CheckpointMemory,
+    CheckpointCache,
     ElementPlace,
     KnownCheckpoint,
     ListState,
@@ -75,9 +75,9 @@ class Parts:
 class Writer:
     """Writes documents of threads and caches the written list elements."""
 
-    def __init__(self, threads: ThreadSessions, memory: CheckpointMemory) -> None:
+    def __init__(self, threads: ThreadSessions, cache: CheckpointCache) -> None:
         self._threads = threads
-        self._memory = memory
+        self._cache = cache
 
     def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
         """Write a checkpoint and return its size in bytes.
@@ -112,10 +112,10 @@ class Writer:
             kept[0] = before.merged(mine)
             return kept[0].packed() if kept[0] != before else None
 
-        with self._memory.writing(namespace, checkpoint_id):
+        with self._cache.writing(namespace, checkpoint_id):
             data = mine.packed()
             self._put(namespace, key, data, parts, merge)
-            self._memory.remember_written(namespace, checkpoint_id, places_of(checkpoint_id, name, kept[0], len(data)))
+            self._cache.remember_written(namespace, checkpoint_id, places_of(checkpoint_id, name, kept[0], len(data)))
 
     def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
         def write(documents: Documents) -> None:
@@ -237,7 +237,7 @@ class CheckpointBuilder:
         )
 
     def known(self, document_bytes: int) -> KnownCheckpoint:
-        """Return what `CheckpointMemory` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
+        """Return what `CheckpointCache` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
         incoming, before = self._incoming, self._before
         homes: dict[str, tuple[Version, str | None]] = {
             name: (incoming.versions[name], home) for name, home in self._homes.items()

@@ -155,7 +155,7 @@ class _NamespaceEntry:
     bytes: int = 0
 
 
-class CheckpointMemory:
+class CheckpointCache:
     """Cache of the newest checkpoints of the namespaces used last. Safe to use from many threads.
 
     Stored checkpoints never change, so entries go stale only by deletion. A namespace is forgotten when it is found empty.

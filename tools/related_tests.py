@@ -37,15 +37,15 @@ RELATED = {
     ),
     "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
     "log/commit_items": (
-        "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
+        "log/test_ranges_of_forks log/test_pointer_cycles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"
     ),
     "log/commits": (
-        "sessions/test_append log/test_verified sessions/test_rewind log/test_circles sessions/test_fork "
+        "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
         "log/test_storage"
     ),
     "log/headers": (
-        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning log/test_storage "
+        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration log/test_storage "
         "log/test_faults_of_items"
     ),
     "log/keys": (
@@ -71,7 +71,7 @@ RELATED = {
     ),
     "log/reading": (
         "sessions/test_at sessions/test_history privacy/test_retention search/test_recall "
-        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_considered"
+        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_bounded_reading"
     ),
     "log/records": (
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
@@ -82,10 +82,10 @@ RELATED = {
     ),
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
-    "memory/embedded": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/embedded": "memory/test_memories memory/test_embedded memory/test_memory_erasure",
     "memory/facts": (
-        "memory/test_memories memory/test_choice security/test_parsers memory/test_sentences "
-        "engines/test_memory_embedded"
+        "memory/test_memories memory/test_memory_settings security/test_parsers memory/test_sentences "
+        "memory/test_embedded"
     ),
     "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/webhook": "memory/test_webhook",
@@ -96,7 +96,7 @@ RELATED = {
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
-    "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
+    "search/fts5": "memory/test_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/session_words": "search/test_search_sessions",
     "sessions/documents": "sessions/test_documents log/test_faults_of_items",
@@ -105,9 +105,9 @@ RELATED = {
         "sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
     "sessions/state_store": (
-        "sessions/test_state sessions/test_at sessions/test_decisions log/test_circles log/test_faults_of_items"
+        "sessions/test_state sessions/test_at sessions/test_decisions log/test_pointer_cycles log/test_faults_of_items"
     ),
-    "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
+    "snapshots/exchange": "snapshots/test_export log/test_pointer_cycles security/test_forged",
     "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
@@ -116,7 +116,7 @@ RELATED = {
     "summaries/store": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
     "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress engines/test_chat_models",
     "summaries/trigger": (
-        "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "
+        "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "
         "sessions/test_reach"
     ),
     "windows/base": (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.jobs.test_jobs import poller
-from tests.summaries.test_asking import POLICY, script
 from tests.summaries.test_compress import turn
+from tests.summaries.test_trigger import POLICY, script
 from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner

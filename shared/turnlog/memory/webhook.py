@@ -161,16 +161,16 @@ def _address(url: str) -> SplitResult:
 
 def _requests(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
     """Yield the messages in batches for requests of a bounded size; each has at least one message."""
-    messages, size = list[SpokenMessage](), 0
+    batch, size = list[SpokenMessage](), 0
     for message in messages:
         message_bytes = len(encode_json(_message(message)))
-        if messages and (len(messages) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
-            yield messages
-            messages, size = [], 0
-        messages.append(message)
+        if batch and (len(batch) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
         size += message_bytes
-    if messages:
-        yield messages
+    if batch:
+        yield batch
 
 
 def _message(message: SpokenMessage) -> JsonObject:

@@ -25,7 +25,7 @@ from benchmarks.engines import Dynamo, Embedded, dynamo  # noqa: E402
 from benchmarks.measuring import event_of  # noqa: E402
 from benchmarks.scenarios import Call, Scene, agent_turn, chat_message  # noqa: E402
 from turnlog.http.lambda_api import make_handler  # noqa: E402
-from turnlog.http.route_table import BY_NAME, ROUTES  # noqa: E402
+from turnlog.routing import BY_NAME, ROUTES  # noqa: E402
 
 PRICES_OF = (
     "us-east-1, USD, on demand, first tier; DynamoDB's since November 2024, the others as AWS listed them in 2025; "

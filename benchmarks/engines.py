@@ -18,17 +18,16 @@ from unittest import mock
 
 from tools.emulators import DYNOXIDE, running
 from turnlog.app import Application
+from turnlog.engines import Engine
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
-from turnlog.engines.engine import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.aws import create_table
+from turnlog.testing.aws import Guard, create_table, real_item_limit
 from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.testing.moto_guard import Guard, real_item_limit
 
 T = TypeVar("T")
 REGION, TABLE = "eu-central-1", "turnlog"

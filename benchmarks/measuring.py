@@ -14,7 +14,7 @@ from benchmarks.engines import Dynamo, Embedded, PortTimes
 from benchmarks.scenarios import TENANT, USER, Call, Operation, Scene
 from turnlog.core.errors import TurnlogError
 from turnlog.core.json_values import encode_json
-from turnlog.http.route_table import BY_NAME, ROUTES
+from turnlog.routing import BY_NAME, ROUTES
 
 _PATIENCE_SECONDS = 1.5
 _FEWEST_RUNS = 1

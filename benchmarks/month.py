@@ -24,7 +24,7 @@ from benchmarks.engines import REGION, TABLE, Embedded, dynamo
 from benchmarks.measuring import event_of
 from benchmarks.scenarios import SYSTEM, TOOL, Call, agent_turn, chat_message
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.server.stack import expand, template_path
 from turnlog.testing.dynamodb_rules import wire_item_bytes
 

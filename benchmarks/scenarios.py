@@ -11,8 +11,8 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
-from turnlog.http.route_table import BY_NAME
 from turnlog.log.commit import VERIFIED
+from turnlog.routing import BY_NAME
 from turnlog.testing.fixed import FixedClock
 
 TENANT, USER = "111122223333", "user-0000001"

@@ -24,8 +24,7 @@ from turnlog.client.in_process import open_backend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
-from turnlog.routing import JSON, JSON_PATCH
+from turnlog.routing import JSON, JSON_PATCH, ROUTES
 from turnlog.sessions.incoming import MAX_CALLS
 
 MAX_SECONDS = 1.0

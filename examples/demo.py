@@ -30,7 +30,7 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, table, window_table
 from turnlog.client.model import Session
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
 

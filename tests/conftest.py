@@ -30,7 +30,7 @@ from turnlog.app import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
 from turnlog.core.identity import Owner  # noqa: E402
-from turnlog.engines.engine import Engine  # noqa: E402
+from turnlog.engines import Engine  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
 from turnlog.testing.fixed import FixedClock, SequentialIds  # noqa: E402
 
@@ -267,8 +267,7 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore
     from turnlog.engines.sqs import SqsJobQueue
-    from turnlog.testing.aws import create_bucket, create_queue, create_table
-    from turnlog.testing.moto_guard import Guard, real_item_limit
+    from turnlog.testing.aws import Guard, create_bucket, create_queue, create_table, real_item_limit
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")

@@ -27,7 +27,7 @@ from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableErro
 from turnlog.engines.aws_clients import make_clients
 from turnlog.server.moto_engine import no_real_credentials, quick_answers
 from turnlog.server.stack import REGION, Stack, deploy, expand, template_path
-from turnlog.testing.moto_guard import real_item_limit
+from turnlog.testing.aws import real_item_limit
 
 PORT = 5555
 FROM_CONTAINERS = f"http://host.docker.internal:{PORT}"

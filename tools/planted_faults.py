@@ -372,7 +372,7 @@ PLANTED: tuple[Planted, ...] = (
         "a session is said to be gone without a tombstone in its log",
         (
             (
-                f"{_CODE}/privacy/erasure.py",
+                f"{_CODE}/privacy/fence_and_delete.py",
                 "return self._items.put(tombstone, condition=Absent()) is None",
                 "return tombstone is not None",
             ),
@@ -412,7 +412,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "delete",
         "documents are left when their session is erased",
-        ((f"{_CODE}/privacy/erasure.py", '("", "C"), ("D", "~")', '("", "C"), ("D", "J")'),),
+        ((f"{_CODE}/privacy/fence_and_delete.py", '("", "C"), ("D", "~")', '("", "C"), ("D", "J")'),),
         (f"{_DOCUMENTS}::test_documents_go_with_their_session[sqlite]",),
     ),
     Planted(

@@ -143,7 +143,7 @@ def item_of(spec: Operation) -> dict[str, AttributeValue]:
 def replay(listed: Sequence[Operation], client: DynamoDBClient, table_name: str) -> Iterator[Replayed]:
     """Runs the list on an empty table."""
     from turnlog.engines.dynamodb import DynamoItemTable
-    from turnlog.testing.moto_guard import Guard
+    from turnlog.testing.aws import Guard
 
     guard = Guard.attach(client, demand_consistent=lambda operation, params: False)
     table, consumed = DynamoItemTable(client, table_name), _Consumed(client)

@@ -11,14 +11,15 @@ RELATED = {
         "functions/test_tenant_credentials functions/test_service_models"
     ),
     "engines/aws_errors": (
-        "engines/test_engines_aws log/test_faults_of_aws summaries/test_models search/test_reranking "
+        "engines/test_engines_aws log/test_faults_of_aws engines/test_chat_models search/test_reranking "
         "memory/test_agentcore"
     ),
     "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
-    "engines/bedrock": "search/test_reranking summaries/test_models",
+    "engines/bedrock": "search/test_reranking engines/test_chat_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
-    "engines/engine": "engines/test_settings engines/test_tenancy",
+    "engines/__init__": "engines/test_settings engines/test_tenancy",
     "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
+    "engines/openai_compatible": "engines/test_chat_models summaries/test_summary_texts",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
@@ -36,15 +37,15 @@ RELATED = {
     ),
     "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
     "log/commit_items": (
-        "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
+        "log/test_ranges_of_forks log/test_pointer_cycles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"
     ),
     "log/commits": (
-        "sessions/test_append log/test_verified sessions/test_rewind log/test_circles sessions/test_fork "
+        "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
         "log/test_storage"
     ),
     "log/headers": (
-        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning log/test_storage "
+        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration log/test_storage "
         "log/test_faults_of_items"
     ),
     "log/keys": (
@@ -53,7 +54,7 @@ RELATED = {
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
-        "summaries/test_summary_life sessions/test_pending privacy/test_redact"
+        "summaries/test_summary_life sessions/test_decisions privacy/test_redact"
     ),
     "log/packing": (
         "sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export "
@@ -70,7 +71,7 @@ RELATED = {
     ),
     "log/reading": (
         "sessions/test_at sessions/test_history privacy/test_retention search/test_recall "
-        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_considered"
+        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_bounded_reading"
     ),
     "log/records": (
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
@@ -81,40 +82,41 @@ RELATED = {
     ),
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
-    "memory/embedded": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
+    "memory/embedded": "memory/test_memories memory/test_embedded memory/test_memory_erasure",
     "memory/facts": (
-        "memory/test_memories memory/test_choice security/test_parsers memory/test_sentences "
-        "engines/test_memory_embedded"
+        "memory/test_memories memory/test_memory_settings security/test_parsers memory/test_sentences "
+        "memory/test_embedded"
     ),
     "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/webhook": "memory/test_webhook",
     "privacy/erase": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
-    "privacy/erasure": (
+    "privacy/fence_and_delete": (
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
         "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
-    "search/fts5": "engines/test_memory_embedded memory/test_memories search/test_search",
+    "search/fts5": "memory/test_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
-    "search/owner_sessions": "search/test_search_sessions",
+    "search/session_words": "search/test_search_sessions",
     "sessions/documents": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update sessions/test_append "
         "sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
-    "sessions/state_store": "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items",
-    "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
+    "sessions/state_store": (
+        "sessions/test_state sessions/test_at sessions/test_decisions log/test_pointer_cycles log/test_faults_of_items"
+    ),
+    "snapshots/exchange": "snapshots/test_export log/test_pointer_cycles security/test_forged",
     "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
-    "summaries/openai_compatible": "summaries/test_models summaries/test_summary_texts",
     "summaries/store": "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard",
-    "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress summaries/test_models",
+    "summaries/summarisers": "summaries/test_summary_texts summaries/test_budget summaries/test_compress engines/test_chat_models",
     "summaries/trigger": (
-        "summaries/test_asking summaries/test_summary_life summaries/test_totals sessions/test_listing "
+        "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "
         "sessions/test_reach"
     ),
     "windows/base": (

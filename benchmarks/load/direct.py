@@ -22,11 +22,10 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import ConflictError, TurnlogError
 from turnlog.core.identity import Owner
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine, RandomIds, SystemClock
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.ports import Condition, Item, ItemTable, Lost
 from turnlog.settings import Settings
 

@@ -15,7 +15,7 @@ from benchmarks.peers.prices import REGION
 from benchmarks.peers.system import BUCKET, SESSION, TABLE, System, Thinking, Writer, client, nothing
 from benchmarks.peers.turnlog_log import make_stores, open_log
 from benchmarks.peers.turns import TOOL, Turn
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.integrations.langgraph import TurnlogSaver
 
 _CONFIG: Any = {"configurable": {"thread_id": SESSION}}

@@ -20,7 +20,7 @@ from botocore.awsrequest import AWSResponse
 
 from benchmarks.peers.dynamodb import Shadow, TooLarge
 from benchmarks.peers.prices import DOLLARS, GET, PUT, READ_UNIT, WRITE_UNIT
-from turnlog.testing.moto_guard import Guard
+from turnlog.testing.aws import Guard
 
 _S3_CLASS = {
     "PutObject": PUT,

@@ -83,7 +83,7 @@ def world() -> Iterator[Shadow]:
     """An empty account of moto, with the real limit of an item in place of moto's."""
     from moto import mock_aws
 
-    from turnlog.testing.moto_guard import real_item_limit
+    from turnlog.testing.aws import real_item_limit
 
     credentials = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": REGION}
     with mock.patch.dict(os.environ, credentials), mock_aws(), real_item_limit():

@@ -12,11 +12,10 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
+from turnlog.engines import Engine, RandomIds
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
-from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
-from turnlog.engines.system import RandomIds
 from turnlog.ports import Clock
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table

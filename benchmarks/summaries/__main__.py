@@ -21,7 +21,7 @@ from benchmarks.summaries.table import NOTES, as_json, limits_of, tables
 from benchmarks.windows.table import markdown, show
 from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.core.errors import TurnlogError
-from turnlog.summaries.models import CompressSession
+from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.trigger import KEEP_LOOPS
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from benchmarks.windows.histories import FORMAT, calls_in, text_of
 from benchmarks.windows.values import identifiers_of, leaves_of, stands
 from turnlog.providers.registry import CODECS
-from turnlog.summaries.models import SummaryAnswer
+from turnlog.summaries.routes import SummaryAnswer
 from turnlog.windows.ledger import ledger_of_message
 from turnlog.windows.summaries import summary_body
 

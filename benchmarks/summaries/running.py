@@ -19,7 +19,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.settings import Settings
-from turnlog.summaries.models import Compressed, SummaryAnswer
+from turnlog.summaries.routes import Compressed, SummaryAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.summaries import summary_body

@@ -1,6 +1,6 @@
 """Lambda entry point: the routes of `compress`."""
 
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import routes_of
+from turnlog.routing import routes_of
 
 handler = make_handler(routes_of("compress"))

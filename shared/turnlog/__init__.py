@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
     from turnlog.client.model import Session, Turnlog
-    from turnlog.client.pure import build_window, lint
+    from turnlog.client.stateless import build_window, lint
     from turnlog.core.errors import TurnlogError
     from turnlog.core.identity import correlated
     from turnlog.importers import import_files
@@ -53,10 +53,10 @@ _HOMES = {
     "Session": "turnlog.client.model",
     "Turnlog": "turnlog.client.model",
     "TurnlogError": "turnlog.core.errors",
-    "build_window": "turnlog.client.pure",
+    "build_window": "turnlog.client.stateless",
     "correlated": "turnlog.core.identity",
     "import_files": "turnlog.importers",
-    "lint": "turnlog.client.pure",
+    "lint": "turnlog.client.stateless",
     "load_graph_state": "turnlog.agents.graph_state",
     "save_graph_state": "turnlog.agents.graph_state",
     "with_state": "turnlog.agents.graph_state",

@@ -11,11 +11,18 @@ from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.engine import Engine, LazyCounter, make_counter, make_engine
-from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.engines import (
+    Engine,
+    LazyCounter,
+    RandomIds,
+    SystemClock,
+    make_chat_model,
+    make_counter,
+    make_embedder,
+    make_engine,
+)
 from turnlog.ports import (
     Clock,
     Embedder,
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from turnlog.core.session_settings import SessionSettings
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
-    from turnlog.linter.use_case import LintHistories
+    from turnlog.linter.lint_messages import LintHistories
     from turnlog.log.commit_items import Forks
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
@@ -48,29 +55,29 @@ if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
     from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
-    from turnlog.ports import ChatModel
     from turnlog.privacy.erase import EraseSessions, EraseUsers
-    from turnlog.privacy.erasure import Erasure
+    from turnlog.privacy.fence_and_delete import Erasure
     from turnlog.privacy.redact import Redaction, RedactMessages
     from turnlog.privacy.redacted_archives import RedactedParts
     from turnlog.privacy.retention import RetainSessions
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import SearchSessions
-    from turnlog.search.owner_sessions import IndexSessions, OwnerSessions, SessionWords
     from turnlog.search.recall import RecallCalls
     from turnlog.search.session import Reranker, SearchSession, SessionReader
+    from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
     from turnlog.sessions.decisions import DecidePendingActions
     from turnlog.sessions.documents import DocumentStore, GetDocuments, PutDocuments
     from turnlog.sessions.history import CompareMoments, ReadHistory, RecordEntries
-    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions, UpdateSessions
+    from turnlog.sessions.lifecycle import CreateSessions, EndSessions, ResetSessions
     from turnlog.sessions.messages import ReadLoops, ReadMessages
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.session_log import SessionLog
     from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
     from turnlog.sessions.time_travel import RewindSessions
+    from turnlog.sessions.update import UpdateSessions
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
     from turnlog.snapshots.lifecycle import (
@@ -86,44 +93,10 @@ if TYPE_CHECKING:
     from turnlog.snapshots.restore import RestoreSnapshots
     from turnlog.snapshots.segments import SealSessions, Segment, Segments
     from turnlog.summaries.budget import Spending
-    from turnlog.summaries.compress import CompressSessions
-    from turnlog.summaries.current import DiscardSummary, GetSummary
+    from turnlog.summaries.compress import CompressSessions, DiscardSummary, GetSummary
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
-
-
-def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
-    """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
-    timeout_seconds = settings.summary_timeout_seconds
-    if settings.summary_url:
-        from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
-
-        key = settings.summary_api_key.get_secret_value()
-        return OpenAiCompatibleModel(
-            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
-        )
-    from turnlog.engines.aws_clients import make_clients
-    from turnlog.engines.bedrock import BedrockConverseModel
-
-    # ModelSummariser does the retries.
-    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
-    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
-
-
-def make_embedder(settings: Settings) -> Embedder | None:
-    """Return the embedder that the settings name, in the engine's region, or None."""
-    if not settings.rerank_model:
-        return None
-    from turnlog.engines.aws_clients import make_clients
-    from turnlog.engines.bedrock import BedrockEmbedder
-
-    clients = make_clients(_region(settings), settings.endpoint_url, max_attempts=1)
-    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
-
-
-def _region(settings: Settings) -> str | None:
-    return parse_qs(urlsplit(settings.engine).query).get("region", [None])[0]
 
 
 def use_case(path: str, *parts: str, **named: str) -> Any:
@@ -186,7 +159,7 @@ class Application:
     create_session: CreateSessions = use_case(
         "sessions.lifecycle.CreateSessions", "log", "summaries", "lazy_counter", "bring_memories"
     )
-    update_session: UpdateSessions = use_case("sessions.lifecycle.UpdateSessions", "log", "lazy_counter")
+    update_session: UpdateSessions = use_case("sessions.update.UpdateSessions", "log", "lazy_counter")
     end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_hand_over")
     reset_session: ResetSessions = use_case("sessions.lifecycle.ResetSessions", "log", "end_session", "create_session")
     get_session: GetSession = use_case("sessions.read.GetSession", "log")
@@ -217,7 +190,7 @@ class Application:
     # windows
     build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "summaries", "settings.models")
     build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
-    lint_messages: LintHistories = use_case("linter.use_case.LintHistories")
+    lint_messages: LintHistories = use_case("linter.lint_messages.LintHistories")
 
     # summaries
     extracts: Summariser = use_case("summaries.summarisers.ExtractiveSummariser", "lazy_counter")
@@ -229,8 +202,8 @@ class Application:
         signals="signals",
     )
     summaries: Summaries = use_case("summaries.store.Summaries", "log")
-    get_summary: GetSummary = use_case("summaries.current.GetSummary", "log")
-    discard_summary: DiscardSummary = use_case("summaries.current.DiscardSummary", "log", "start_job")
+    get_summary: GetSummary = use_case("summaries.compress.GetSummary", "log")
+    discard_summary: DiscardSummary = use_case("summaries.compress.DiscardSummary", "log", "start_job")
 
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
@@ -239,10 +212,10 @@ class Application:
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
-    session_words: SessionWords = use_case("search.owner_sessions.SessionWords", "items", "words.name")
-    owner_sessions: OwnerSessions = use_case("search.owner_sessions.OwnerSessions", "log", "session_words")
+    session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
+    owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
     index_sessions: IndexSessions = use_case(
-        "search.owner_sessions.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"
+        "search.session_words.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"
     )
     search_sessions: SearchSessions = use_case(
         *("search.over_sessions.SearchSessions", "log", "owner_sessions", "corpus", "words", "short_texts"),
@@ -303,7 +276,7 @@ class Application:
     upkeep: Upkeep = use_case("upkeep.backup.Upkeep", "engine", "clock", "ids")
 
     # privacy
-    erasure: Erasure = use_case("privacy.erasure.Erasure", "engine.items", "engine.blobs", "forks", "clock")
+    erasure: Erasure = use_case("privacy.fence_and_delete.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
         *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
         "signals",
@@ -504,26 +477,12 @@ def make_memory(settings: Settings, clock: Clock, ids: IdSource) -> MemoryEngine
 
     Raises `InvalidInputError` when the engine's settings are wrong.
     """
-    seconds = settings.memory_timeout_seconds
     if settings.memory == "webhook":
         from turnlog.memory.webhook import WebhookMemoryEngine
 
-        secret = settings.memory_webhook_secret.get_secret_value()
-        return WebhookMemoryEngine(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
+        return WebhookMemoryEngine.from_settings(settings, clock=clock, ids=ids)
     if settings.memory == "agentcore":
-        from turnlog.engines.aws_clients import make_clients
         from turnlog.memory.agentcore import AgentCoreMemoryEngine
 
-        region = settings.memory_region or _region_in(settings.memory_id) or _region(settings)
-        # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
-        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
-        return AgentCoreMemoryEngine(
-            clients, settings.memory_id, namespace=settings.memory_namespace, timeout_seconds=seconds
-        )
+        return AgentCoreMemoryEngine.from_settings(settings)
     return None
-
-
-def _region_in(memory_id: str) -> str | None:
-    """Return the region in an ARN, or None."""
-    parts = memory_id.split(":")
-    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

@@ -413,7 +413,7 @@ class FactMaker(Protocol):
     @property
     def name(self) -> str: ...
 
-    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+    def facts(self, messages: Iterable[SpokenMessage]) -> MadeFacts:
         """Return facts from the messages, in order of position."""
 
 

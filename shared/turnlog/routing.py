@@ -1,9 +1,14 @@
-"""Routes of the HTTP API: requests, responses, parameters, and the checks before an endpoint is called."""
+"""Routes of the HTTP API: the route table, requests, responses, parameters, and the checks before an endpoint is called.
+
+The Lambda resolver, the local server, the library in process and docs/openapi.json are all made from the table. Each resource has
+a module of its own with its routes, which parse a request, make one call, and shape the answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -87,6 +92,48 @@ class Route:
     free_body: bool = False
     is_file: bool = False
     media_types: tuple[str, ...] = MERGE_TYPES
+
+
+RESOURCES: Mapping[str, tuple[str, ...]] = {
+    "sessions": ("sessions.routes",),
+    "append": ("sessions.append_routes",),
+    "messages": ("sessions.message_routes",),
+    "build_context": ("sessions.context_routes",),
+    "lint": ("linter.routes",),
+    "recall": ("search.recall_routes",),
+    "search": ("search.routes",),
+    "state": ("sessions.state_routes",),
+    "history": ("sessions.history_routes",),
+    "compress": ("summaries.routes",),
+    "snapshot": ("snapshots.routes",),
+    "erase": ("privacy.routes",),
+    "export": ("snapshots.export_routes",),
+    "memory": ("memory.routes",),
+    "jobs": ("jobs.routes",),
+    "health": ("http.health_routes",),
+}
+"""Resource -> the modules with its routes, below `turnlog`, in the order of docs/openapi.json. The resource is also the name of its
+Lambda function."""
+
+
+def routes_of(resource: str) -> tuple[Route, ...]:
+    """Return the routes of a resource, and load no other; empty for an unknown resource."""
+    modules = [import_module(f"turnlog.{name}") for name in RESOURCES.get(resource, ())]
+    return tuple(route for module in modules for route in module.ROUTES)
+
+
+ROUTES: tuple[Route, ...]
+"""All routes, in the order of docs/openapi.json. The first use of `ROUTES` or `BY_NAME` loads all resources."""
+BY_NAME: dict[str, Route]
+
+
+def __getattr__(name: str) -> Any:
+    """Load all routes at the first use of `ROUTES` or `BY_NAME`."""
+    if name not in ("BY_NAME", "ROUTES"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    routes = tuple(route for resource in RESOURCES for route in routes_of(resource))
+    globals().update(ROUTES=routes, BY_NAME={route.name: route for route in routes})
+    return globals()[name]
 
 
 CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")

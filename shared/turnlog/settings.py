@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -157,6 +158,11 @@ class Settings(BaseModel):
                 "TURNLOG_MEMORY is webhook and TURNLOG_MEMORY_WEBHOOK_URL or TURNLOG_MEMORY_WEBHOOK_SECRET is not set"
             )
         return self
+
+    @property
+    def engine_region(self) -> str | None:
+        """The AWS region in the engine's URL, or None."""
+        return parse_qs(urlsplit(self.engine).query).get("region", [None])[0]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -16,7 +16,7 @@ from tests.agents.test_conversion import CALL, bodies, graph_state, messages, se
 from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

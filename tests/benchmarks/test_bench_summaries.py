@@ -18,7 +18,7 @@ from benchmarks.summaries.table import as_json, limits_of, tables
 from benchmarks.windows.table import markdown, plain
 from tests.conftest import SAMPLES
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
-from turnlog.summaries.models import Fact, SummaryAnswer
+from turnlog.summaries.routes import Fact, SummaryAnswer
 
 PR_SESSIONS, PR_MESSAGES = 24, 40
 LONG = "Would you please tell me all about it, and take your time. " * 12

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import cost, handlers, operations, worst_requests
 from benchmarks.scenarios import ENGLISH, TENANT, USER, Scene, agent_turn, chat_message
-from turnlog.http.route_table import BY_NAME
+from turnlog.routing import BY_NAME
 
 
 @pytest.fixture(scope="module")

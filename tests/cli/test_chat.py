@@ -15,7 +15,7 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.cli.options import sqlite_url
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.chat_server import StreamingServer
 from turnlog import Turnlog
 from turnlog.agents import RunResult
+from turnlog.cli.chat import tools_of
 from turnlog.cli.chat.models import model_of
-from turnlog.cli.chat.tools import tools_of
 from turnlog.core.errors import InvalidInputError, ThrottledError, TurnlogError, UnavailableError
 
 pytestmark = pytest.mark.network

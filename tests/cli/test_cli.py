@@ -21,7 +21,7 @@ from turnlog.cli.app import app
 from turnlog.cli.options import sqlite_url
 from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.cli.screen import plain
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.http.openapi import json_schemas
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer

@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from turnlog.app import Application, make_application
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

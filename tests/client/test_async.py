@@ -16,7 +16,7 @@ from tests.client.service import Gate, gated, status
 from turnlog import AsyncSession, AsyncTurnlog, Turnlog
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, SessionExistsError, UnavailableError
-from turnlog.snapshots.models import Snapshot
+from turnlog.snapshots.routes import Snapshot
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": "A17"}'}}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.effort import is_full
 from turnlog.app import make_application
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

@@ -13,7 +13,7 @@ from tests.client.service import Fault, Gate, gated, status
 from turnlog import Turnlog
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.core.errors import InvalidInputError, ThrottledError, UnavailableError
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 USER = {"role": "user", "content": "hi"}

@@ -13,7 +13,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
-from turnlog.client.backend import Backend
+from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of
 from turnlog.core import errors
@@ -26,7 +26,7 @@ from turnlog.core.errors import (
     VersionMismatchError,
 )
 from turnlog.core.identity import Owner
-from turnlog.engines.system import RandomIds, SystemClock
+from turnlog.engines import RandomIds, SystemClock
 from turnlog.http.lambda_api import problem_document, status_of
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import turnlog.client as backend
 from tests.importers.test_dual_write import OldList
 from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
-from turnlog.client import backend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TooLargeError
 from turnlog.importers.dual_write import DualWrite

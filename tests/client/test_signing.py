@@ -34,7 +34,7 @@ from turnlog.core.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from turnlog.snapshots.models import Snapshot
+from turnlog.snapshots.routes import Snapshot
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 ACCESS, SECRET, TOKEN = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "a/session+token=="

@@ -14,7 +14,7 @@ from tests.client.test_deadlines import HANGS
 from turnlog import Turnlog
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import UnavailableError
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 
 
 @pytest.fixture(scope="module")

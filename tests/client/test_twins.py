@@ -18,7 +18,7 @@ from turnlog.client.async_client import AsyncTurnlog
 from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
-from turnlog.http.route_table import BY_NAME
+from turnlog.routing import BY_NAME
 
 TWINS: list[tuple[type, type]] = [
     (Turnlog, AsyncTurnlog),

@@ -16,11 +16,11 @@ from turnlog.core.errors import PatchError, TooMuchWorkError
 from turnlog.core.json_patch import (
     MAX_OPERATIONS,
     MAX_STEPS,
-    applied,
     apply_operations,
+    apply_patch,
+    apply_patches,
     difference,
     equal,
-    folded,
     merge,
 )
 from turnlog.core.json_values import measured
@@ -227,7 +227,7 @@ COSTLY_PATCHES: dict[str, tuple[Any, list[Any]]] = {
 def test_a_patch_of_too_many_steps_is_refused_with_its_limit(name: str) -> None:
     target, patch = COSTLY_PATCHES[name]
     with pytest.raises(TooMuchWorkError) as caught:
-        applied(target, patch)
+        apply_patch(target, patch)
     assert caught.value.details == {"limit": MAX_STEPS} and str(MAX_STEPS) in caught.value.detail
     (problem,) = caught.value.problems
     assert problem.code == "too_much_work" and 0 < int(problem.pointer[1:]) < len(patch), (
@@ -237,9 +237,9 @@ def test_a_patch_of_too_many_steps_is_refused_with_its_limit(name: str) -> None:
 
 def test_what_a_limit_refuses_today_is_read_when_it_is_stored() -> None:
     patch: Any = [{"op": "test", "path": "/a", "value": [0] * 50_000}] * 30
-    state, steps = folded({"a": [0] * 50_000}, [patch])
+    state, steps = apply_patches({"a": [0] * 50_000}, [patch])
     assert len(state["a"]) == 50_000 and steps > MAX_STEPS  # type: ignore[arg-type]
-    assert folded({}, [[{"op": "add", "path": "/n", "value": 1}] * (MAX_OPERATIONS + 1)])[0] == {"n": 1}
+    assert apply_patches({}, [[{"op": "add", "path": "/n", "value": 1}] * (MAX_OPERATIONS + 1)])[0] == {"n": 1}
 
 
 def test_an_ordinary_patch_takes_steps_by_what_it_changes_and_not_by_what_is_there() -> None:
@@ -248,7 +248,7 @@ def test_an_ordinary_patch_takes_steps_by_what_it_changes_and_not_by_what_is_the
         {"o": {"7": {"a": 1}}},
         [{"op": "add", "path": "/l/-", "value": {"n": 0}}, {"op": "replace", "path": "/l/5/n", "value": 1}],
     ):
-        assert applied(large, patch)[1] < 30
+        assert apply_patch(large, patch)[1] < 30
 
 
 SCALARS = (
@@ -312,12 +312,12 @@ def test_patches_fold_in_one_go_as_one_by_one_and_change_nothing_that_was_there(
     expected, values = target, []
     try:
         for patch in patches:
-            expected, _ = applied(expected, patch)
+            expected, _ = apply_patch(expected, patch)
             values.append((expected, copy.deepcopy(expected)))
     except PatchError:
         with pytest.raises(PatchError):
-            folded(target, patches)
+            apply_patches(target, patches)
     else:
-        assert repr(folded(target, patches)[0]) == repr(expected)
+        assert repr(apply_patches(target, patches)[0]) == repr(expected)
     assert all(repr(value) == repr(kept) for value, kept in values), "no later patch changes an earlier state"
     assert repr((target, patches)) == repr(before)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turnlog.client import model
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "concepts-map.md").read_text(encoding="utf-8")

@@ -23,15 +23,14 @@ from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
 from turnlog.core.prefix_breaks import BreakReason
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.providers.cache_breakpoints import KINDS
 from turnlog.providers.registry import CODECS
-from turnlog.routing import Route
+from turnlog.routing import ROUTES, Route
 from turnlog.sessions.context_models import PrefixAnswer, WindowPart
 from turnlog.settings import PREFIX, Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tools.house import PACKAGE, RIDDLE, Budget, budgets, first_lines, private_locals, sources
 
 CEILINGS = {
-    "files": 309,
-    "lines": 60_010,
+    "files": 290,
+    "lines": 59_970,
 }
 """Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""
 NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server", "testing", "upkeep")
@@ -62,12 +62,12 @@ def imported_names(name: str) -> set[str]:
 
 
 def test_no_shipped_module_imports_what_is_left_out() -> None:
-    """``app.py`` and ``engines/engine.py`` name use cases and engines that no function asks for; everything else must be there."""
+    """Everything must be there but the use cases and engines that no function asks for: ``app.py`` and ``engines`` name them."""
     missing = set[str]()
     removed = {name.removesuffix(".py").replace("/", ".") for name in left_out()}
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        if module in {"app", "engines.engine", "__init__"} or any(
+        if module in {"app", "engines.__init__", "__init__"} or any(
             module == name or module.startswith(name + ".") for name in removed
         ):
             continue

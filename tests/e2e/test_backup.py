@@ -21,7 +21,7 @@ from turnlog.cli import main
 from turnlog.client.async_client import AsyncTurnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, NotFoundError
-from turnlog.upkeep.models import Verification
+from turnlog.upkeep.verify import Verification
 
 
 def noise(size: int, seed: int = 0) -> str:

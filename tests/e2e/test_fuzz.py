@@ -26,9 +26,9 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.effort import is_full
 from turnlog.app import make_application
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.http.openapi import openapi_document
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

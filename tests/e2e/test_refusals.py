@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from turnlog.app import make_application
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import MAX_REQUEST_BYTES, LocalServer
 from turnlog.settings import Settings
 

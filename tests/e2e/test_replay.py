@@ -20,10 +20,10 @@ from turnlog.app import make_application
 from turnlog.cli.options import sqlite_url
 from turnlog.cli.replay.replaying import Replay, ReplayOutcome, ReplayReport
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
-from turnlog.client.backend import Backend
+from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.linter.rules import lint
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

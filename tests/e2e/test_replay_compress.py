@@ -25,11 +25,11 @@ from turnlog.cli.replay.outcomes import (
 )
 from turnlog.cli.replay.replaying import Replay
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
-from turnlog.client.backend import Backend
+from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS

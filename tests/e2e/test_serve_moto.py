@@ -28,16 +28,14 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.replay.replaying import Replay
 from turnlog.cli.replay.transcripts import read_transcripts
-from turnlog.engines import aws_clients
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock, aws_clients
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs
-from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.ports import QUEUES
-from turnlog.routing import Route
+from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.moto_engine import MotoService, StackServer, moto_service
 from turnlog.server.stack import NOT_CREATED, REGION
-from turnlog.testing.moto_guard import GuardError
+from turnlog.testing.aws import GuardError
 
 pytestmark = pytest.mark.network
 

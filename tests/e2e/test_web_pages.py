@@ -14,9 +14,8 @@ import pytest
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
-from turnlog.http.route_table import ROUTES
-from turnlog.routing import Route
+from turnlog.engines import SystemClock
+from turnlog.routing import ROUTES, Route
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 

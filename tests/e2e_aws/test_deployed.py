@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 from tests.e2e_aws.deployed import BUILD, SAM, Deployed, deployed, server
 from turnlog import Turnlog
 from turnlog.core.errors import ForbiddenError, NotFoundError, UnavailableError
-from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import Job
+from turnlog.routing import ROUTES
 
 pytestmark = [pytest.mark.network]
 

@@ -22,9 +22,8 @@ from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqs import SqsJobQueue
 from turnlog.ports import Absent, AttributeValue, ItemTable, Key, Lost, Query
-from turnlog.testing.aws import create_bucket, create_queue, create_table
+from turnlog.testing.aws import Guard, create_bucket, create_queue, create_table, real_item_limit
 from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, RedrivableContract
-from turnlog.testing.moto_guard import Guard, real_item_limit
 
 REGION = "eu-central-1"
 TABLE, BUCKET, QUEUE = "turnlog", "turnlog-blobs", "turnlog-jobs"

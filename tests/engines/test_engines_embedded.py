@@ -13,10 +13,10 @@ import pytest
 
 from tests.effort import is_full
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.engines import SystemClock
 from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
-from turnlog.engines.system import SystemClock
 from turnlog.testing.contracts import (
     Advance,
     BlobStoreContract,

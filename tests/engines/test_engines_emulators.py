@@ -22,10 +22,9 @@ from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqs import SqsJobQueue
-from turnlog.testing.aws import create_bucket, create_queue, create_table
+from turnlog.testing.aws import create_bucket, create_queue, create_table, real_item_limit
 from turnlog.testing.contracts import Advance, BlobStoreContract, ItemTableContract, JobQueueContract
 from turnlog.testing.dynamodb_rules import write_units
-from turnlog.testing.moto_guard import real_item_limit
 
 REGION = "eu-central-1"
 

@@ -6,7 +6,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.engine import make_engine
+from turnlog.engines import make_engine
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 

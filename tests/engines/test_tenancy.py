@@ -20,7 +20,7 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner, correlated, correlation_id, served_tenant, serving
-from turnlog.engines.engine import Engine, make_engine
+from turnlog.engines import Engine, make_engine
 from turnlog.log.payloads import in_parallel
 from turnlog.ports import Condition, Item, ItemTable, Key, Lost, Page, Query
 from turnlog.settings import Settings

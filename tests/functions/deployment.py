@@ -29,8 +29,8 @@ from tests.functions.events import Context, Handler, handler_of, load, run_event
 from tests.http.events import event
 from tests.iam import Asked, allows, asked, may_assume, resolved
 from turnlog.core.errors import UnavailableError
+from turnlog.engines import SystemClock
 from turnlog.engines.aws_clients import Clients, make_clients
-from turnlog.engines.system import SystemClock
 from turnlog.memory.embedded import EmbeddedMemory
 from turnlog.server.stack import REGION, STACK, Stack, Template, deploy, expand
 

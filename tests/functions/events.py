@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.conftest import ROOT
-from turnlog.http.route_table import BY_NAME
+from turnlog.routing import BY_NAME
 
 FOLDER = ROOT / "events"
 RUNS: Mapping[str, int] = {

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.functions.events import FOLDER, RUNS, Context, handler_of, load, read_event, run_events
-from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import QUEUES
+from turnlog.routing import BY_NAME, ROUTES
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 from tests.functions.events import Context, read_event
 from tests.jobs.test_jobs import poller
-from tests.summaries.test_asking import POLICY
 from tests.summaries.test_compress import turn
+from tests.summaries.test_trigger import POLICY
 from turnlog import correlated
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, InvalidInputError
@@ -22,9 +22,9 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
 from turnlog.http.logs import HandlerError, _logger, describe_error, log_calls
 from turnlog.http.metrics import EmfSignals
-from turnlog.http.route_table import ROUTES
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import sqs_event
 from turnlog.settings import Settings
 

@@ -20,17 +20,15 @@ from tests.http.events import event
 from turnlog.app import Application, make_application
 from turnlog.core.errors import UnavailableError
 from turnlog.core.limits import check_time, seconds_left, with_deadline
-from turnlog.engines import aws_clients
+from turnlog.engines import Engine, RandomIds, SystemClock, aws_clients
 from turnlog.engines.dynamodb import DynamoItemTable
-from turnlog.engines.engine import Engine
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import Key
+from turnlog.routing import ROUTES
 from turnlog.server.stack import expand
 from turnlog.settings import Settings
 

@@ -20,10 +20,10 @@ from tests.http.events import event
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client.over_http import HttpBackend
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import Item, ItemTable, Key, Page, Query
+from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import LocalContext
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

@@ -16,13 +16,12 @@ import pytest
 from tests.http.events import event
 from turnlog.app import Application
 from turnlog.core.errors import ThrottledError, UnavailableError
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES, routes_of
-from turnlog.routing import Route
+from turnlog.routing import ROUTES, Route, routes_of
 from turnlog.settings import Settings
 from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds

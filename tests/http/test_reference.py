@@ -16,9 +16,8 @@ import pytest
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import NotFoundError
-from turnlog.engines.system import SystemClock
-from turnlog.http.route_table import ROUTES
-from turnlog.routing import Route
+from turnlog.engines import SystemClock
+from turnlog.routing import ROUTES, Route
 from turnlog.server.api_page import SERVICE, samples
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings

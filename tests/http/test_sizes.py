@@ -20,14 +20,13 @@ from turnlog.core.errors import NotFoundError, TooLargeError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BYTES, MAX_RESPONSE_BYTES, event_bytes, fits_as_text
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine, RandomIds, SystemClock
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.engines.system import RandomIds, SystemClock
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.log.keys import answers_prefix
+from turnlog.routing import ROUTES
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -315,7 +314,7 @@ def test_the_client_names_what_was_too_large_when_the_gateway_does_not() -> None
 
 
 def test_what_the_client_cuts_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnlog.client.backend import parts_of
+    from turnlog.client import parts_of
 
     messages = [{"role": "user", "content": '"' * 400_000}] * 10
     for part in parts_of(messages):

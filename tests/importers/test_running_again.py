@@ -16,10 +16,9 @@ from tests.effort import boundaries, examples
 from tests.importers.reading import CODING, CODING_ID, FLAT, held, lost, sample, statuses, told, written
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import HeadMismatchError, SessionEndedError, TurnlogError
-from turnlog.importers import SourceChangedError, import_files
+from turnlog.importers import SourceChangedError, import_files, shape_named
 from turnlog.importers.flat import read
 from turnlog.importers.models import SourceFile
-from turnlog.importers.running import shape_named
 from turnlog.importers.writing import import_session
 
 

@@ -33,9 +33,8 @@ from tests.importers.reading import (
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
-from turnlog.importers import NewerSourceError, UnknownSourceError, import_files
+from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
 from turnlog.importers.models import SourceFile
-from turnlog.importers.running import SHAPES, shape_of
 from turnlog.providers.registry import CODECS
 
 

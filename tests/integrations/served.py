@@ -12,7 +12,7 @@ def url_of(engine: str, folder: Path) -> Iterator[str]:
     if engine == "sqlite":
         yield f"sqlite:///{folder}/agent.db"
         return
-    from turnlog.engines.system import SystemClock
+    from turnlog.engines import SystemClock
     from turnlog.server.moto_engine import StackServer, moto_service
 
     clock = SystemClock()

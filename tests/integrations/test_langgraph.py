@@ -599,7 +599,7 @@ def test_an_agent_that_fails_in_a_node_goes_on_in_another_saver(harness: Harness
 @pytest.mark.network
 def test_over_http(agents: Any) -> None:
     from turnlog.app import make_application
-    from turnlog.engines.system import SystemClock
+    from turnlog.engines import SystemClock
     from turnlog.server.local_server import LocalServer
     from turnlog.settings import Settings
 

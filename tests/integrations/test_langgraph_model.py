@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import examples
 from tests.integrations.checkpoints import Model, checkpoint, config, plain
-from turnlog.integrations.langgraph import TurnlogSaver, elements, writing
+from turnlog.integrations.langgraph import TurnlogSaver, checkpoint_cache, writing
 
 SMALL = st.integers(-9, 2**40)
 THREADS = st.sampled_from(["t", "t", "t", "two words"])
@@ -73,11 +73,11 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """With small ones everything is beside its document, in parts, and lists are stored whole again soon."""
     if request.param == "small":
         for module, name, value in (
-            (elements, "BESIDE_BYTES", 80),
+            (checkpoint_cache, "BESIDE_BYTES", 80),
             (writing, "BESIDE_BYTES", 80),
             (writing, "PART_BYTES", 300),
-            (elements, "FIRST_SPAN_BYTES", 900),
-            (elements, "LEAST_SPAN_BYTES", 500),
+            (checkpoint_cache, "FIRST_SPAN_BYTES", 900),
+            (checkpoint_cache, "LEAST_SPAN_BYTES", 500),
         ):
             monkeypatch.setattr(module, name, value)
 

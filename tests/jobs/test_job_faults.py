@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.jobs.test_jobs import deliver, poller, waiting
-from tests.summaries.test_asking import script
 from tests.summaries.test_compress import filled, turn
+from tests.summaries.test_trigger import script
 from turnlog.app import Application
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import UnavailableError

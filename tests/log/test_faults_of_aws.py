@@ -26,7 +26,7 @@ from turnlog.engines.aws_errors import DENIED
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
-from turnlog.testing.moto_guard import Guard
+from turnlog.testing.aws import Guard
 
 WRITES = ("PutItem", "BatchWriteItem")
 REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -23,7 +23,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable

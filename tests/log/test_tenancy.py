@@ -13,9 +13,8 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.models import Cursors
-from turnlog.http.route_table import ROUTES
 from turnlog.log.keys import SessionKeys
-from turnlog.routing import HttpRequest, call
+from turnlog.routing import ROUTES, HttpRequest, call
 
 CANARY = "canary-7f3a9c"
 OTHERS = [

@@ -116,7 +116,7 @@ def test_a_long_part_is_several_events_within_the_limits(memory: AgentCoreMemory
         SpokenMessage(at + 1, "user" if at % 2 else "tool", text, 1_763_683_200_000 + at)
         for at, text in enumerate(texts)
     ]
-    part = dataclasses.replace(part_of(ADA, "s1", []), said=lambda: said)
+    part = dataclasses.replace(part_of(ADA, "s1", []), read_messages=lambda: said)
     memory.remember(part)
     (events,) = service.events.values()
     sizes = [sum(len(one["conversational"]["content"]["text"]) for one in event.payload) for event in events]
@@ -137,7 +137,7 @@ def test_a_part_that_was_kept_in_part_is_kept_once_when_it_comes_again(
 ) -> None:
     """However long AgentCore remembers its tokens."""
     said = [SpokenMessage(n + 1, "user", f"My cat number {n} is called Mia{n}x.", n * 1_000) for n in range(250)]
-    part = dataclasses.replace(part_of(ADA, "s1", []), said=lambda: said)
+    part = dataclasses.replace(part_of(ADA, "s1", []), read_messages=lambda: said)
     service.remembers_tokens = remembers_tokens
     met = list[str]()
 
@@ -166,10 +166,10 @@ def test_a_message_that_is_redacted_between_two_tries_takes_no_other_with_it(
         yield from said[:150]
         raise UnavailableError("the store is away")
 
-    part = dataclasses.replace(part_of(ADA, "s1", []), said=broken)
+    part = dataclasses.replace(part_of(ADA, "s1", []), read_messages=broken)
     with pytest.raises(UnavailableError):
         memory.remember(part)
-    memory.remember(dataclasses.replace(part, said=lambda: said[:50] + said[51:]))
+    memory.remember(dataclasses.replace(part, read_messages=lambda: said[:50] + said[51:]))
     service.settle()
     assert sorted(one.text for one in every(memory, ADA)) == sorted(one.text for one in said)
 

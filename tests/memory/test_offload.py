@@ -55,7 +55,7 @@ class Recorder:
     def remember(self, part: Offloaded) -> int:
         if self.failing is not None:
             raise self.failing
-        self.parts.append((part, list(part.said())))
+        self.parts.append((part, list(part.read_messages())))
         return 7
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
@@ -156,7 +156,7 @@ def test_an_engine_is_told_what_was_said_and_when(harness: Harness, recorder: Re
         (6, "user", "x" * 30),
     ]
     assert said[0].time_ms == 1_577_934_245_000
-    assert list(part.said()) == said, "it is read anew"
+    assert list(part.read_messages()) == said, "it is read anew"
 
 
 def _keys(session_id: str = "s") -> Any:

@@ -17,7 +17,7 @@ from turnlog import Turnlog
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Offloaded, SpokenMessage
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.memory.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
 from turnlog.testing.contracts.memory import MemoryEngineContract, every, having, part_of
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -124,7 +124,7 @@ def test_a_long_part_is_sent_in_several_requests_each_with_a_key_of_its_own(
     texts[7] = "x" * 3_000_000
     part = part_of(ADA, "s1", texts)
     part = dataclasses.replace(
-        part, said=lambda: (SpokenMessage(at + 1, "user", text, at) for at, text in enumerate(texts))
+        part, read_messages=lambda: (SpokenMessage(at + 1, "user", text, at) for at, text in enumerate(texts))
     )
     assert memory.remember(part) == 450
     keys = [headers["Idempotency-Key"] for headers, _ in server.asked]
@@ -148,11 +148,11 @@ def test_a_part_that_was_sent_in_part_is_one_memory_when_it_comes_again(
         yield from said[:250]
         raise UnavailableError("the store is away")
 
-    part = dataclasses.replace(part_of(ADA, "s1", texts), said=broken)
+    part = dataclasses.replace(part_of(ADA, "s1", texts), read_messages=broken)
     with pytest.raises(UnavailableError):
         memory.remember(part)
     assert 0 < len(every(memory, ADA)) < 450
-    memory.remember(dataclasses.replace(part, said=lambda: said[:100] + said[101:]))
+    memory.remember(dataclasses.replace(part, read_messages=lambda: said[:100] + said[101:]))
     listed = every(memory, ADA)
     assert len(listed) == 450
     assert all(one.confirmations == 1 for one in listed)

@@ -17,7 +17,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.log.keys import SessionKeys

@@ -15,14 +15,13 @@ import pytest
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import UnavailableError
-from turnlog.engines import sqlite
+from turnlog.engines import SystemClock, sqlite
 from turnlog.engines.files import FileBlobStore
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
-from turnlog.engines.system import SystemClock
 from turnlog.ports import Key
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
-from turnlog.privacy.erasure import Purging
+from turnlog.privacy.fence_and_delete import Purging
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"

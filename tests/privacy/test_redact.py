@@ -136,7 +136,7 @@ def test_e5_a_part_stays_in_its_record_while_there_is_room(
     session, position = said(harness, "a secret")
     (before, *_) = [parts_of(one) for one in harness.app.log.records.every(KEYS.snapshots)]
     assert all(part.inline is not None for part in before)
-    packed = redacted_parts.without(before[-1].inline or b"", at_position(harness, position))
+    packed = redacted_parts.redact_segment(before[-1].inline or b"", at_position(harness, position))
     assert packed is not None
     monkeypatch.setattr(redacted_parts, "INLINE_BYTES", len(packed) + room)
     worked(harness, session.redact(position))

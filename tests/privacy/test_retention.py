@@ -22,14 +22,13 @@ from turnlog.core import identity as tenancy
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.times import DAY_MS
-from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Job
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
 from turnlog.privacy.retention import Retained, RetainSessions
-from turnlog.routing import HttpRequest, call
+from turnlog.routing import BY_NAME, HttpRequest, call
 from turnlog.settings import Settings
 from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock

@@ -24,7 +24,7 @@ from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.summaries.models import SummaryAnswer
+from turnlog.summaries.routes import SummaryAnswer
 from turnlog.testing.fixed import ScriptedSummariser
 from turnlog.windows.policy import PRESETS, Summary
 from turnlog.windows.prices import FENCING

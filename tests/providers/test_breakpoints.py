@@ -9,8 +9,15 @@ import pytest
 from tests.windows.test_prefix import calling, result, said
 from turnlog import build_window
 from turnlog.linter.rules import lint
-from turnlog.providers.base import BEFORE_ALL, End, Rendered
-from turnlog.providers.cache_breakpoints import KINDS, BlockPlace, CacheBreakpoint, applied, breakpoints, pointers
+from turnlog.providers import BEFORE_ALL, End, Rendered
+from turnlog.providers.cache_breakpoints import (
+    KINDS,
+    BlockPlace,
+    CacheBreakpoint,
+    apply_breakpoints,
+    breakpoints,
+    pointers,
+)
 from turnlog.sessions.context_models import WindowAnswer
 
 LONG = "words and words " * 800
@@ -170,7 +177,7 @@ def test_several_in_one_message_are_inserted_one_after_the_other() -> None:
         CacheBreakpoint("/messages/0/content/1", POINT),
         CacheBreakpoint("/messages/0/content/4", POINT),
     ]
-    made, _ = applied(request, places, "bedrock_converse")
+    made, _ = apply_breakpoints(request, places, "bedrock_converse")
     assert made.messages[0]["content"] == [{"text": "a"}, POINT, {"text": "b"}, {"text": "c"}, POINT]
 
 
@@ -194,10 +201,10 @@ def test_of_more_than_four_of_their_own_the_oldest_go() -> None:
     own = {**ON, **EPHEMERAL}
     request = rendered(*[[own]] * 6)
     assert breakpoints(request, [End(5, 1)], "anthropic") == []
-    made, _ = applied(request, [], "anthropic")
+    made, _ = apply_breakpoints(request, [], "anthropic")
     assert [message["content"] for message in made.messages] == [[ON], [ON], *[[own]] * 4]
     points = rendered(*[[{"text": "a"}, POINT]] * 5)
-    assert applied(points, [], "bedrock_converse")[0].messages[0]["content"] == [{"text": "a"}]
+    assert apply_breakpoints(points, [], "bedrock_converse")[0].messages[0]["content"] == [{"text": "a"}]
 
 
 def test_the_kinds_are_the_providers_that_want_them_told() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.anthropic import AnthropicCodec
-from turnlog.providers.base import Turn
 from turnlog.providers.registry import recognise
 
 CODEC = AnthropicCodec()

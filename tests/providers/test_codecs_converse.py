@@ -8,8 +8,8 @@ import pytest
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
-from turnlog.providers.base import Turn
 from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, NO_OUTPUT, BedrockConverseCodec, document_name
 
 CODEC = BedrockConverseCodec()

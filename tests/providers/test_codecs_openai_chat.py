@@ -9,7 +9,7 @@ import pytest
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.linter.rules import lint
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.openai_chat import OpenAIChatCodec
 

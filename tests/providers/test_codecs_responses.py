@@ -9,8 +9,8 @@ import pytest
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import Turn
 from turnlog.providers.alternation import FIRST_USER
-from turnlog.providers.base import Turn
 from turnlog.providers.openai_responses import OpenAIResponsesCodec
 
 CODEC = OpenAIResponsesCodec()

@@ -8,7 +8,7 @@ import pytest
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of, recognise
 from turnlog.providers.turnlog_format import TurnlogCodec
 

@@ -13,10 +13,11 @@ import pytest
 from tests.log.test_crashes import application, fresh
 from tests.search.test_recall import user
 from tests.summaries.server import Asked, ModelServer, Reply
-from turnlog.app import Application, make_embedder
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, ThrottledError, TurnlogError, UnavailableError
+from turnlog.engines import make_embedder
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import MAX_TEXTS, BedrockEmbedder
 from turnlog.search.session import RERANKED, Reranker

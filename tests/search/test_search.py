@@ -16,12 +16,12 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.text import MARK_BEGIN, MARK_END, snippet
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.ports import Key, TermDocuments
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.index import Index
+from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
 
 OWNER = Owner.of("acme", "ada")
 FEW = 8

@@ -16,10 +16,9 @@ from turnlog.core.identity import Owner
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key
 from turnlog.search import over_sessions as search_sessions
-from turnlog.search import owner_sessions
-from turnlog.search import owner_sessions as index_sessions
+from turnlog.search import session_words
 from turnlog.search.over_sessions import JOB_MS, LOOKED_INTO
-from turnlog.search.owner_sessions import Words, word_hash
+from turnlog.search.session_words import Words, word_hash
 
 QUICK = pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 """The long form is on both engines."""
@@ -177,7 +176,7 @@ def test_the_same_is_found_by_words_as_by_looking_everywhere(harness: Any, monke
 @QUICK
 @pytest.mark.usefixtures("only_words")
 def test_a_job_goes_on_where_its_time_was_over(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_sessions, "MAX_MS", 0)
+    monkeypatch.setattr(session_words, "MAX_MS", 0)
     log = filled(harness, 4)
     settled(harness)
     log.search("rare1")
@@ -205,7 +204,7 @@ def test_one_job_is_started_for_the_same_sessions(harness: Any) -> None:
 
 @QUICK
 def test_the_oldest_of_very_many_are_left_out_and_it_is_said(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner_sessions, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(session_words, "MAX_SESSIONS", 5)
     log = filled(harness, 8)
     answer = log.search("case")
     assert answer.sessions == 5 and not answer.is_complete

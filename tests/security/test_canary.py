@@ -31,9 +31,8 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
 from turnlog.http.logs import log_calls
 from turnlog.http.metrics import EmfSignals
-from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.ports import JOB_KINDS, Delivery
-from turnlog.routing import Route
+from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
 from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser

@@ -25,10 +25,9 @@ from turnlog.core.errors import MalformedError, TurnlogError
 from turnlog.core.json_values import check_json, encode_json, parse_strict_json
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
-from turnlog.http.route_table import ROUTES
-from turnlog.importers.running import import_files
+from turnlog.importers import import_files
 from turnlog.ports import JOB_KINDS, Delivery
-from turnlog.routing import Route
+from turnlog.routing import ROUTES, Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 
 on_sqlite = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

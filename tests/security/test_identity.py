@@ -13,7 +13,7 @@ from tests.http.events import event
 from turnlog.core.errors import ForbiddenError, InvalidInputError, UnauthorizedError
 from turnlog.core.identity import Owner
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.settings import Settings
 
 ACCOUNT = "111122223333"

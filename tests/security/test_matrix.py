@@ -20,9 +20,9 @@ from turnlog.app import Application
 from turnlog.client.model import Session
 from turnlog.core.identity import Owner
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import BY_NAME, ROUTES
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import QUEUES, JobKind
+from turnlog.routing import BY_NAME, ROUTES
 
 CANARY = "canary-matrix-41"
 MINE = ("111122223333", "ada")

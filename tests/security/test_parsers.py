@@ -41,12 +41,11 @@ from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
 from turnlog.core.json_values import check_json, parse_strict_json
 from turnlog.core.models import Cursors
-from turnlog.engines.engine import make_engine
+from turnlog.engines import make_engine, openai_compatible
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.http.route_table import ROUTES
+from turnlog.importers import shape_of
 from turnlog.importers.models import SourceFile
-from turnlog.importers.running import shape_of
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
 from turnlog.linter.rules import lint
@@ -55,13 +54,12 @@ from turnlog.log.packing import pack, unpack
 from turnlog.memory import facts, webhook
 from turnlog.ports import ModelAnswer
 from turnlog.providers.registry import CODECS, recognise
-from turnlog.routing import HttpRequest, read_body
+from turnlog.routing import ROUTES, HttpRequest, read_body
 from turnlog.sessions.documents import exported_writing
 from turnlog.settings import Settings
 from turnlog.snapshots.exchange import commit_of
-from turnlog.snapshots.export_models import ExportedDocument
+from turnlog.snapshots.export_routes import ExportedDocument
 from turnlog.snapshots.segment_format import previous_hash, read_segment
-from turnlog.summaries import openai_compatible
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import Policy, policy_of
 
@@ -91,7 +89,7 @@ NOT_INPUT: dict[str, str] = {
         (
             *("snapshots/full", "log/caches", "memory/embedded", "memory/hand_over", "log/records"),
             *("log/lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
-            *("sessions/state_store", "snapshots/materialise", "search/owner_sessions"),
+            *("sessions/state_store", "snapshots/materialise", "search/session_words"),
             *("engines/sqlite_tables", "privacy/redact", "privacy/redacted_archives", "log/commit"),
         ),
         _CHECKED,
@@ -100,8 +98,8 @@ NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
             *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
-            *("summaries/compress", "sessions/lifecycle", "search/recall", "sessions/messages"),
-            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/engine", "log/reading"),
+            *("summaries/compress", "sessions/lifecycle", "search/recall", "search/text_parts", "sessions/messages"),
+            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/__init__", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
         ),
@@ -315,7 +313,7 @@ def body_samples() -> list[Any]:
 
 
 def merged(patch: Any) -> object:
-    return patches.applied({"a": {"b": [1]}}, patch) if isinstance(patch, list | dict) else None
+    return patches.apply_patch({"a": {"b": [1]}}, patch) if isinstance(patch, list | dict) else None
 
 
 def identified(claims: Any) -> object:
@@ -410,7 +408,7 @@ def of_server(body: bytes) -> object:
     """An answer of whatever is at the address of a service."""
     from turnlog.client.connections import HttpAnswer
     from turnlog.client.over_http import HttpBackend
-    from turnlog.http.route_table import BY_NAME
+    from turnlog.routing import BY_NAME
 
     backend = HttpBackend("http://127.0.0.1:9")
     for status in (200, 404, 503):
@@ -485,7 +483,7 @@ PARSERS: dict[str, Parser] = {
     "a JSON patch": Parser(
         "json",
         lambda: [[{"op": "add", "path": "/a/-", "value": 1}, {"op": "copy", "from": "/a", "path": "/b"}]],
-        lambda patch: patches.applied({"a": [1]}, patch) if isinstance(patch, list | dict) else None,
+        lambda patch: patches.apply_patch({"a": [1]}, patch) if isinstance(patch, list | dict) else None,
         effort=400,
     ),
     "a policy": Parser("json", lambda: POLICIES, policy_of, ("windows/policy", "windows/registry"), effort=400),
@@ -514,7 +512,7 @@ PARSERS: dict[str, Parser] = {
             "json",
             lambda format=format: streamed(format),
             accumulated(format),
-            ("agents/streams/__init__",),
+            ("agents/streams",),
             effort=240,
         )
         for format in CODECS
@@ -595,7 +593,7 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         lambda: [json.dumps(CHAT).encode()],
         lambda body: openai_compatible._read("model", body),
-        ("summaries/openai_compatible",),
+        ("engines/openai_compatible",),
     ),
     "facts of a model": Parser(
         "text",

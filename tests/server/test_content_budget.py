@@ -15,7 +15,7 @@ import pytest
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import UnavailableError
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
 from turnlog.server import local_server as server_module

@@ -28,7 +28,7 @@ from turnlog.core.errors import (
     TooLargeError,
     UnavailableError,
 )
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES

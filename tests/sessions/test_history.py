@@ -9,7 +9,7 @@ import pytest
 from tests.log.test_crashes import LONG, application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, InvalidInputError, NotFoundError, TooLargeError
-from turnlog.sessions.state_models import HistoryEntry
+from turnlog.sessions.history_routes import HistoryEntry
 from turnlog.testing.fixed import SequentialIds
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -18,7 +18,7 @@ from turnlog.core.errors import (
     PatchError,
     SessionEndedError,
 )
-from turnlog.core.positions import MAX_HEADER_STRETCHES, VisibleRanges, without
+from turnlog.core.positions import MAX_HEADER_STRETCHES, VisibleRanges, subtract
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
@@ -280,7 +280,7 @@ def test_stretches() -> None:
     longer = VisibleRanges(((1, 1), *((at + 2, at + 2) for at, _ in many.closed)), 99).cut()
     assert longer.is_cut
     assert VisibleRanges.decode(longer.encode()) == longer
-    assert without([(1, 10), (20, 30)], [(3, 4), (8, 22)]) == [(1, 2), (5, 7), (23, 30)]
+    assert subtract([(1, 10), (20, 30)], [(3, 4), (8, 22)]) == [(1, 2), (5, 7), (23, 30)]
 
 
 def rewinding(items: ItemTable, blobs: BlobStore) -> Any:

@@ -27,7 +27,7 @@ from turnlog.core.errors import (
     VersionMismatchError,
 )
 from turnlog.core.json_patch import MAX_STEPS as MAX_PATCH_STEPS
-from turnlog.core.json_patch import folded, merge
+from turnlog.core.json_patch import apply_patches, merge
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.sessions.state_schema import DIALECT, MAX_STEPS, check_state, check_work, state_errors
@@ -729,11 +729,11 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps = list[int]()
 
     def counted(target: Any, patches: Any) -> Any:
-        value = folded(target, patches)
+        value = apply_patches(target, patches)
         steps.append(value[1])
         return value
 
-    monkeypatch.setattr("turnlog.sessions.state_store.folded", counted)
+    monkeypatch.setattr("turnlog.sessions.state_store.apply_patches", counted)
     return steps
 
 

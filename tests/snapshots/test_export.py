@@ -29,7 +29,7 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.server.local_server import LocalServer

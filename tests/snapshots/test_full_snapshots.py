@@ -21,7 +21,7 @@ from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, 
 from turnlog.jobs.models import Job
 from turnlog.log.commit import VERIFIED
 from turnlog.snapshots.full import INLINE_BYTES
-from turnlog.snapshots.models import Snapshot
+from turnlog.snapshots.routes import Snapshot
 from turnlog.snapshots.segment_format import read_segment
 
 

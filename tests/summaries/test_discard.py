@@ -17,10 +17,9 @@ from turnlog.client.model import Session
 from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
-from turnlog.engines.engine import Engine
+from turnlog.engines import Engine, SystemClock
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteJobQueue
-from turnlog.engines.system import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.server.local_server import LocalServer

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.jobs.test_jobs import poller
-from tests.summaries.test_asking import POLICY, script
 from tests.summaries.test_compress import turn
+from tests.summaries.test_trigger import POLICY, script
 from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
-from turnlog.core.summaries import FAN, Branch, SummaryRequest, grown
+from turnlog.core.summaries import FAN, Branch, SummaryRequest, plan_growth
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.log.commits import Draft
 from turnlog.log.headers import following
@@ -60,7 +60,7 @@ def numbered(request: SummaryRequest) -> str:
 def test_the_tree_has_all_rounds_in_order_in_few_texts() -> None:
     tree = tuple[Branch, ...]()
     for number in range(1, 600):
-        growth = grown(tree)
+        growth = plan_growth(tree)
         assert all(len(group) == FAN - 1 for group in growth.merged)
         assert {branch.level for group in growth.merged for branch in group} == set(range(growth.level))
         assert growth.is_rebuilt == (number % FAN == 0)

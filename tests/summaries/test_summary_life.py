@@ -13,8 +13,8 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from tests.jobs.test_jobs import deliver, poller, waiting
-from tests.summaries.test_asking import POLICY, asks, script
 from tests.summaries.test_compress import filled, turn
+from tests.summaries.test_trigger import POLICY, asks, script
 from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError

@@ -6,8 +6,8 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
+from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
-from turnlog.core.text import Script, main_script, script_shares
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
@@ -47,7 +47,9 @@ def test_a_long_run_takes_linear_time() -> None:
 
 
 def checked(text: str, *, tokens: int = 20, source_tokens: int = 200, said: str = ENGLISH) -> Reason | None:
-    return refusal(text, tokens=tokens, max_tokens=100, source_tokens=source_tokens, said=said, instructions=TOLD_TO)
+    return refusal(
+        text, tokens=tokens, max_tokens=100, source_tokens=source_tokens, source_text=said, instructions=TOLD_TO
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.http.events import event
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.server.stack import expand, template_path
 from turnlog.settings import Settings
 

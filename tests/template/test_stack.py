@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from turnlog.core.errors import InvalidInputError
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 from turnlog.server import stack as stack_module
 from turnlog.server.stack import (
     NOT_CREATED,

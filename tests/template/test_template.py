@@ -18,8 +18,8 @@ from moto import mock_aws
 from tests.conftest import ROOT
 from tests.iam import is_met
 from turnlog.http.metrics import METRICS, NAMESPACE
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import QUEUES
+from turnlog.routing import ROUTES
 from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")

@@ -19,23 +19,23 @@ from turnlog.core import json_values as jsonvalue
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
-from turnlog.http.route_table import ROUTES
-from turnlog.linter import models as lint
+from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION
+from turnlog.routing import ROUTES
 from turnlog.search.models import MAX_RECALL_TOKENS
 from turnlog.search.session import MAX_QUESTION_CHARS
 from turnlog.sessions import document_models as documents
-from turnlog.sessions import history, incoming, lifecycle
+from turnlog.sessions import history, incoming, update
 from turnlog.sessions import message_models as messages
 from turnlog.sessions import models as sessions
 from turnlog.sessions import state as changes
 from turnlog.sessions import state_schema as schemas
 from turnlog.sessions.state_store import MAX_STATE_BYTES
 from turnlog.settings import Settings
-from turnlog.snapshots import export_models as exports
-from turnlog.snapshots import models as snapshots
-from turnlog.summaries import models as summaries
+from turnlog.snapshots import export_routes as exports
+from turnlog.snapshots import routes as snapshots
+from turnlog.summaries import routes as summaries
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = {
@@ -187,7 +187,7 @@ CASES: dict[str, Case] = {
         lambda n: ask("POST", "/v1/lint", body={"messages": [{"role": "user", "content": [0] * (n - 5)}]}),
     ),
     "values of system text, tools, policy and metadata together": (
-        lifecycle.MAX_SETTINGS_VALUES,
+        update.MAX_SETTINGS_VALUES,
         "",
         lambda n: create(metadata={"a": [0] * (n - 6)}),
     ),
@@ -203,7 +203,7 @@ CASES: dict[str, Case] = {
     "session id": (64, "characters", lambda n: create(session_id="i" * n)),
     "`system`": (1_000_000, "characters", lambda n: create(system="s" * n)),
     "`tools`": (512, "", lambda n: create(tools=[{"name": "t"}] * n)),
-    "system text, tools, policy and metadata together": (lifecycle.MAX_SETTINGS_BYTES, "MiB", settings_of),
+    "system text, tools, policy and metadata together": (update.MAX_SETTINGS_BYTES, "MiB", settings_of),
     "`state_schema`": (schemas.MAX_SCHEMA_BYTES, "KiB", schema_of),
     "`ttl_days`": (36_500, "", lambda n: create(ttl_days=n)),
     "`loop_timeout_seconds`": (31_536_000, "", lambda n: create(loop_timeout_seconds=n)),

@@ -1,8 +1,175 @@
-"""Agent loops over a session: window, model, reply, tools, again, until the model has answered."""
+"""Agent loops over a session: window, model, reply, tools, again, until the model has answered.
+
+`Run` runs a loop in the calling thread, `AsyncRun` in asyncio.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
 from turnlog.agents.functions import Hooks, Reply, RequestedCall, RunResult
-from turnlog.agents.runners import AsyncRun, Run
+from turnlog.client.async_calls import run_to_end
+from turnlog.core.errors import InvalidInputError
 
 __all__ = ["AsyncRun", "Hooks", "Reply", "RequestedCall", "Run", "RunResult"]
+
+RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class _BaseRun:
+    """Base of both runs. A run is one agent's work: do not call it from two threads at once."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
+        self._loop = AgentLoop(plan)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the newest run; empty before the first."""
+        return self._loop.run_id
+
+    @property
+    def iterations(self) -> int:
+        """Model calls of the newest run so far."""
+        return self._loop.iterations
+
+    def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
+        if isinstance(value, str):
+            return [user_message(value, self._plan.format)]
+        return [value] if isinstance(value, Mapping) else list(value)
+
+
+class Run(_BaseRun):
+    """A run in the calling thread. See `Session.run`."""
+
+    def send(self, value: RunInput) -> RunResult:
+        """Append the user's message (a text, a message or several), and run the loop.
+
+        Returns when the model has answered, waits for a decision, or reaches ``max_iterations``.
+        """
+        return _drive(self._loop.send(self._messages(value)))
+
+    def resume(self) -> RunResult:
+        """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
+        ``max_iterations``. Calls without a result are executed first.
+        """
+        return _drive(self._loop.resume())
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: all messages are in the log."""
+
+
+class AsyncRun(_BaseRun):
+    """A run in asyncio. See `Session.run_async`."""
+
+    async def send(self, value: RunInput) -> RunResult:
+        """Append the user's message and run the loop. See `Run.send`."""
+        return await _drive_async(self._loop.send(self._messages(value)))
+
+    async def resume(self) -> RunResult:
+        """Continue the agent's newest run. See `Run.resume`."""
+        return await _drive_async(self._loop.resume())
+
+    async def __aenter__(self) -> AsyncRun:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: all messages are in the log."""
+
+
+def _drive(loop: Step) -> RunResult:
+    """Perform the steps of a loop until it returns its result."""
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            step = loop.throw(failure) if failure is not None else loop.send(answer)
+        except StopIteration as stop:
+            result: RunResult = stop.value
+            return result
+        answer, failure = None, None
+        try:
+            answer = _perform(step)
+        except BaseException as error:  # noqa: BLE001 - the loop handles it
+            failure = error
+
+
+def _perform(step: LoopStep | StreamEvents) -> Any:
+    """Perform a step and return its value. Raises `InvalidInputError` for a stream or a function that is async."""
+    if isinstance(step, LoopStep):
+        return _sync(step.function())
+    if not hasattr(step.events, "__iter__"):
+        raise _needs_async("the model streams asynchronously")
+    for event in step.events:
+        for handler in step.handlers(event):
+            _sync(handler())
+    return None
+
+
+def _sync(value: Any) -> Any:
+    if inspect.isawaitable(value):
+        with suppress(AttributeError):
+            value.close()  # type: ignore[attr-defined]
+        raise _needs_async("a function of the run is async")
+    return value
+
+
+def _needs_async(reason: str) -> InvalidInputError:
+    return InvalidInputError(f"{reason}: use session.run_async()", code="needs_async")
+
+
+async def _drive_async(loop: Step) -> RunResult:
+    """Perform the steps of a loop until it returns its result."""
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            step = loop.throw(failure) if failure is not None else loop.send(answer)
+        except StopIteration as stop:
+            result: RunResult = stop.value
+            return result
+        answer, failure = None, None
+        try:
+            answer = await _perform_async(step)
+        except BaseException as error:  # noqa: BLE001 - the loop handles it
+            failure = error
+
+
+async def _perform_async(step: LoopStep | StreamEvents) -> Any:
+    """Perform a step and return its value."""
+    if isinstance(step, LoopStep):
+        # A session call ends also when the caller is cancelled, so that the loop knows what is in the log.
+        return await (run_to_end(step.function) if step.by_session else _call_user_function(step))
+    if hasattr(step.events, "__aiter__"):
+        async for event in step.events:
+            await _handle_event(step, event)
+    else:
+        for event in step.events:
+            await _handle_event(step, event)
+    return None
+
+
+async def _handle_event(step: StreamEvents, event: Any) -> None:
+    for handler in step.handlers(event):
+        value = handler()
+        if inspect.isawaitable(value):
+            await value
+
+
+async def _call_user_function(step: LoopStep) -> Any:
+    """Call a function of the user in a thread, since it may block; await its value here when it is awaitable."""
+    value = await asyncio.to_thread(step.function)
+    return await value if inspect.isawaitable(value) else value

@@ -26,13 +26,13 @@ from turnlog.agents.functions import (
     text_of,
 )
 from turnlog.agents.streams import Accumulator, accumulator, as_mapping
-from turnlog.client.backend import parts_of
+from turnlog.client import parts_of
 from turnlog.client.finding import handles
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Message, Text, ToolResult
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer

@@ -33,12 +33,12 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.engine import make_counter
-from turnlog.linter.models import RuleBroken
+from turnlog.engines import make_counter
+from turnlog.linter.lint_messages import format_of, problem_of
+from turnlog.linter.routes import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
-from turnlog.linter.use_case import format_of, problem_of
-from turnlog.upkeep.models import Damage, Verification
+from turnlog.upkeep.verify import Damage, Verification
 
 Files = Annotated[
     list[Path],

@@ -25,8 +25,8 @@ from turnlog.cli.options import (
 from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.importers import SHAPES, SourceCandidate, find, run
 from turnlog.importers.models import Report
-from turnlog.importers.running import SHAPES, SourceCandidate, find, run
 from turnlog.jobs.models import Job
 
 snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.", no_args_is_help=True)

@@ -12,7 +12,7 @@ from turnlog.cli.options import Connection, Json, Session, open_client, with_con
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.client.finding import recalled_text, search_text, sessions_search_text
 from turnlog.core.calls import is_ref
-from turnlog.memory.models import StoredMemory
+from turnlog.memory.routes import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]

@@ -32,7 +32,7 @@ from turnlog.cli.options import (
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000

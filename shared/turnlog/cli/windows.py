@@ -30,7 +30,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.summaries.models import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
+from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
 
 ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
 _Key: TypeAlias = tuple[str, int | str | None, int]

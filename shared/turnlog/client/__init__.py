@@ -1,0 +1,138 @@
+"""The client library: the interface between its object model and an engine or service, and base classes of its objects."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+from turnlog.core.errors import CorruptError
+from turnlog.core.json_values import encode_json
+from turnlog.core.limits import event_bytes
+from turnlog.jobs.models import Redriven
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, MAX_MESSAGES
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
+    from turnlog.windows.policy import Policy
+
+
+class Backend(Protocol):
+    """Answers calls by route name: `call` takes the name of a route, and returns the answer of that route."""
+
+    def call(
+        self,
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, str | int | None] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
+        idempotency_key: str | None = None,
+        media_type: str | None = None,
+    ) -> Any: ...
+
+    def run_jobs(self) -> int: ...
+
+    def download(self, url: str, into: BinaryIO) -> None:
+        """Write the bytes behind a URL of an answer to ``into``."""
+
+    def redrive(self, job_id: str | None, *, failed: bool) -> Redriven: ...
+
+    def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification: ...
+
+    def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup: ...
+
+    def close(self) -> None: ...
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields whose value is not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class OwnerResource:
+    """Base of objects whose calls concern everything of one owner."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+
+class SessionResource:
+    """Base of objects whose calls concern one session."""
+
+    def __init__(self, backend: Backend, session_id: str) -> None:
+        self._backend = backend
+        self.id = session_id
+        self._path = {"session_id": session_id}
+
+
+T = TypeVar("T")
+
+
+class Paged(Iterator[T], Generic[T]):
+    """Iterator over items that are fetched page by page.
+
+    The next page is fetched when all items of the page before have been taken. After an error, the same page is fetched again.
+    """
+
+    def __init__(self, fetch: Callable[[Any], tuple[Sequence[T], Any]]) -> None:
+        """Set ``fetch``: it takes a page's place (None: the first page), and returns the items and the next place (None: no
+        more).
+        """
+        self._fetch = fetch
+        self._place: Any = None
+        self._is_over = False
+        self._left = deque[T]()
+
+    def __next__(self) -> T:
+        while not self._left:
+            page = self.page()
+            if page is None:
+                raise StopIteration
+            self._left.extend(page)
+        return self._left.popleft()
+
+    def page(self) -> Sequence[T] | None:
+        """Return the next page, or None after the last one. A page may be empty."""
+        if self._is_over:
+            return None
+        items, place = self._fetch(self._place)
+        if place is not None and place == self._place:
+            raise CorruptError("a page names itself as the next page", item=str(place))
+        self._place, self._is_over = place, place is None
+        return items
+
+
+def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
+    """Return slices of ``messages`` that one append takes each, by number and by bytes in a Lambda event.
+
+    ``metas`` are sent along and counted. A message that is too large alone gets a slice of its own; the append refuses it.
+    """
+    slices, start, size = list[slice](), 0, 0
+    for index, message in enumerate(messages):
+        own = _bytes(message) + (_bytes(metas[index]) if index < len(metas) else 0)
+        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
+            slices.append(slice(start, index))
+            start, size = index, 0
+        size += own
+    return [*slices, slice(start, len(messages))] if messages else []
+
+
+def _bytes(value: object) -> int:
+    with suppress(TypeError, ValueError, RecursionError):  # the append refuses a value that is not JSON
+        return event_bytes(encode_json(value))
+    return 0
+
+
+GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
+"""A preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`."""
+
+
+def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:
+    """Return the policy as a request has it: a name or a body."""
+    return policy.model_dump(mode="json") if isinstance(policy, BaseModel) else policy

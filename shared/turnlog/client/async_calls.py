@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from turnlog.client.backend import Paged
+from turnlog.client import Paged
 from turnlog.core.errors import InvalidInputError, UnavailableError
 
 T = TypeVar("T")

@@ -13,30 +13,33 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Literal
 
+    from turnlog.agents import AsyncRun
     from turnlog.agents.agent_loop import Approval
     from turnlog.agents.functions import Hooks
-    from turnlog.agents.runners import AsyncRun
-    from turnlog.agents.streams.session_stream import AsyncSessionStream
-    from turnlog.client.backend import GivenPolicy
+    from turnlog.agents.streams import AsyncSessionStream
+    from turnlog.client import GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions
     from turnlog.client.finding import ToolAnswer
     from turnlog.client.time_travel import Replayed
     from turnlog.core.models import FormatName
+    from turnlog.http.health_routes import Health
     from turnlog.jobs.models import Job, Redriven
-    from turnlog.linter.models import LintAnswer
-    from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
+    from turnlog.linter.routes import LintAnswer
+    from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
     from turnlog.search.models import Recalled, SearchAnswer, SearchSessionsAnswer
     from turnlog.sessions.context_models import Build, WindowAnswer
     from turnlog.sessions.document_models import Document
+    from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage
     from turnlog.sessions.message_models import Appended, LoopAnswer, MessagePage, StoredMessage
     from turnlog.sessions.models import Session as SessionInfo
     from turnlog.sessions.models import SessionPage, Status
-    from turnlog.sessions.state_models import AgentState, Decided, Diff, Health, HistoryEntry, HistoryPage, StateAnswer
-    from turnlog.snapshots.export_models import Export, Imported
-    from turnlog.snapshots.models import Snapshot, SnapshotDeleted, WholeSnapshot
-    from turnlog.summaries.models import Compressed, SummaryAnswer
-    from turnlog.upkeep.models import Backup, Verification
+    from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
+    from turnlog.snapshots.export_routes import Export, Imported
+    from turnlog.snapshots.routes import Snapshot, SnapshotDeleted, WholeSnapshot
+    from turnlog.summaries.routes import Compressed, SummaryAnswer
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 class TurnlogCalls(Twin[Turnlog]):

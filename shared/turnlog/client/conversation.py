@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from turnlog.client.backend import GivenPolicy, Paged, SessionResource, policy_field, without_none
+from turnlog.client import GivenPolicy, Paged, SessionResource, policy_field, without_none
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
 from turnlog.core.models import FormatName
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
-from turnlog.summaries.models import Compressed, SummaryAnswer
+from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
+    from turnlog.agents import AsyncRun, Run
     from turnlog.agents.agent_loop import Approval, RunPlan
     from turnlog.agents.functions import Hooks
-    from turnlog.agents.runners import AsyncRun, Run
-    from turnlog.agents.streams.session_stream import AsyncSessionStream, SessionStream
+    from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
 
@@ -81,7 +81,7 @@ class ConversationCalls(SessionResource):
         kept, and in no window. With ``on_break="drop"`` it is not appended. ``meta`` and ``options`` are those of `append`.
         Saving a stream twice appends it once.
         """
-        from turnlog.agents.streams.session_stream import SessionStream
+        from turnlog.agents.streams import SessionStream
 
         return SessionStream(events, self.append, format, on_break, meta, options)
 
@@ -97,7 +97,7 @@ class ConversationCalls(SessionResource):
         """Pass a model's stream through, for ``async with`` and ``async for``. On cancellation, the partial reply is appended
         first.
         """
-        from turnlog.agents.streams.session_stream import AsyncSessionStream
+        from turnlog.agents.streams import AsyncSessionStream
 
         return AsyncSessionStream(events, self.append, format, on_break, meta, options)
 
@@ -254,7 +254,7 @@ class RunCalls(SessionResource):
         session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
         ``model_name`` for its ``model``.
         """
-        from turnlog.agents.runners import Run
+        from turnlog.agents import Run
 
         return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
 
@@ -272,7 +272,7 @@ class RunCalls(SessionResource):
         **window: Any,
     ) -> AsyncRun:
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
-        from turnlog.agents.runners import AsyncRun
+        from turnlog.agents import AsyncRun
 
         return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
 

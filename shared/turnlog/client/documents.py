@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client.backend import Backend, Paged, SessionResource, without_none
+from turnlog.client import Backend, Paged, SessionResource, without_none
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.times import milliseconds_of
 from turnlog.sessions.document_models import (

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import IO, Any, BinaryIO, TypeAlias, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from turnlog.client.backend import Backend, OwnerResource, SessionResource
+from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
-from turnlog.snapshots.export_models import FORMAT, READ_VERSIONS, Export, Imported
+from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """Most bytes and commits in one import request. A commit larger than that is sent alone."""

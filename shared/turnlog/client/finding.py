@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from turnlog.client.backend import SessionResource
+from turnlog.client import SessionResource
 from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -22,7 +22,7 @@ from turnlog.core.recall_calls import (
     parse_recall_request,
     tool_of,
 )
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
 from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
 from turnlog.core.json_values import check_json
-from turnlog.http.route_table import BY_NAME
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
 from turnlog.ports import JOB_KINDS
-from turnlog.routing import JSON, HttpRequest, call
+from turnlog.routing import BY_NAME, JSON, HttpRequest, call
 from turnlog.settings import Settings
-from turnlog.upkeep.models import Backup, Verification
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 class InProcessBackend:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from turnlog.client import Backend, GivenPolicy, Paged, policy_field, without_none
 from turnlog.client.aws import Aws
-from turnlog.client.backend import Backend, GivenPolicy, Paged, policy_field, without_none
 from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import DocumentCalls
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
@@ -18,13 +18,13 @@ from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job
-from turnlog.linter.models import LintAnswer
+from turnlog.linter.routes import LintAnswer
 from turnlog.search.models import SearchSessionsAnswer
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.models import Session as SessionInfo
 from turnlog.sessions.models import SessionPage, Status
-from turnlog.sessions.state_models import Health
 
 
 class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
@@ -29,13 +29,15 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLa
 from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
 from turnlog.core.json_values import check_json, encode_json
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
-from turnlog.engines.system import RandomIds, SystemClock
-from turnlog.http.route_table import BY_NAME
+from turnlog.engines import RandomIds, SystemClock
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.ports import Clock, IdSource
-from turnlog.routing import CORRELATION_HEADER, JSON, Route
-from turnlog.upkeep.models import Backup, Verification
+from turnlog.routing import BY_NAME, CORRELATION_HEADER, JSON, Route
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:

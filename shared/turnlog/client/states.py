@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import OwnerResource, Paged, SessionResource, without_none
+from turnlog.client import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
-from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
-from turnlog.sessions.state_models import AgentState, Decided, HistoryEntry, HistoryPage, StateAnswer
-from turnlog.upkeep.models import Backup, Verification
+from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
+from turnlog.sessions.history_routes import HistoryEntry, HistoryPage
+from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
+
+if TYPE_CHECKING:
+    from turnlog.upkeep.backup import Backup
+    from turnlog.upkeep.verify import Verification
 
 
 class StateCalls(SessionResource):

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client.backend import Paged, SessionResource, policy_field, without_none
-from turnlog.core import actions
+from turnlog.client import Paged, SessionResource, policy_field, without_none
 from turnlog.core.errors import InvalidInputError, Problem
-from turnlog.core.json_patch import folded
+from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
+from turnlog.core.json_patch import apply_patches
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
+from turnlog.sessions.history_routes import HistoryEntry
 from turnlog.sessions.models import Session as SessionInfo
-from turnlog.sessions.state_models import HistoryEntry
-from turnlog.snapshots.models import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
+from turnlog.snapshots.routes import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from turnlog.sessions.state_models import Diff, HistoryPage
+    from turnlog.sessions.history_routes import Diff, HistoryPage
 
 
 class TimeTravel(SessionResource):
@@ -202,7 +202,7 @@ def _after(
     positions: list[int],
 ) -> Replayed:
     """Return the result after an entry; a rewind takes the result at its target from ``results``."""
-    if entry.action == actions.CREATE and position == 1 and base_state is not None:
+    if entry.action == CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
     back_to = _goes_back_to(entry)
     if back_to is not None:
@@ -210,13 +210,13 @@ def _after(
         return Replayed(position, then.state, then.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
-    return Replayed(position, folded(before.state, [entry.diff])[0], before.changes + 1)
+    return Replayed(position, apply_patches(before.state, [entry.diff])[0], before.changes + 1)
 
 
 def _goes_back_to(entry: HistoryEntry) -> int | None:
-    if entry.action in (actions.REWIND, actions.RESTORE):
+    if entry.action in (REWIND, RESTORE):
         return entry.metadata.get("to")
-    return entry.metadata.get("at") if entry.action == actions.FORK else None
+    return entry.metadata.get("at") if entry.action == FORK else None
 
 
 def _milliseconds(time: str) -> int:

@@ -1,4 +1,7 @@
-"""Events, the contents of commits. Each event has a position; positions have no gaps."""
+"""Events, the contents of commits, and the names of the actions that a session's history shows for them.
+
+Each event has a position; positions have no gaps.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline
+from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
@@ -262,3 +266,29 @@ Event: TypeAlias = (
     | RewindEvent
     | ForkEvent
 )
+
+
+STATE_CHANGE, RUN, APPROVE, REJECT = "state_change", "run", "approve", "reject"
+CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT = "create", "message_added", "tool_call", "tool_result"
+TOOL_RECALLED = "tool_recalled"
+SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
+POLICY_CHANGE, END, TIME_OUT = "policy_change", "end", "time_out"
+REWIND, FORK, RESTORE, REDACT = "rewind", "fork", "restore", "redact"
+LOG_ACTIONS = frozenset(
+    {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
+    | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
+)
+"""Actions that only the log records; a caller's entry can't use them."""
+
+
+def own_action(action: str | None, *, pointer: str) -> str:
+    """Return the action of a caller's change, `STATE_CHANGE` when it is None.
+
+    Raises `InvalidInputError` for an action that only the log records.
+    """
+    if action is None:
+        return STATE_CHANGE
+    if action in LOG_ACTIONS:
+        message = f"the action {action!r} is reserved for entries that the log writes itself"
+        raise InvalidInputError(message, problems=[Problem("reserved_action", pointer, message)])
+    return action

@@ -32,19 +32,19 @@ _SOURCED = frozenset({"move", "copy"})
 _OPERATIONS = frozenset({*_VALUED, *_SOURCED, "remove"})
 
 
-def applied(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
+def apply_patch(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
     """Return the object after a caller's patch, and the number of steps. Raises `PatchError` or `TooMuchWorkError`."""
     if isinstance(patch, list):
         _check_count(patch)
-    return _folded(target, [patch], _Document(target, limit=MAX_STEPS))
+    return _apply(target, [patch], _Document(target, limit=MAX_STEPS))
 
 
-def folded(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
+def apply_patches(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
     """Return the object after stored patches, and the number of steps. Limits were checked when the patches were stored."""
-    return _folded(target, patches, _Document(target))
+    return _apply(target, patches, _Document(target))
 
 
-def _folded(target: JsonObject, patches: Iterable[Patch], document: _Document) -> tuple[JsonObject, int]:
+def _apply(target: JsonObject, patches: Iterable[Patch], document: _Document) -> tuple[JsonObject, int]:
     for patch in patches:
         document.patch(patch)
         if not isinstance(document.root, dict):

@@ -27,7 +27,7 @@ class SpokenMessage:
 class Offloaded:
     """A part of a session that is handed to a memory engine for the first time, or again after a failure.
 
-    ``id`` stays the same when the part is handed over again. ``said`` reads the messages in view, in order, anew at each
+    ``id`` stays the same when the part is handed over again. ``read_messages`` reads the messages in view, in order, anew at each
     call, without redacted ones. ``first`` and ``last`` are positions; ``ended_ms`` is the time when the session ended or
     became inactive.
     """
@@ -39,7 +39,7 @@ class Offloaded:
     last: int
     ended_ms: int
     reason: OffloadReason
-    said: Callable[[], Iterable[SpokenMessage]]
+    read_messages: Callable[[], Iterable[SpokenMessage]]
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"ty
 FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
+Action: TypeAlias = Annotated[str, Field(pattern=ACTION_PATTERN)]
+"""A caller's name for what an entry of the history records."""
 MAX_POSITION = 999_999_999_999
 _MAX_TIME_CHARS = 64
 

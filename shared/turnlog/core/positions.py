@@ -61,7 +61,7 @@ class VisibleRanges:
         return cls(closed, int(since), is_cut)
 
 
-def without(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[Stretch]:
+def subtract(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[Stretch]:
     """Return the parts of ``stretches`` that are not in ``others``; both are in order."""
     result = list[Stretch]()
     for first, last in stretches:

@@ -41,7 +41,7 @@ class SummaryRequest:
     parts: tuple[str, ...] = ()
 
     @property
-    def said(self) -> str:
+    def all_text(self) -> str:
         """All texts of the request without tool calls, for detecting the language of the history."""
         return "\n".join(
             [self.previous, *self.parts, *(text for loop in self.loops for text in (loop.asked, loop.reply))]
@@ -92,7 +92,7 @@ class Growth:
         return bool(self.merged)
 
 
-def grown(tree: tuple[Branch, ...]) -> Growth:
+def plan_growth(tree: tuple[Branch, ...]) -> Growth:
     """Return the change of a summary tree that one more round makes."""
     older, level, merged = tree, 0, list[tuple[Branch, ...]]()
     while len(older) >= FAN - 1 and all(branch.level == level for branch in older[1 - FAN :]):

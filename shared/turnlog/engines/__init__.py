@@ -1,0 +1,224 @@
+"""Storage engines, models and token counters, made as the settings name them; the clock and the ids of this machine.
+
+An engine stores items and blobs and queues jobs. Its libraries are imported when it is made.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.ports import QUEUES, BlobStore, ChatModel, Clock, Embedder, IdSource, ItemTable, JobQueue, TokenCounter
+
+if TYPE_CHECKING:
+    from turnlog.settings import Settings
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Engine:
+    """A storage engine: items, blobs and job queues.
+
+    - ``name``: shown by the health routes.
+    - ``queue``: the queue for kinds of jobs that have no queue of their own in ``queues``.
+    - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
+    - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
+    """
+
+    name: str
+    items: ItemTable
+    blobs: BlobStore
+    queue: JobQueue | None
+    close: Callable[[], None]
+    queues: Mapping[str, JobQueue] = field(default_factory=dict)
+    release: Callable[[], None] = field(default=lambda: None)
+    copy_to: Callable[[Path, Path], Engine] | None = None
+
+    def queue_of(self, kind: str) -> JobQueue | None:
+        """Return the queue for a kind of job, or None."""
+        return self.queues.get(kind, self.queue)
+
+
+def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
+    """Return the engine that ``settings.engine`` names. Raises `InvalidInputError` for a bad URL."""
+    url = urlsplit(settings.engine)
+    if settings.tenant_role_arn and url.scheme != "dynamodb":
+        raise InvalidInputError(
+            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine!r}",
+            code="invalid_settings",
+        )
+    if url.scheme == "sqlite":
+        if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
+            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
+        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
+    if url.scheme == "memory":
+        return _memory(settings, clock, ids)
+    if url.scheme == "dynamodb":
+        return _aws(url.netloc, parse_qs(url.query), settings)
+    raise InvalidInputError(
+        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
+    )
+
+
+def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.engines.files import FileBlobStore
+
+    return _embedded("sqlite", path, FileBlobStore(path.with_name(path.name + ".blobs")), settings, clock, ids)
+
+
+def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    from turnlog.engines.files import MemoryBlobStore
+    from turnlog.engines.sqlite import MEMORY
+
+    return _embedded("memory", MEMORY, MemoryBlobStore(), settings, clock, ids)
+
+
+def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    """Return an engine with items and jobs in an SQLite database."""
+    from turnlog.engines.files import FileBlobStore
+    from turnlog.engines.sqlite import SqliteDatabase
+    from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
+
+    database = SqliteDatabase(path)
+    queue = SqliteJobQueue(
+        database,
+        ids,
+        clock.now_ms,
+        visibility_seconds=settings.queue_visibility_seconds,
+        max_receives=settings.queue_max_receives,
+    )
+
+    def copy_to(path: Path, folder: Path) -> Engine:
+        database.copy_to(path)
+        copy = SqliteDatabase(path)
+        return Engine("sqlite", SqliteItemTable(copy), FileBlobStore(folder), None, copy.close)
+
+    table = SqliteItemTable(database, clock.now_ms)
+    return Engine(name, table, blobs, queue, database.close, release=database.release, copy_to=copy_to)
+
+
+def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
+    """Return the DynamoDB engine with the options of the engine's URL.
+
+    The option ``queue`` names the queue of all jobs; ``compress_queue``, ``snapshot_queue`` and others name the queues of
+    their kinds. All are names or URLs.
+    """
+    own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
+    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
+    if not table or "bucket" not in query or set(query) - known:
+        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
+        raise InvalidInputError(message, code="invalid_settings")
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.dynamodb import DynamoItemTable
+    from turnlog.engines.s3 import S3BlobStore
+
+    region = query["region"][0] if "region" in query else None
+    clients = make_clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
+    queue: JobQueue | None = None
+    queues = dict[str, JobQueue]()
+    if set(query) & {"queue", *own_queues}:
+        from turnlog.engines.sqs import SqsJobQueue
+
+        if "queue" in query:
+            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
+        for name, kinds in own_queues.items():
+            if name in query:
+                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
+    return Engine(
+        "dynamodb",
+        DynamoItemTable(clients.dynamodb, table),
+        S3BlobStore(clients.s3, query["bucket"][0]),
+        queue,
+        _nothing,
+        queues,
+    )
+
+
+def _nothing() -> None:
+    """Do nothing: AWS clients have no resources that must be closed."""
+
+
+class LazyCounter:
+    """A token counter that is made at its first use."""
+
+    def __init__(self, make: Callable[[], TokenCounter]) -> None:
+        self._make = make
+
+    @property
+    def name(self) -> str:
+        return self._make().name
+
+    def count(self, text: str) -> int:
+        return self._make().count(text)
+
+
+def make_counter(name: str) -> TokenCounter:
+    """Return the token counter with this name."""
+    if name == "estimate":
+        from turnlog.engines.token_counters import EstimateCounter
+
+        return EstimateCounter()
+    from turnlog.engines.token_counters import TiktokenCounter
+
+    return TiktokenCounter()
+
+
+def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+    """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
+    timeout_seconds = settings.summary_timeout_seconds
+    if settings.summary_url:
+        from turnlog.engines.openai_compatible import OpenAiCompatibleModel
+
+        key = settings.summary_api_key.get_secret_value()
+        return OpenAiCompatibleModel(
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+        )
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.bedrock import BedrockConverseModel
+
+    # ModelSummariser does the retries.
+    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
+def make_embedder(settings: Settings) -> Embedder | None:
+    """Return the embedder that the settings name, in the engine's region, or None."""
+    if not settings.rerank_model:
+        return None
+    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.bedrock import BedrockEmbedder
+
+    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
+
+
+class SystemClock:
+    """`Clock` by the machine's time."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class RandomIds:
+    """`IdSource` by the system's random numbers."""
+
+    def new_id(self) -> str:
+        # A letter first, so that an id never begins with "h_" or "-".
+        return "s" + base64.b32encode(secrets.token_bytes(20)).decode("ascii").lower()[:31]
+
+    def nonce(self) -> bytes:
+        return secrets.token_bytes(8)
+
+    def jitter(self) -> float:
+        return random.random()

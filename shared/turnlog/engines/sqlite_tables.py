@@ -210,7 +210,11 @@ def _holds(condition: Condition, existing: Item | None) -> bool:
 
 
 class SqliteJobQueue:
-    """Implements `JobQueue`: at-least-once, fair between groups; a job that fails ``max_receives`` times becomes a dead letter."""
+    """Implements `JobQueue`, with at-least-once delivery.
+
+    Deliveries alternate between the groups of waiting jobs, so that many jobs of one group do not delay the others. A job that
+    fails ``max_receives`` times becomes a dead letter.
+    """
 
     def __init__(
         self,

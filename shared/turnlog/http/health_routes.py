@@ -1,16 +1,25 @@
-"""The HTTP routes of health and of the OpenAPI document."""
+"""The HTTP routes of health, with its answer, and of the OpenAPI document."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from turnlog import __version__
+from turnlog.core.models import Answer
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.routing import HttpRequest, Response, Route
-from turnlog.sessions.state_models import Health
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+class Health(Answer):
+    """The state of the service."""
+
+    status: str
+    version: str
+    engine: str
+    schema_version: int
 
 
 def _health(app: Application, request: HttpRequest) -> Response:

@@ -10,8 +10,7 @@ from pydantic.json_schema import models_json_schema
 from turnlog import __version__
 from turnlog.core.identity import CORRELATION_PATTERN
 from turnlog.core.json_values import JsonObject
-from turnlog.http.route_table import ROUTES
-from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, Parameter, Route
+from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import AppendMessages
 from turnlog.windows.policy import Policy

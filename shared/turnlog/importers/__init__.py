@@ -5,17 +5,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.engines import SystemClock
+from turnlog.importers import coding_agents, conversations, documents, exported, flat, openai_agents
 from turnlog.importers.models import (
     NewerSourceError,
     Report,
     SessionReport,
     SourceChangedError,
+    SourceFile,
     SourceMessage,
+    SourceRemark,
     SourceSession,
     UnknownSourceError,
 )
-from turnlog.importers.running import import_files
 from turnlog.importers.writing import import_session
+from turnlog.ports import Clock
 
 __all__ = [
     "NewerSourceError",
@@ -28,3 +39,160 @@ __all__ = [
     "import_files",
     "import_session",
 ]
+
+Tick: TypeAlias = Callable[[int], None]
+Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool, Tick], Iterator[SessionReport]]
+"""Imports the sessions of a file, with a report for each: (log, file, dry_run, tick). ``tick`` takes a number of messages."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Shape:
+    """A kind of source file. ``label`` is shown to people; ``count`` returns the number of messages, for a progress bar."""
+
+    name: str
+    label: str
+    recognises: Callable[[SourceFile], bool]
+    run: Importer
+    count: Callable[[SourceFile], int]
+
+
+def _session_shape(
+    name: str,
+    label: str,
+    recognises: Callable[[SourceFile], bool],
+    read: Callable[[SourceFile], Iterator[SourceSession]],
+) -> Shape:
+    """Return a shape whose sessions `import_session` writes. A refused session does not stop the others."""
+
+    def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Tick) -> Iterator[SessionReport]:
+        for source in read(file):
+            try:
+                yield import_session(log, source, file=file.name, dry_run=dry_run, on_messages=tick)
+            except (InvalidInputError, ConflictError) as error:
+                yield SessionReport(
+                    file.name,
+                    source.shape,
+                    source.id,
+                    source.source_id,
+                    "refused",
+                    messages=len(source.messages),
+                    skipped=list(source.skipped),
+                    warnings=list(source.warnings),
+                    error=error,
+                )
+
+    def count(file: SourceFile) -> int:
+        return sum(len(source.messages) for source in read(file))
+
+    return Shape(name, label, recognises, run, count)
+
+
+SHAPES: tuple[Shape, ...] = (
+    Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run, exported.count),
+    _session_shape(
+        openai_agents.SHAPE, "SQLite sessions of the OpenAI Agents SDK", openai_agents.recognises, openai_agents.read
+    ),
+    _session_shape(documents.SHAPE, "session documents", documents.recognises, documents.read),
+    _session_shape(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
+    _session_shape(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
+    _session_shape(
+        conversations.SHAPE, "messages of a provider's format", conversations.recognises, conversations.read
+    ),
+)
+
+
+def shape_named(name: str) -> Shape:
+    """Return the shape of a name. Raises `UnknownSourceError` for an unknown name."""
+    for shape in SHAPES:
+        if shape.name == name:
+            return shape
+    raise UnknownSourceError(f"no shape {name[:40]!r}; there are {', '.join(shape.name for shape in SHAPES)}")
+
+
+def shape_of(file: SourceFile) -> Shape | None:
+    """Return the first shape that recognises the file, or None."""
+    return next((shape for shape in SHAPES if shape.recognises(file)), None)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SourceCandidate:
+    """A file with its shape. The shape is None for a file of a folder that no shape recognises."""
+
+    file: SourceFile
+    shape: Shape | None
+
+
+def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[SourceCandidate]:
+    """List the files of paths and folders with their shapes, before anything is imported.
+
+    Raises `UnknownSourceError` for a file that the caller named and that has no known shape, or not the requested one.
+    """
+    wanted = shape_named(shape) if shape is not None else None
+    return [_candidate(file, wanted, is_named) for path in paths for file, is_named in _files(path, documents)]
+
+
+def import_files(
+    log: Turnlog,
+    paths: Iterable[Path | str],
+    *,
+    shape: str | None = None,
+    dry_run: bool = False,
+    documents: bool = True,
+    on_messages: Callable[[int], None] | None = None,
+    clock: Clock | None = None,
+) -> Report:
+    """Import the sessions of files and folders, and return a report.
+
+    Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
+    nothing, an interrupted one continues, and a source that has grown adds its new messages. A refused session is a row of the
+    report and does not stop the others; `Report.check` raises its error.
+    """
+    candidates = find(map(Path, paths), shape=shape, documents=documents)
+    return run(log, candidates, dry_run=dry_run, on_messages=on_messages, clock=clock)
+
+
+def run(
+    log: Turnlog,
+    candidates: Iterable[SourceCandidate],
+    *,
+    dry_run: bool = False,
+    on_messages: Callable[[int], None] | None = None,
+    clock: Clock | None = None,
+) -> Report:
+    """Import files that `find` has listed. See `import_files`."""
+    clock = clock if clock is not None else SystemClock()
+    started, tick = clock.now_ms(), on_messages or (lambda count: None)
+    rows = list[SessionReport]()
+    for candidate in candidates:
+        if candidate.shape is None:
+            skipped = [SourceRemark("file", "unknown_source")]
+            rows.append(
+                SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
+            )
+        else:
+            rows += candidate.shape.run(log, candidate.file, dry_run, tick)
+    return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
+
+
+def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
+    """Yield the path itself, or the files below it whose names don't begin with a dot, and whether the caller named the file."""
+    if not path.exists():
+        raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
+    if not path.is_dir():
+        yield SourceFile(path, documents=documents), True
+        return
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file() and not entry.name.startswith(".")):
+        yield SourceFile(file, documents=documents), False
+
+
+def _candidate(file: SourceFile, wanted: Shape | None, is_named: bool) -> SourceCandidate:
+    """Recognise a file. Raises `UnknownSourceError` when the caller named it and it has no shape."""
+    try:
+        shape = shape_of(file) if wanted is None else wanted if wanted.recognises(file) else None
+        reason = file.why_not_json if shape is None else ""
+    except MalformedError as error:
+        shape, reason = None, error.detail
+    if shape is None and is_named:
+        known = wanted.label if wanted is not None else ", ".join(known_shape.label for known_shape in SHAPES)
+        raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
+    return SourceCandidate(file, shape)

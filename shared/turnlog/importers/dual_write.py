@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
-from turnlog.client.backend import parts_of
+from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
 from turnlog.core.json_values import canonical_json

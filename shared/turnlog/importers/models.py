@@ -154,11 +154,11 @@ class SourceMessage:
         return time if isinstance(time, str) else None
 
     def first(self, count: int) -> SourceMessage:
-        """Return the message of the first ``count`` pieces."""
+        """Return the part of the message that consists of its first ``count`` pieces."""
         return join_pieces(self.pieces[:count])
 
     def rest(self, count: int) -> SourceMessage:
-        """Return the message of the pieces after the first ``count``."""
+        """Return the part of the message that consists of the pieces after the first ``count``."""
         return join_pieces(self.pieces[count:])
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnlog.client.backend import parts_of
+from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
 from turnlog.core.json_values import canonical_json, encode_json

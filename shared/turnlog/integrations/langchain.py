@@ -35,10 +35,10 @@ from turnlog.agents.graph_state.messages import (
     to_graph_message,
     with_changes,
 )
-from turnlog.client.backend import GivenPolicy
+from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
-from turnlog.client.backend import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 

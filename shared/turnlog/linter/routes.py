@@ -1,14 +1,55 @@
-"""The HTTP route of the linter."""
+"""The request, the answer and the HTTP route of the linter: a list of messages, and the rules that it breaks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from turnlog.linter.models import LintAnswer, LintMessages
+from pydantic import Field
+
+from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
 from turnlog.routing import HttpRequest, Response, Route, read_body
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+LintFormat: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse"]
+LINT_FORMATS: tuple[str, ...] = get_args(LintFormat)
+MAX_LINTED = 100_000
+MAX_PROBLEMS = 1_000
+
+
+class LintMessages(Body):
+    """A list of messages as a provider would receive it. Nothing is stored."""
+
+    messages: list[JsonObjectField] = Field(max_length=MAX_LINTED)
+    format: LintFormat | None = Field(default=None, description="Format whose rules apply; detected when left out")
+
+
+class RuleBroken(Answer):
+    """A rule that the messages break, and where.
+
+    ``pointer`` is a JSON pointer into the request; ``source`` is the URL of a page that shows the provider's answer.
+    """
+
+    rule: str
+    pointer: GivenText
+    message: GivenText
+    provider_says: str
+    fix: str
+    source: str
+
+
+class LintAnswer(Answer):
+    """The result of a check.
+
+    ``problems`` holds the first 1,000 violations, in the order of the messages; ``total`` counts all of them.
+    """
+
+    valid: bool
+    format: LintFormat
+    total: int
+    problems: list[RuleBroken]
 
 
 def _lint(app: Application, request: HttpRequest) -> Response:

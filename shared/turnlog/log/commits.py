@@ -356,7 +356,10 @@ class CommitLog:
         return CorruptError(f"no commit holds position {position}", item=commit_sort_key(position))
 
     def view(self, keys: SessionKeys, header: Header, first: int = 1) -> VisibleRanges:
-        """Return the view at a header, complete back to position ``first``. Takes a request when there were many rewinds."""
+        """Return the positions that are in view at a header, complete back to position ``first``.
+
+        Takes a request when there were so many rewinds that the header does not hold them all.
+        """
         view = header.view
         if not view.is_cut or view.closed[0][0] <= first:
             return view
@@ -391,7 +394,10 @@ class CommitLog:
         return [event for commit in commits for event in events_of(commit, contents)]
 
     def whole(self, keys: SessionKeys, wanted: Sequence[tuple[Commit, int]]) -> list[Event]:
-        """Return the events at positions of commits. Only the payloads of these events are fetched."""
+        """Return one event for each commit and position in ``wanted``, with its payload if that is stored out of line.
+
+        Payloads of the commits' other events are not fetched.
+        """
         payloads = (commit.payload_of(commit.line(position)) for commit, position in wanted)
         contents = self._payloads.fetch(keys, [payload for payload in payloads if payload is not None])
         return [event_at(commit, position, contents) for commit, position in wanted]

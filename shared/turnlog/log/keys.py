@@ -42,7 +42,7 @@ class RecordKeys:
     prefix: str
 
     def record(self, record_id: str) -> Key:
-        """Return the key of a record."""
+        """Return the key of the record with this id."""
         return Key(self.partition, self.prefix + check_record_id(record_id))
 
     def name(self, name: str) -> Key:
@@ -135,7 +135,7 @@ class SessionKeys:
 
     @property
     def base(self) -> SessionKeys:
-        """The keys of the session's base partition."""
+        """The keys of a fork's base partition. It holds the commits that the fork shared with a parent that was erased."""
         return SessionKeys(self.owner, self.session_id, is_base=True)
 
     def home(self, partition: str) -> SessionKeys:

@@ -290,7 +290,7 @@ class Redacted:
     is_done: bool = False
     """Whether the message is overwritten already."""
 
-    def applied(self, lines: Sequence[bytes], first: int) -> list[bytes]:
+    def redact_lines(self, lines: Sequence[bytes], first: int) -> list[bytes]:
         """Return the lines of a commit that begins at ``first``, with the message and all summaries of it redacted."""
         return [self._of(line, first + index) for index, line in enumerate(lines)]
 

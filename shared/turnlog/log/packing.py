@@ -56,9 +56,10 @@ def count_content(content: bytes) -> None:
 
 
 def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
-    """Return the content packed.
+    """Return the content with a checksum before it, compressed if that saves a capacity unit of the item that it is stored in.
 
-    ``beside`` is covered by the checksum but not stored. ``item_bytes`` is the size of the rest of the item.
+    `unpack` is its inverse. ``beside`` is covered by the checksum but not stored. ``item_bytes`` is the size of the rest of the
+    item.
     """
     checksum = zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big")
     if _units(len(content) + PREFIX_BYTES + item_bytes) > 1:

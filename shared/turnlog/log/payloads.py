@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Payloads:
-    """A store of payloads of sessions."""
+    """Stores contents that are too large for a commit, in items or blobs of their own, and reads them back."""
 
     def __init__(self, items: ItemTable, blobs: BlobStore) -> None:
         self._items = items

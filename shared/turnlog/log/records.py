@@ -34,7 +34,7 @@ class Record:
 
 
 class Records:
-    """A store of records."""
+    """Reads and writes records: items beside the log for jobs, snapshots and other results of requests, each with an id."""
 
     def __init__(self, items: ItemTable, clock: Clock, ids: IdSource) -> None:
         self._items = items

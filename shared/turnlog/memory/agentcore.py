@@ -17,8 +17,9 @@ from turnlog.core.errors import InvalidInputError, MemoryConfigError, Unavailabl
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
-from turnlog.engines.aws_clients import Clients, fitting
+from turnlog.engines.aws_clients import Clients, fitting, make_clients
 from turnlog.engines.aws_errors import Service
+from turnlog.settings import Settings
 
 _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_unreadable", "its protocol")
 
@@ -153,6 +154,15 @@ class AgentCoreMemoryEngine:
         self._namespaces = Namespaces(namespace)
         self._calls = AgentCoreCalls(clients, memory_id, timeout_seconds=timeout_seconds)
 
+    @classmethod
+    def from_settings(cls, settings: Settings) -> AgentCoreMemoryEngine:
+        """Return the engine that the settings describe, in the memory's own region."""
+        region = settings.memory_region or _region_in(settings.memory_id) or settings.engine_region
+        # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
+        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
+        seconds, namespace = settings.memory_timeout_seconds, settings.memory_namespace
+        return cls(clients, settings.memory_id, namespace=namespace, timeout_seconds=seconds)
+
     @property
     def name(self) -> str:
         return "agentcore"
@@ -162,15 +172,20 @@ class AgentCoreMemoryEngine:
         actor, session = actor_id(part.owner), session_name(part.session_id)
         label = hashlib.sha256(part.id.encode()).hexdigest()
         stored = list(self._ranges(actor, session, label))
-        for pieces in _events(_pieces(part.said(), stored)):
-            (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].said.time_ms
+        for pieces in _events(_pieces(part.read_messages(), stored)):
+            (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].message.time_ms
             self._calls.call(
                 "create_event",
                 actorId=actor,
                 sessionId=session,
                 eventTimestamp=datetime.fromtimestamp(time_ms / 1000, UTC),
                 payload=[
-                    {"conversational": {"role": _ROLES.get(piece.said.role, "OTHER"), "content": {"text": piece.text}}}
+                    {
+                        "conversational": {
+                            "role": _ROLES.get(piece.message.role, "OTHER"),
+                            "content": {"text": piece.text},
+                        }
+                    }
                     for piece in pieces
                 ],
                 clientToken=hashlib.sha256(f"{label} {first} {last}".encode()).hexdigest(),
@@ -320,17 +335,17 @@ class AgentCoreMemoryEngine:
 class _Piece:
     """A message, or a piece of a long one. ``place`` is its position and the number of the piece."""
 
-    said: SpokenMessage
+    message: SpokenMessage
     text: str
     place: _Place
 
 
-def _pieces(said: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
+def _pieces(messages: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _Place]]) -> Iterator[_Piece]:
     """Yield the pieces of messages, except for those that are stored already.
 
     A redaction between two tries changes which messages share an event, so each piece is checked by its place.
     """
-    for message in said:
+    for message in messages:
         text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         for start in range(0, len(text), MAX_EVENT_CHARS):
             place = message.position, start // MAX_EVENT_CHARS
@@ -367,3 +382,9 @@ def _place(memory: Memory) -> str:
 
 def _text(value: str) -> dict[str, str]:
     return {"stringValue": value}
+
+
+def _region_in(memory_id: str) -> str | None:
+    """Return the region in an ARN, or None."""
+    parts = memory_id.split(":")
+    return parts[3] if parts[0] == "arn" and len(parts) > 3 else None

@@ -20,7 +20,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
 from turnlog.core.memory import Memory
-from turnlog.core.text import Script, main_script
+from turnlog.core.scripts import Script, main_script
 from turnlog.core.times import rfc3339
 from turnlog.ports import MemoryEngine, TokenCounter
 from turnlog.providers.registry import codec_of

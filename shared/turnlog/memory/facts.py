@@ -106,10 +106,10 @@ class SentenceFacts:
 
     name = "sentences-1"
 
-    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+    def facts(self, messages: Iterable[SpokenMessage]) -> MadeFacts:
         """Return the facts of messages, in the order of their positions."""
         facts, user_messages = dict[tuple[str, int], MemoryFact](), list[SpokenMessage]()
-        for message in said:
+        for message in messages:
             if message.role == "user":
                 user_messages = [*user_messages[1 - _MAX_USER_TEXTS :], message]
                 message_facts = facts_in(message)
@@ -208,9 +208,9 @@ class ModelFacts:
     def name(self) -> str:
         return self._model.name
 
-    def facts(self, said: Iterable[SpokenMessage]) -> MadeFacts:
+    def facts(self, messages: Iterable[SpokenMessage]) -> MadeFacts:
         """Return the facts of messages. Raises `SummaryRefusedError`, with the tokens spent, for an unusable answer."""
-        spoken = [message for message in said if message.role in ("user", "assistant")]
+        spoken = [message for message in messages if message.role in ("user", "assistant")]
         if not any(message.role == "user" for message in spoken):
             return MadeFacts(())
         prompt = prompt_for(spoken)
@@ -229,10 +229,11 @@ class ModelFacts:
         return MadeFacts(tuple(sorted(facts, key=lambda fact: fact.position)), spent_in, spent_out)
 
 
-def prompt_for(said: Sequence[SpokenMessage]) -> Prompt:
+def prompt_for(messages: Sequence[SpokenMessage]) -> Prompt:
     """Return the prompt: the rules, and a record with a line per message, quoted as data."""
     lines = [
-        f"{message.position} {'person' if message.role == 'user' else 'agent'}: {_line(message)}" for message in said
+        f"{message.position} {'person' if message.role == 'user' else 'agent'}: {_line(message)}"
+        for message in messages
     ]
     record = fenced("record of the conversation", "\n".join(lines))
     return Prompt(_instructions().substitute(limit=MAX_FACTS), record, 0)
@@ -248,11 +249,11 @@ def _line(message: SpokenMessage) -> str:
     return line if len(line) <= width else line[:width] + "..."
 
 
-def _read(answer: ModelAnswer, said: Sequence[SpokenMessage]) -> list[MemoryFact] | None:
+def _read(answer: ModelAnswer, messages: Sequence[SpokenMessage]) -> list[MemoryFact] | None:
     """Return the facts of an answer; None when it is no list of facts. Of a truncated answer, the complete lines count."""
     if answer.ending == "filtered":
         return None
-    by_position = {message.position: message for message in said if message.role == "user"}
+    by_position = {message.position: message for message in messages if message.role == "user"}
     facts, is_list = list[MemoryFact](), answer.text.strip().strip(".").casefold() == _NONE
     for line in answer.text.splitlines():
         try:
@@ -288,7 +289,7 @@ MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
 
 def without_cost(maker: FactMaker) -> MakeFacts:
     """Return a maker of facts that costs no tokens, such as rules."""
-    return lambda _tenant_id, said: maker.facts(said)
+    return lambda _tenant_id, messages: maker.facts(messages)
 
 
 _facts_log = logging.getLogger("turnlog")
@@ -309,26 +310,26 @@ class FactsWithinBudget:
         self._counter = counter
         self._tokens_per_day = tokens_per_day
 
-    def __call__(self, tenant_id: str, said: Iterable[SpokenMessage]) -> MadeFacts:
+    def __call__(self, tenant_id: str, messages: Iterable[SpokenMessage]) -> MadeFacts:
         """Return the facts of messages, with the tokens spent on them."""
         facts, spent = list[MemoryFact](), [0, 0]
-        for number, stretch in enumerate(stretches(said)):
+        for number, stretch in enumerate(stretches(messages)):
             made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
             facts += made.facts
             spent = [spent[0] + made.input_tokens, spent[1] + made.output_tokens]
         return MadeFacts(tuple(facts), *spent)
 
-    def _facts_of_stretch(self, tenant_id: str, said: list[SpokenMessage]) -> MadeFacts:
+    def _facts_of_stretch(self, tenant_id: str, messages: list[SpokenMessage]) -> MadeFacts:
         tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
-        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in said)
+        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in messages)
         reservation = self._spending.reserve(tenant_id, tokens, limit=self._tokens_per_day)
         if reservation is None:
-            return self._by_rules(said, "over_budget")
+            return self._by_rules(messages, "over_budget")
         try:
-            made = self._model.facts(said)
+            made = self._model.facts(messages)
         except SummaryRefusedError as error:
             self._settle(reservation, int(error.details["input_tokens"]), int(error.details["output_tokens"]))
-            return self._by_rules(said, error.reason)
+            return self._by_rules(messages, error.reason)
         except TurnlogError as error:
             if error.error_code not in (TIMED_OUT, UNREADABLE):  # otherwise the reservation counts as the cost
                 self._settle(reservation, 0, 0)
@@ -336,19 +337,19 @@ class FactsWithinBudget:
         self._settle(reservation, made.input_tokens, made.output_tokens)
         return made
 
-    def _by_rules(self, said: list[SpokenMessage], reason: str) -> MadeFacts:
+    def _by_rules(self, messages: list[SpokenMessage], reason: str) -> MadeFacts:
         _facts_log.info("facts are not by %s: %s", self._model.name, reason)
-        return self._rules.facts(said)
+        return self._rules.facts(messages)
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
         with suppress(UnavailableError):  # keep the facts that were paid for: the reservation counts as their cost
             self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
-def stretches(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
+def stretches(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
     """Yield the messages in runs that fit into one model call."""
     run, size = list[SpokenMessage](), 0
-    for message in said:
+    for message in messages:
         chars = min(len(message.text), MESSAGE_CHARS)
         if run and size + chars > STRETCH_CHARS:
             yield run

@@ -77,7 +77,7 @@ class Due:
 
 
 class Offloads:
-    """Reads and writes progress and notes."""
+    """Reads and writes, for each session, how far it was handed over to long-term memory and when the next hand-over is due."""
 
     def __init__(self, items: ItemTable) -> None:
         self._items = items
@@ -154,7 +154,7 @@ def copied_lines(log: CommitLog, keys: SessionKeys, header: Header) -> Iterator[
                 yield encode_json(_line(message, stretches)) + b"\n"
 
 
-def said_in(log: CommitLog, keys: SessionKeys, header: Header, *, first: int) -> Iterator[SpokenMessage]:
+def spoken_messages(log: CommitLog, keys: SessionKeys, header: Header, *, first: int) -> Iterator[SpokenMessage]:
     """Yield the visible messages at a header from a position on, as text; without redacted, interrupted and empty ones."""
     for commits in log.in_view_on(keys, header, first=first, limit=_PAGE_COMMITS):
         for commit in commits:
@@ -317,7 +317,7 @@ class OffloadSessions:
         first = cut.done + 1 if cut.done else begin.header.first
         copy = self._copies.write(keys, header)
         part = self._part(keys, begin, header, first, reason)
-        messages = sum(1 for _ in part.said())
+        messages = sum(1 for _ in part.read_messages())
         if self._header(keys, cut.end) is None:
             return None  # erased while it was read
         try:
@@ -346,7 +346,7 @@ class OffloadSessions:
             last=header.last,
             ended_ms=header.active_ms,
             reason=reason,
-            said=lambda: said_in(self._log.commits, keys, header, first=first),
+            read_messages=lambda: spoken_messages(self._log.commits, keys, header, first=first),
         )
 
     def _settle(self, keys: SessionKeys, due: Due | None, cut: Cut) -> None:
@@ -363,7 +363,7 @@ class OffloadSessions:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Copy:
-    """Counts of a written copy."""
+    """The size of a copy of a session's messages that `OffloadCopies` has written."""
 
     messages: int
     size_bytes: int

@@ -11,7 +11,7 @@ from turnlog.core.models import Cursors
 from turnlog.core.times import rfc3339
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.memory.models import Forgotten, MemoryList, StoredMemory
+from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
 from turnlog.ports import ItemTable, MemoryEngine
 from turnlog.sessions.session_log import SessionLog
 

@@ -1,14 +1,49 @@
-"""Routes that list and forget the caller's memories."""
+"""Routes that list and forget the caller's memories, and their answers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.memory.models import Forgotten, MemoryList
+from pydantic import Field
+
+from turnlog.core.memory import MemoryKind
+from turnlog.core.models import Answer
 from turnlog.routing import CURSOR, HttpRequest, Parameter, Response, Route, integer
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+class StoredMemory(Answer):
+    """One memory of a person.
+
+    ``session_id`` and ``position`` say which message it came from; null when the engine does not know. ``replaced_by`` is
+    the id of a newer memory that contradicts this one: this one is still listed, but not used. ``confirmations`` counts how
+    often it was said.
+    """
+
+    memory_id: str
+    kind: MemoryKind
+    text: str
+    created_at: str
+    session_id: str | None
+    position: int | None
+    confirmations: int
+    replaced_by: str | None
+
+
+class MemoryList(Answer):
+    """A page of memories, newest first."""
+
+    engine: str | None = Field(description="Name of the engine that stores them; null: long-term memory is off")
+    memories: list[StoredMemory]
+    next_cursor: str | None
+
+
+class Forgotten(Answer):
+    """The answer to forgetting a memory."""
+
+    memory_id: str
 
 
 def _list_memories(app: Application, request: HttpRequest) -> Response:

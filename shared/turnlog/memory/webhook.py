@@ -23,6 +23,7 @@ from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, Spoke
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.engines.http_post import Posted, post, web_address
 from turnlog.ports import Clock, IdSource
+from turnlog.settings import Settings
 
 PROTOCOL = 1
 MAX_MESSAGES = 200
@@ -49,6 +50,12 @@ class WebhookMemoryEngine:
         self._clock = clock
         self._ids = ids
 
+    @classmethod
+    def from_settings(cls, settings: Settings, *, clock: Clock, ids: IdSource) -> WebhookMemoryEngine:
+        """Return the engine that the settings describe."""
+        secret, seconds = settings.memory_webhook_secret.get_secret_value(), settings.memory_timeout_seconds
+        return cls(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
+
     @property
     def name(self) -> str:
         return "webhook"
@@ -56,7 +63,7 @@ class WebhookMemoryEngine:
     def remember(self, part: Offloaded) -> int:
         """Send the messages of a part in requests of a bounded size; return the number of memories."""
         count = 0
-        for messages in _requests(part.said()):
+        for messages in _requests(part.read_messages()):
             first, last = messages[0].position, messages[-1].position
             content: JsonObject = {
                 "session_id": part.session_id,
@@ -152,18 +159,18 @@ def _address(url: str) -> SplitResult:
     return address
 
 
-def _requests(said: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
+def _requests(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
     """Yield the messages in batches for requests of a bounded size; each has at least one message."""
-    messages, size = list[SpokenMessage](), 0
-    for message in said:
+    batch, size = list[SpokenMessage](), 0
+    for message in messages:
         message_bytes = len(encode_json(_message(message)))
-        if messages and (len(messages) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
-            yield messages
-            messages, size = [], 0
-        messages.append(message)
+        if batch and (len(batch) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
         size += message_bytes
-    if messages:
-        yield messages
+    if batch:
+        yield batch
 
 
 def _message(message: SpokenMessage) -> JsonObject:

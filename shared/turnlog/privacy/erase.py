@@ -34,7 +34,7 @@ from turnlog.log.tombstones import (
     still_erased,
 )
 from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine, Signals
-from turnlog.privacy.erasure import Erased, Erasure, RetainedItems
+from turnlog.privacy.fence_and_delete import Erased, Erasure, RetainedItems
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
 

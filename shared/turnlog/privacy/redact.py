@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
 
-from turnlog.core import actions
 from turnlog.core.errors import CorruptError, NotFoundError
-from turnlog.core.events import MessageEvent, NoteEvent
+from turnlog.core.events import REDACT, MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -34,9 +33,9 @@ from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes
 from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
-from turnlog.privacy.erasure import Erasure
+from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
 
@@ -132,7 +131,7 @@ class Redaction:
         """Overwrite the message in one item; return 1 if the item changed, else 0."""
         while not is_slot_tombstone(item):
             first, lines = first_position(item), stored_lines(item)
-            new_lines = redacted.applied(lines, first)
+            new_lines = redacted.redact_lines(lines, first)
             if new_lines == lines:
                 return 0
             bare = {name: value for name, value in item.items() if name != "b"}
@@ -336,7 +335,7 @@ class RedactMessages:
             new = replace(new, redacted=new.first, idle_ms=header.idle_ms)
             if header.summary is not None and header.summary.last >= position:
                 new = replace(new, summary=None, asked=None)
-            return Draft(new, (NoteEvent(new.first, actions.REDACT, None, {"position": position}),))
+            return Draft(new, (NoteEvent(new.first, REDACT, None, {"position": position}),))
 
         written = self._log.commits.write(keys, compose, request)
         if not written.repeated:

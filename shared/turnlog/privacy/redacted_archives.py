@@ -55,7 +55,7 @@ class RedactedParts:
             name = keys.segment_blob(segment.first, segment.last, segment.sha256)
             is_lost = self._blobs.get(name) is None
             data = self._data(keys, name, segment.first, segment.last)
-            packed = without(data, redacted)
+            packed = redact_segment(data, redacted)
             if packed is None and not is_lost:
                 return False
             if self._segments.exchange(keys, segment, packed or data):
@@ -94,7 +94,7 @@ class RedactedParts:
         if part.last < redacted.position:
             return part
         data = self._bytes(keys, part)
-        packed = without(data, redacted)
+        packed = redact_segment(data, redacted)
         if packed is None and (part.inline is not None or self._blobs.get(keys.blob_prefix + part.blob) is not None):
             return part
         packed = packed or data
@@ -126,7 +126,7 @@ class RedactedParts:
                 if name in named or (kind == SEGMENT_BLOBS and _last(keys, name) < redacted.position):
                     continue
                 data = self._blobs.get(name)
-                if data is not None and without(data, redacted) is not None:
+                if data is not None and redact_segment(data, redacted) is not None:
                     erased += self._blobs.erase(name, keep=named)
         return erased + self._erase_indexes(keys, named)
 
@@ -139,14 +139,14 @@ class RedactedParts:
         return erased
 
 
-def without(data: bytes, redacted: Redacted) -> bytes | None:
+def redact_segment(data: bytes, redacted: Redacted) -> bytes | None:
     """Return a segment's bytes without the redacted message; None when the segment does not hold it."""
     writer: SegmentWriter | None = None
     is_changed = False
     for sealed in read_segment(data, name=""):
         if writer is None:
             writer = SegmentWriter(previous_hash(data))
-        lines = redacted.applied(sealed.lines, sealed.commit.header.first)
+        lines = redacted.redact_lines(sealed.lines, sealed.commit.header.first)
         is_changed = is_changed or lines != list(sealed.lines)
         writer.add(sealed.item, lines, sealed.contents)
     return writer.finish() if writer is not None and is_changed else None

@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from turnlog.core import actions
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError, UnavailableError
-from turnlog.core.events import NoteEvent
+from turnlog.core.events import TIME_OUT, NoteEvent
 from turnlog.core.identity import Owner, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -31,7 +30,7 @@ from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
 from turnlog.ports import Item, Key, Less, Query
 from turnlog.privacy.erase import due_job_id, start_expiry
-from turnlog.privacy.erasure import Erasure
+from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.sessions.session_log import SessionLog
 
 WORK_MS = 120_000
@@ -173,7 +172,7 @@ class RetainSessions:
             if not is_inactive(settings, header, now):
                 raise _IsActive
             new = following(header, kind="h", events=1, now_ms=now)
-            return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, actions.TIME_OUT, None, None),))
+            return Draft(replace(new, idle_ms=header.active_ms), (NoteEvent(new.first, TIME_OUT, None, None),))
 
         self._offload.note(keys, "inactive")
         written = self._log.commits.write(keys, compose)

@@ -1,0 +1,96 @@
+"""The interface of a provider format: a codec, the turns it renders, and the request it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Message
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Turn:
+    """A message to render.
+
+    ``body`` is the message as it was appended, in ``format``: a codec of that format sends it back unchanged, except for
+    ``call_ids``. It is None when the window made or changed the message (a note, a cut text, a stub).
+    ``call_ids`` are the ids to send for the message's calls, in order; ``result_ids`` are the ids of the calls that its
+    results answer.
+    """
+
+    message: Message
+    format: str = ""
+    body: JsonObject | None = None
+    call_ids: tuple[str, ...] = ()
+    result_ids: tuple[str, ...] = ()
+
+
+Envelope: TypeAlias = Mapping[str, object]
+Bodies: TypeAlias = Sequence[Sequence[JsonObject]]
+"""The provider messages of each turn."""
+
+
+class End(NamedTuple):
+    """A position in rendered messages: behind the first ``blocks`` blocks of the message with index ``message``.
+
+    Content that is not a list counts as one block.
+    """
+
+    message: int
+    blocks: int
+
+
+BEFORE_ALL = End(-1, 0)
+"""The position before the first message."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Rendered:
+    """A request for a provider. ``system`` is None when the system text is a message, or when there is none.
+
+    ``ends``: where each turn ends in the messages, in order; `BEFORE_ALL` for turns that are part of the system text. When the
+    blocks of several turns are reordered, each of these turns ends behind the last of the blocks.
+    ``bodies``: the messages of each turn before consecutive messages of one role are merged; empty for a turn in the system text.
+    """
+
+    messages: list[JsonObject]
+    system: str | None = None
+    tools: list[JsonObject] = field(default_factory=list)
+    ends: tuple[End, ...] = ()
+    bodies: Bodies = ()
+
+
+class Codec(Protocol):
+    """Parser and renderer of one provider format.
+
+    Parsing accepts messages in any order. It raises `InvalidInputError` only for an object that is not a message.
+    """
+
+    @property
+    def format(self) -> str: ...
+
+    def recognises(self, body: JsonObject) -> bool:
+        """Return whether the body has a block or field that only this format has."""
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        """Return the body as a `Message`. ``is_error`` overrides the body's own mark of a failed result."""
+
+    def legal_id(self, call_id: str) -> bool:
+        """Return whether the provider accepts this call id."""
+
+    def render(
+        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
+    ) -> Rendered:
+        """Return the provider's request. The turns must be in a valid order, with results behind their calls.
+
+        ``bodies``: the messages of the turns, from an earlier `Rendered` that began with the same turns.
+        """
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        """Return the messages of one turn, whatever its neighbours are. Several when the format has no single message for it."""
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the tool schemas in the provider's shape."""

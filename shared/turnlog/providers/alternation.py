@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Message, Text
-from turnlog.providers.base import BEFORE_ALL, End, Turn
+from turnlog.providers import BEFORE_ALL, End, Turn
 from turnlog.providers.blocks import SYSTEM_KIND, fenced, text_with_placeholders
 
 FIRST_USER = "[the conversation begins]"
@@ -71,7 +71,7 @@ class Layout:
         return bool(self._results) and not self._others
 
     def add_message(self, body: JsonObject) -> None:
-        """Add a message."""
+        """Begin a new message of the request with this body."""
         self._complete_message()
         self._messages.append(body)
         blocks = _blocks(body)

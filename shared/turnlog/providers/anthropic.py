@@ -19,8 +19,8 @@ from typing import Literal
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import Bodies, Rendered, Turn
 from turnlog.providers.alternation import Layout, has_results, split_system, with_results_first, with_thinking_first
-from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -45,7 +45,7 @@ _OWN_BLOCK_TYPES = frozenset(
 
 
 class AnthropicCodec:
-    """Codec of the `anthropic` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `anthropic` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
 

@@ -16,6 +16,7 @@ from itertools import chain, islice
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import Bodies, Rendered, Turn
 from turnlog.providers.alternation import (
     Layout,
     ends_after_additions,
@@ -23,7 +24,6 @@ from turnlog.providers.alternation import (
     with_results_first,
     with_thinking_first,
 )
-from turnlog.providers.base import Bodies, Rendered, Turn
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -163,7 +163,7 @@ _KEYS = frozenset(
 
 
 class BedrockConverseCodec:
-    """Codec of the `bedrock_converse` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `bedrock_converse` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
 

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.providers.base import BEFORE_ALL, End, Rendered
+from turnlog.providers import BEFORE_ALL, End, Rendered
 
 MAX_BREAKPOINTS = 4
 MIN_TOKENS = 1_024
@@ -144,7 +144,7 @@ def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]
     return made
 
 
-def applied(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
+def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
     """Return the request with breakpoints at the places, and its system text as blocks.
 
     When there would be more than four, the request's own oldest ones are removed.

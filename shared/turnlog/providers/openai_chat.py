@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
-from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
+from turnlog.providers import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -41,7 +41,7 @@ _TEXT_ONLY = frozenset({"text"})
 
 
 class OpenAIChatCodec:
-    """Codec of the `openai_chat` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_chat` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
 

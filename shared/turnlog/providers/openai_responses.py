@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.providers import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
-from turnlog.providers.base import BEFORE_ALL, Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -47,7 +47,7 @@ _ITEM_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
 class OpenAIResponsesCodec:
-    """Codec of the `openai_responses` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `openai_responses` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
+from turnlog.providers import Codec
 from turnlog.providers.anthropic import AnthropicCodec
-from turnlog.providers.base import Codec
 from turnlog.providers.bedrock_converse import BedrockConverseCodec
 from turnlog.providers.openai_chat import OpenAIChatCodec
 from turnlog.providers.openai_responses import OpenAIResponsesCodec

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers.base import Bodies, End, Rendered, Turn
+from turnlog.providers import Bodies, End, Rendered, Turn
 from turnlog.providers.blocks import arguments_value, given_role, invalid_message, json_text, role_with, string_of
 
 FORMAT = "turnlog"
@@ -21,7 +21,7 @@ _MEDIA = ("image", "file", "audio")
 
 
 class TurnlogCodec:
-    """Codec of the `turnlog` format; see `turnlog.providers.base.Codec`."""
+    """Codec of the `turnlog` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
 

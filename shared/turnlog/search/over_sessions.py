@@ -17,13 +17,11 @@ from typing import TypeVar
 from turnlog.core.errors import NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.text import snippet
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.payloads import in_parallel
 from turnlog.ports import SearchEngine, TermDocuments
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
-from turnlog.search.owner_sessions import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.session import (
     PARALLEL,
     Reranker,
@@ -34,6 +32,8 @@ from turnlog.search.session import (
     invalid,
     within,
 )
+from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
+from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
 

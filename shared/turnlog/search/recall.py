@@ -1,15 +1,9 @@
-"""Recall: find a tool call and its result anywhere in the log, and return them whole or in part.
-
-A part of a long text is chosen by JSON pointer, pattern or line numbers, and cut to a number of tokens. JSON on a single line is
-first written with each value on its own line, if a part of it is requested or if it is too long.
-"""
+"""Recall: find a tool call and its result anywhere in the log, and return them whole or in part."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 from turnlog.core.calls import OpenCalls, Ref, call_key, pair, parse_ref
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, Problem
@@ -18,7 +12,6 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import ToolCall, ToolResult
-from turnlog.core.patterns import Pattern, PatternError
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
@@ -26,8 +19,8 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located, newest_pages
 from turnlog.providers.blocks import placeholder_text
 from turnlog.search.models import Recalled, RecallQuery
+from turnlog.search.text_parts import capped, part_of
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.bounds import upper_bound_tokens
 
 MISS = "Tool call result not found"
 NEXT_COMMITS = (4, 64, 64)
@@ -37,13 +30,6 @@ BACK_PAGES = 4
 FIRST_COMMITS = 64
 _NEWEST_REFS = 8
 _MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
-_KEYS_SHOWN = 20
-_MARK_TOKENS = 40
-"""Tokens reserved for the mark that says how much was cut."""
-IN_LINES = "JSON of one line, shown in several"
-MAX_INDENT = 32
-"""Depth down to which values get lines of their own; without a limit, indentation would outgrow the text."""
-_BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -233,218 +219,3 @@ def _json_or_text(text: str) -> object:
         return parse_strict_json(text)
     except MalformedError:
         return text
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class TextPart:
-    """A part of a text.
-
-    ``lines`` counts the lines of the whole text; ``tokens`` is an upper bound for the part. ``note`` says why the part is empty, or
-    that its lines are not those of the original.
-    """
-
-    text: str
-    lines: int
-    tokens: int
-    truncated: bool = False
-    note: str | None = None
-
-
-Extract: TypeAlias = Callable[[str, int], TextPart]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Capped:
-    """A text cut to a number of tokens; ``tokens`` is an upper bound for it."""
-
-    text: str
-    tokens: int
-
-
-def part_of(query: RecallQuery) -> Extract:
-    """Return a function from a text and a number of tokens to the part that the query names; raise `InvalidInputError`."""
-    pattern = _compiled(query.pattern)
-    steps = _pointer(query.pointer)
-    first, last = query.from_line or 1, query.to_line
-    is_part = pattern is not None or query.from_line is not None or query.to_line is not None
-    if last is not None and last < first:
-        raise _invalid("to_line", f"to_line {last} is before from_line {first}")
-
-    def extract(text: str, max_tokens: int) -> TextPart:
-        if steps is not None:
-            text, note = _pointed(text, steps)
-            if note:
-                return TextPart("", 0, 0, note=note)
-        in_lines = _in_lines(text) if "\n" not in text and (is_part or not _fits(text, max_tokens)) else None
-        lines = (in_lines or text).split("\n")
-        chosen = list(enumerate(lines, start=1))[first - 1 : last]
-        if not chosen:
-            return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
-        note = IN_LINES if in_lines else None
-        if pattern is not None:
-            matches = pattern.lines(line for _, line in chosen)
-            if matches.read < len(chosen):
-                note = f"the pattern takes too long: searched to line {chosen[0][0] + matches.read - 1} only"
-            elif not matches.lines:
-                note = f"no line matches, of {len(chosen)}"
-            chosen = [chosen[index] for index in matches.lines]
-        return _shown(chosen, len(lines), max_tokens, numbered=pattern is not None, note=note)
-
-    return extract
-
-
-def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
-    """Return the text cut to ``max_tokens``, and whether it was cut."""
-    part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
-    return Capped(part.text, part.tokens), part.truncated
-
-
-def _counted(lines: int) -> str:
-    return "there is 1 line" if lines == 1 else f"there are {lines} lines"
-
-
-def _fits(text: str, max_tokens: int) -> bool:
-    """Return whether a text fits; one of more than four characters a token is not counted, but taken as too long."""
-    return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
-
-
-def _shown(
-    chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, numbered: bool, note: str | None
-) -> TextPart:
-    """Return as many of the lines as fit into ``max_tokens``, and a mark that says how much more there is."""
-    room, tokens, shown = max_tokens - _MARK_TOKENS, 0, list[str]()
-    wanted = [f"{number}: {line}" if numbered else line for number, line in chosen]
-    if sum(map(len, wanted)) <= 4 * max_tokens:
-        everything = "\n".join(wanted)
-        tokens = upper_bound_tokens(everything)
-        if tokens <= max_tokens:
-            return TextPart(everything, lines, tokens, note=note)
-        tokens = 0
-    for index, line in enumerate(wanted):
-        cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
-        if tokens + cost > room or len(line) > 4 * max_tokens:
-            rest = wanted[index:]
-            head = "" if shown else _head(line, max(0, room))
-            left = sum(map(len, rest)) - len(head)
-            next_line = f"; from_line={chosen[index][0]} goes on" if shown else ""
-            mark = f"...[{len(rest)} more lines, {left} characters{next_line}]"
-            if not shown:
-                next_line = f"; from_line={chosen[index + 1][0]} is behind this line" if len(rest) > 1 else ""
-                mark = f"...[{left} more characters, lines: {len(rest)}{next_line}]"
-            text = "\n".join([*shown, mark]) if shown else head + mark
-            return TextPart(text, lines, upper_bound_tokens(text), truncated=True, note=note)
-        shown.append(line)
-        tokens += cost
-    return TextPart("\n".join(shown), lines, tokens, note=note)
-
-
-def _head(text: str, max_tokens: int) -> str:
-    """Return the longest beginning of a text with at most ``max_tokens`` tokens, to within a sixteenth."""
-    low, high = 0, min(len(text), 4 * max_tokens)
-    while high - low > max(1, high // 16):
-        middle = (low + high) // 2
-        if upper_bound_tokens(text[:middle]) <= max_tokens:
-            low = middle
-        else:
-            high = middle
-    head = text[:low]
-    return head[:-1] if head and 0xD800 <= ord(head[-1]) < 0xDC00 else head
-
-
-def _compiled(pattern: str | None) -> Pattern | None:
-    if pattern is None:
-        return None
-    try:
-        return Pattern(pattern)
-    except PatternError as error:
-        raise _invalid("pattern", str(error)) from error
-
-
-def _pointer(pointer: str | None) -> list[str] | None:
-    """Return the unescaped steps of a JSON pointer (RFC 6901); raise `InvalidInputError`."""
-    if pointer is None:
-        return None
-    if pointer and not pointer.startswith("/"):
-        raise _invalid("pointer", "a JSON pointer must be empty or begin with /")
-    if _BAD_ESCAPE.search(pointer):
-        raise _invalid("pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-
-
-def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
-    """Return the value that a pointer names in the text's JSON, and None; or an empty text and the reason.
-
-    A string is returned unquoted, another value as JSON of several lines.
-    """
-    try:
-        value = _parsed(text)
-    except (ValueError, RecursionError):
-        return "", "the result is not JSON, so a pointer leads nowhere"
-    for number, step in enumerate(steps, start=1):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isascii() and step.isdigit() and str(int(step[:9])) == step:
-            if int(step) >= len(value):
-                return "", f"the pointer leads nowhere: a list of {len(value)} at step {number}"
-            value = value[int(step)]
-        else:
-            return "", f"the pointer leads nowhere at step {number}: there is {_kind(value)}"
-    if isinstance(value, str):
-        return str(value), None
-    try:
-        return _written(value), None
-    except RecursionError:
-        return "", "what the pointer names is nested too deep"
-
-
-class _Number(str):
-    """A JSON number, or NaN or Infinity, with its original digits."""
-
-    __slots__ = ()
-
-
-def _parsed(text: str) -> Any:
-    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
-
-
-def _in_lines(text: str) -> str | None:
-    """Return the text's JSON in several lines, or None if the text is no JSON object or list, or an empty one."""
-    try:
-        value = _parsed(text) if text.lstrip()[:1] in ("{", "[") else None
-        return _written(value) if value else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def _written(value: Any) -> str:
-    written = list[str]()
-    _write(value, 0, written)
-    return "".join(written)
-
-
-def _write(value: Any, depth: int, written: list[str]) -> None:
-    if isinstance(value, _Number):
-        written.append(str(value))
-    elif not isinstance(value, dict | list) or not value:
-        written.append(json.dumps(value, ensure_ascii=False))
-    else:
-        has_lines, (opening, closing) = depth < MAX_INDENT, "{}" if isinstance(value, dict) else "[]"
-        inner, outer = ("\n" + " " * (depth + 1), "\n" + " " * depth) if has_lines else ("", "")
-        written.append(opening)
-        for index, member in enumerate(value):
-            written.append((("," if has_lines else ", ") if index else "") + inner)
-            if isinstance(value, dict):
-                written.append(json.dumps(member, ensure_ascii=False) + ": ")
-            _write(value[member] if isinstance(value, dict) else member, depth + 1, written)
-        written.append(outer + closing)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, dict):
-        keys = ", ".join(list(value)[:_KEYS_SHOWN])
-        return f"an object of {len(value)} keys: {keys[:400]}"
-    return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
-
-
-def _invalid(name: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])

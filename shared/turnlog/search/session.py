@@ -17,7 +17,6 @@ from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
-from turnlog.core.text import snippet
 from turnlog.core.times import milliseconds_of
 from turnlog.log.commit import Commit
 from turnlog.log.headers import Header
@@ -27,6 +26,7 @@ from turnlog.log.reading import Located, located, newest_pages, searchable_text
 from turnlog.ports import Embedder, SearchEngine, TermDocuments
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
+from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 

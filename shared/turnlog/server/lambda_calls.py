@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl
 
 from turnlog.core.errors import TurnlogError
 from turnlog.core.times import rfc3339
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import Clock, Delivery, JobQueue
+from turnlog.routing import ROUTES
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

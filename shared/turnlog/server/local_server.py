@@ -20,8 +20,8 @@ from turnlog.core.errors import InvalidInputError, TurnlogError, UnauthorizedErr
 from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import make_handler, problem_document, status_of
 from turnlog.http.lambda_workers import make_worker
-from turnlog.http.route_table import ROUTES
 from turnlog.ports import JOB_KINDS, Clock
+from turnlog.routing import ROUTES
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
 from turnlog.server.lambda_calls import LocalContext, Poller, http_answer, proxy_event
 

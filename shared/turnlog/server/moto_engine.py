@@ -3,7 +3,7 @@
     with moto_service() as service:
         server = StackServer(service, SystemClock(), port=0).start()
 
-moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.moto_guard` refuses requests that the real DynamoDB refuses.
+moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.aws` refuses requests that the real DynamoDB refuses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.engines import aws_clients
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
-from turnlog.http.route_table import routes_of
 from turnlog.ports import QUEUES, Clock, JobQueue
+from turnlog.routing import routes_of
 from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import LocalServer
 from turnlog.server.stack import (
@@ -123,7 +123,7 @@ def moto_service(
     need_extra()
     from moto import mock_aws
 
-    from turnlog.testing.moto_guard import real_item_limit
+    from turnlog.testing.aws import real_item_limit
 
     with ExitStack() as stack:
         stack.enter_context(no_real_credentials())
@@ -161,8 +161,11 @@ def no_real_credentials() -> Iterator[None]:
 
 @contextmanager
 def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
-    """Guard every AWS client that is created within the block, also by an application itself."""
-    from turnlog.testing.moto_guard import Guard
+    """Attach a `Guard` to every AWS client that is created within the block, also by an application itself.
+
+    The guard refuses requests to moto that the real DynamoDB would refuse.
+    """
+    from turnlog.testing.aws import Guard
 
     class GuardedClients(aws_clients.Clients):
         def _make(self, service: str, read_timeout_seconds: float) -> Any:

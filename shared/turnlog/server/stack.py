@@ -22,7 +22,7 @@ from typing import Any
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.engines.aws_clients import Clients
-from turnlog.http.route_table import ROUTES
+from turnlog.routing import ROUTES
 
 TEMPLATE = "template.yaml"
 REGION = "eu-central-1"

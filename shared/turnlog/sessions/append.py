@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from turnlog.core.actions import RUN
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, UnansweredCall, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
-from turnlog.core.events import Event, MessageEvent, Notes, Recall, StateEvent
+from turnlog.core.events import RUN, Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES

@@ -6,11 +6,10 @@ the pending action.
 
 from __future__ import annotations
 
-from turnlog.core.actions import APPROVE, REJECT
 from turnlog.core.agent_state import agent_of, pending_of
 from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_ref
 from turnlog.core.errors import ConflictError, NotFoundError
-from turnlog.core.events import MessageEvent, StateEvent
+from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
 from turnlog.core.session_settings import SessionSettings
@@ -27,7 +26,7 @@ from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import StateWrite, waits_for
-from turnlog.sessions.state_models import Decided, DecidePending
+from turnlog.sessions.state_routes import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, States, next_event
 
 REFUSED = "This action was rejected."

@@ -51,7 +51,7 @@ from turnlog.sessions.document_models import (
 from turnlog.sessions.session_log import SessionLog, check_active
 
 if TYPE_CHECKING:
-    from turnlog.snapshots.export_models import ExportedDocument
+    from turnlog.snapshots.export_routes import ExportedDocument
 
 
 INLINE_BYTES = 256 * 1024

@@ -8,10 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from turnlog.core import actions
 from turnlog.core.calls import Ref
 from turnlog.core.errors import TooLargeError
 from turnlog.core.events import (
+    CREATE,
+    END,
+    FORK,
+    MESSAGE_ADDED,
+    POLICY_CHANGE,
+    RESTORE,
+    REWIND,
+    SUMMARY_DISCARDED,
+    SUMMARY_PUBLISHED,
+    TOOL_CALL,
+    TOOL_RECALLED,
+    TOOL_RESULT,
     CloseEvent,
     CreateEvent,
     DiscardEvent,
@@ -23,12 +34,13 @@ from turnlog.core.events import (
     SettingsEvent,
     StateEvent,
     SummaryEvent,
+    own_action,
 )
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.limits import PAGE_BYTES
-from turnlog.core.positions import Stretch, without
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
@@ -38,10 +50,10 @@ from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
+from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, RecordHistory
+from turnlog.sessions.history_routes import Stretch as StretchAnswer
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state_models import Diff, HistoryEntry, HistoryPage, RecordHistory
-from turnlog.sessions.state_models import Stretch as StretchAnswer
 from turnlog.sessions.state_store import States, state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
@@ -190,7 +202,7 @@ class RecordEntries:
 
     def __call__(self, owner: Owner, session_id: str, body: RecordHistory, *, key: str | None = None) -> HistoryEntry:
         keys = SessionKeys(owner, session_id)
-        actions.own_action(body.action, pointer="/action")
+        own_action(body.action, pointer="/action")
         if body.agent_id is not None:
             check_agent_id(body.agent_id)
         metadata = cast("JsonObject | None", body.metadata)
@@ -214,11 +226,11 @@ class RecordEntries:
 
 
 _ACTIONS: dict[type[Event], str] = {
-    SummaryEvent: actions.SUMMARY_PUBLISHED,
-    DiscardEvent: actions.SUMMARY_DISCARDED,
-    SettingsEvent: actions.POLICY_CHANGE,
-    CloseEvent: actions.END,
-    ForkEvent: actions.FORK,
+    SummaryEvent: SUMMARY_PUBLISHED,
+    DiscardEvent: SUMMARY_DISCARDED,
+    SettingsEvent: POLICY_CHANGE,
+    CloseEvent: END,
+    ForkEvent: FORK,
 }
 """Actions of entries that depend on the kind of event alone."""
 
@@ -228,19 +240,19 @@ def _action(event: Event, message: Located | None) -> str:
     if isinstance(event, StateEvent | NoteEvent):
         return event.action
     if isinstance(event, RewindEvent):
-        return actions.REWIND if event.snapshot_id is None else actions.RESTORE
+        return REWIND if event.snapshot_id is None else RESTORE
     if type(event) in _ACTIONS:
         return _ACTIONS[type(event)]
-    return _message_action(event, message) if message is not None else actions.CREATE
+    return _message_action(event, message) if message is not None else CREATE
 
 
 def _message_action(event: Event, message: Located) -> str:
     """Return the action of a message's entry."""
     if isinstance(event, MessageEvent) and event.recall is not None:
-        return actions.TOOL_RECALLED
+        return TOOL_RECALLED
     if message.facts.results:
-        return actions.TOOL_RESULT
-    return actions.TOOL_CALL if message.facts.calls else actions.MESSAGE_ADDED
+        return TOOL_RESULT
+    return TOOL_CALL if message.facts.calls else MESSAGE_ADDED
 
 
 def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
@@ -328,13 +340,13 @@ class CompareMoments:
         head = self._log.commits.tail(keys).header
         end = head if to is None else header_of_moment(self._log.commits, keys, to, pointer="/query/to")
         start_view, end_view = self._view(keys, start), self._view(keys, end)
-        page = self._read_messages.among(keys, end, without(end_view, start_view), after=after, limit=limit)
+        page = self._read_messages.among(keys, end, subtract(end_view, start_view), after=after, limit=limit)
         return Diff(
             from_position=start.last,
             to_position=end.last,
             messages=page.messages,
             next=page.next,
-            left=[StretchAnswer(first=first, last=last) for first, last in without(start_view, end_view)],
+            left=[StretchAnswer(first=first, last=last) for first, last in subtract(start_view, end_view)],
             state=self._state_patch(keys, start, end),
             settings=self._changed_settings(keys, start, end),
             summary_from=start.summary.position if start.summary is not None else None,

@@ -18,7 +18,7 @@ from turnlog.log.commit import events_of, read_commit
 from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
-from turnlog.providers.base import Codec
+from turnlog.providers import Codec
 from turnlog.providers.registry import CODECS, codec_of, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta

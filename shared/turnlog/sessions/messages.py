@@ -21,7 +21,7 @@ from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, header_of_moment, located
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
 from turnlog.sessions.session_log import SessionLog

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias, cast
 
-from turnlog.core.actions import RUN, STATE_CHANGE, own_action
 from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
 from turnlog.core.calls import Ref, UnansweredCall, id_key, open_call
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, VersionMismatchError
-from turnlog.core.events import StateEvent
+from turnlog.core.events import RUN, STATE_CHANGE, StateEvent, own_action
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import Patch, equal
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured
@@ -20,7 +19,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import commit_at, position_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.session_log import SessionLog, check_active
-from turnlog.sessions.state_models import AgentState, ReplaceState, StateAnswer
+from turnlog.sessions.state_routes import AgentState, ReplaceState, StateAnswer
 from turnlog.sessions.state_store import (
     MAX_STATE_BYTES,
     SessionState,

@@ -1,11 +1,17 @@
-"""Routes of a session's state, of its agents' execution states, and of its documents: those of the Lambda resource `state`."""
+"""Routes of a session's state, of its agents' execution states, and of its documents: those of the Lambda resource `state`.
+
+Requests and answers of states stand here too; those of documents are in `document_models`.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
+
+from pydantic import Field
 
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.models import ACTION_PATTERN, Action, Answer, Body, JsonObjectField
 from turnlog.routing import (
     JSON_PATCH,
     MAX_POSITION,
@@ -21,10 +27,51 @@ from turnlog.routing import (
     read_body,
 )
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
-from turnlog.sessions.state_models import ACTION_PATTERN, AgentState, Decided, DecidePending, ReplaceState, StateAnswer
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+Version: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class ReplaceState(Body):
+    """A new state that replaces the current one."""
+
+    state: JsonObjectField
+    action: Action | None = Field(default=None, description="Action of the history entry (default state_change)")
+    if_version: Version | None = Field(default=None, description="409 unless this is the state's version")
+
+
+class StateAnswer(Answer):
+    """The state of a session. ``version`` is the position of the newest state event, 0 before the first."""
+
+    state: JsonObjectField
+    version: int
+
+
+class AgentState(Answer):
+    """The execution state of an agent. ``version`` is the position of the session's newest state event."""
+
+    agent_id: str
+    state: JsonObjectField
+    version: int
+
+
+class DecidePending(Body):
+    """A decision on an agent's pending action."""
+
+    decision: Literal["approve", "reject"]
+    reason: str | None = Field(default=None, max_length=10_000, description="Sent to the model with a rejection")
+
+
+class Decided(AgentState):
+    """The execution state after a decision.
+
+    ``refusal`` is the position of the tool result that rejects the call; null when approved, or when no open call was found.
+    """
+
+    refusal: int | None
 
 
 _AT = Parameter("at", "string", "As it was at this position, or time (RFC 3339)")

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnlog.core.errors import CorruptError, PatchError, UnavailableError
 from turnlog.core.events import MAX_LISTED_KEYS, CreateEvent, StateEvent
-from turnlog.core.json_patch import OPERATION_STEPS, Patch, applied, difference, folded
+from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_patches, difference
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.caches import cached_json, cached_number, reflected_position
@@ -123,7 +123,7 @@ class States:
 
     def _fold(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
         try:
-            value, steps = folded(base.value, patches)
+            value, steps = apply_patches(base.value, patches)
         except PatchError as error:
             raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
         since = (*base.since, *patches) if base.since is not None else None
@@ -166,7 +166,7 @@ def next_event(
     state: SessionState, *, position: int, action: str, patch: Patch, agent_id: str | None
 ) -> tuple[StateEvent, SessionState]:
     """Return the event that changes the state by a patch, and the state after it. Refuses as `applied` does."""
-    value, steps = applied(state.value, patch)
+    value, steps = apply_patch(state.value, patch)
     return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=agent_id)
 
 

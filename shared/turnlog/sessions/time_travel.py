@@ -22,10 +22,10 @@ from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
+from turnlog.sessions.history_routes import RewindSession
 from turnlog.sessions.models import Session
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog, check_active
-from turnlog.sessions.state_models import RewindSession
 from turnlog.sessions.state_store import States
 
 if TYPE_CHECKING:

@@ -1,15 +1,81 @@
-"""Routes that export and import sessions."""
+"""Routes that export and import sessions, with their requests and answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from pydantic import Field
+
+from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Response, Route, read_body
-from turnlog.snapshots.export_models import Export, ExportSession, ImportCommits, Imported
+from turnlog.sessions.document_models import MAX_WRITTEN, Key
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+FORMAT, FORMAT_VERSION = "turnlog-export", 2
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Version 1 has no documents."""
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class ExportSession(Body):
+    """A request to export a session."""
+
+    mode: Literal["sync", "async"] = Field(default="sync", description="async: a job. A long history is always a job")
+
+
+class Export(Answer):
+    """A zip of JSON Lines with a manifest. It can be downloaded from ``url`` until ``expires_at``; ``sha256`` is the file's."""
+
+    url: str
+    expires_at: str
+    size_bytes: int
+    sha256: str
+    sessions: int
+    positions: int
+
+
+class ExportedDocument(Body):
+    """A line of ``documents.jsonl``. ``data`` is base64."""
+
+    key: Key
+    data: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    updated_at: Annotated[str, Field(max_length=64)]
+
+
+class ImportCommits(Body):
+    """Commits of an exported session, in order, as lines of its ``log.jsonl``.
+
+    With the last commits, or after them, come documents as lines of ``documents.jsonl``. ``head`` and ``hash`` are the
+    session's, from the manifest. The session appears with its last commit; with ``more``, it appears with a later request
+    that has no ``more``.
+    """
+
+    head: Annotated[int, Field(ge=1, le=999_999_999_999)]
+    hash: Hash
+    commits: Annotated[list[str | JsonObjectField], Field(max_length=1_000)] = Field(
+        default_factory=list, description="Lines as text, or as JSON objects, which makes long lines shorter"
+    )
+    documents: Annotated[list[ExportedDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
+    more: bool = Field(
+        default=False, description="Documents follow in a later request: the session does not appear yet"
+    )
+
+
+class Imported(Answer):
+    """The state of an import.
+
+    ``status`` is ``partial`` while something is missing, and ``existing`` for a session that already existed with this
+    history up to ``head`` or beyond.
+    """
+
+    session_id: str
+    status: Literal["partial", "imported", "existing"]
+    position: int
 
 
 def _export_session(app: Application, request: HttpRequest) -> Response:

@@ -38,7 +38,7 @@ from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_store import States
 from turnlog.snapshots.exchange import commit_line, commit_of, position_in
-from turnlog.snapshots.export_models import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
+from turnlog.snapshots.export_routes import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
 from turnlog.snapshots.lifecycle import snapshot_fields
 from turnlog.snapshots.materialise import Materialiser, stored_commits
 from turnlog.snapshots.restore import add_restore_note

@@ -32,7 +32,7 @@ from turnlog.ports import BlobStore
 from turnlog.sessions.models import SnapshotPolicy
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import FullSnapshots, parts_content, parts_of
-from turnlog.snapshots.models import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
+from turnlog.snapshots.routes import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
 
 _MAX_EXTRA_RECORDS = 200
 """Records that one clean-up reads beyond those that it keeps."""

@@ -20,7 +20,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_store import States
 from turnlog.snapshots.full import ArchiveItems, FullSnapshots, SnapshotStretch, parts_of
 from turnlog.snapshots.lifecycle import find_snapshot, snapshot_fields
-from turnlog.snapshots.models import SnapshotContent, SnapshotPart, WholeSnapshot
+from turnlog.snapshots.routes import SnapshotContent, SnapshotPart, WholeSnapshot
 
 
 class SnapshotLogs:

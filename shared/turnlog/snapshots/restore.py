@@ -40,8 +40,8 @@ from turnlog.sessions.time_travel import RewindSessions
 from turnlog.snapshots.full import FullSnapshots
 from turnlog.snapshots.lifecycle import find_snapshot
 from turnlog.snapshots.materialise import Materialiser
-from turnlog.snapshots.models import RestoreSnapshot
 from turnlog.snapshots.read import SnapshotLogs
+from turnlog.snapshots.routes import RestoreSnapshot
 from turnlog.snapshots.segment_format import SealedCommit
 
 if TYPE_CHECKING:

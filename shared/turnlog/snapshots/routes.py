@@ -1,23 +1,127 @@
-"""Routes of snapshots and downloads."""
+"""Routes of snapshots and downloads, with their requests and answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from pydantic import Field
+
+from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
 from turnlog.jobs.models import Job
 from turnlog.routing import CURSOR, MAX_POSITION, HttpRequest, Parameter, Response, Route, integer, read_body
-from turnlog.sessions.models import Session
-from turnlog.snapshots.models import (
-    CreateSnapshot,
-    RestoreSnapshot,
-    Snapshot,
-    SnapshotDeleted,
-    SnapshotPage,
-    WholeSnapshot,
-)
+from turnlog.sessions.message_models import StoredMessage
+from turnlog.sessions.models import MAX_KEPT, Session
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+
+
+SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
+
+
+class CreateSnapshot(Body):
+    """A request to create a snapshot at the session's head. Several snapshots may share a name; it stands for the newest."""
+
+    name: SnapshotName | None = None
+    kind: Literal["ref", "full"] = Field(
+        default="ref",
+        description="ref: a pointer into the log. full: the history itself, which outlives the log when the session expires",
+    )
+    metadata: JsonObjectField | None = None
+    agent_id: str | None = None
+    if_name_absent: bool = Field(default=False, description="409 if a snapshot with this name exists")
+    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] | None = Field(
+        default=None,
+        description="Afterwards, keep this many of the newest unnamed snapshots of this kind and agent, and delete the older ones",
+    )
+    mode: Literal["sync", "async"] = Field(
+        default="sync",
+        description="async: a job. A full snapshot of a long history that is not sealed yet is always a job",
+    )
+
+
+class RestoreSnapshot(Body):
+    """A request to restore a snapshot, in its own session or in another one."""
+
+    as_: Literal["rewind", "fork"] = Field(
+        default="fork",
+        alias="as",
+        description="rewind: the session goes back to the snapshot. fork: another session begins with it",
+    )
+    session_id: str | None = Field(default=None, description="Id of the other session; generated when it is left out")
+
+
+class Snapshot(Answer):
+    """A snapshot without its content.
+
+    For a ``full`` snapshot, ``size_bytes`` is the size of all its parts, and ``sha256`` is taken over a line
+    ``<first>-<last>-<sha256>`` for each part. A ``ref`` holds no copy: ``size_bytes`` is its record's size. Its ``sha256``
+    is the chain hash of the commit that it points to, which binds all history up to there.
+    """
+
+    snapshot_id: str
+    name: GivenText | None
+    agent_id: str | None
+    kind: Literal["ref", "full"]
+    position: int
+    created_at: str
+    size_bytes: int
+    sha256: str
+    status: Literal["ready"]
+    metadata: JsonObjectField | None
+
+
+class SnapshotPart(Answer):
+    """A part of a full snapshot's history: positions, and the hash and size of its bytes.
+
+    The bytes are at ``url`` until ``expires_at``, or, for a small part, in ``data`` (base64). They have the form of segments
+    (docs/data-model.md).
+    """
+
+    first: int
+    last: int
+    sha256: str
+    size_bytes: int
+    url: str | None
+    expires_at: str | None
+    data: str | None
+
+
+class SnapshotContent(Answer):
+    """The session at the snapshot's position. ``messages`` is a page; pass ``next`` as ``after`` to get the next page."""
+
+    system: GivenText | None
+    model: str | None
+    tools: list[JsonObjectField]
+    policy: str | JsonObjectField
+    metadata: JsonObjectField | None
+    state: JsonObjectField
+    message_count: int
+    loops: int
+    tokens: int
+    messages: list[StoredMessage]
+    next: int | None
+
+
+class WholeSnapshot(Snapshot):
+    """A snapshot with its content, or null when that is too large for an answer, and the parts of a full snapshot."""
+
+    content: SnapshotContent | None
+    parts: list[SnapshotPart]
+
+
+class SnapshotPage(Answer):
+    """A page of a session's snapshots, newest first."""
+
+    snapshots: list[Snapshot]
+    next_cursor: str | None
+
+
+class SnapshotDeleted(Answer):
+    """The answer to a deletion."""
+
+    snapshot_id: str
+    status: Literal["deleted"]
 
 
 def _create_snapshot(app: Application, request: HttpRequest) -> Response:

@@ -17,7 +17,7 @@ from turnlog.core.errors import UnavailableError
 from turnlog.core.events import KeptMessage, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.summaries import FAN, Growth, Summarised, SummaryRequest, grown
+from turnlog.core.summaries import FAN, Growth, Summarised, SummaryRequest, plan_growth
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Covered, Header, following
@@ -27,7 +27,7 @@ from turnlog.log.request_keys import Attempt, RequestKey
 from turnlog.ports import Summariser, TokenCounter
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
-from turnlog.summaries.models import CompressSession
+from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
 from turnlog.windows.build import Source
@@ -328,7 +328,7 @@ class _SummaryPlan:
     @property
     def growth(self) -> Growth:
         """The tree of rounds after this summary."""
-        return grown(self.before.branches if self.before is not None else ())
+        return plan_growth(self.before.branches if self.before is not None else ())
 
     @property
     def is_rebuilt(self) -> bool:

@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 from turnlog.core.errors import SummaryRefusedError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
+from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
-from turnlog.core.text import Script, main_script, script_shares
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 
@@ -107,7 +107,7 @@ class ExtractiveSummariser:
         return Summarised(self._text(request), self.name)
 
     def _text(self, request: SummaryRequest) -> str:
-        script = main_script(request.said)
+        script = main_script(request.all_text)
         words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
         previous = request.previous.splitlines()
         for width in _EXTRACT_WIDTHS:
@@ -181,11 +181,11 @@ Reason: TypeAlias = Literal[
 
 
 def refusal(
-    text: str, *, tokens: int, max_tokens: int, source_tokens: int, said: str, instructions: str
+    text: str, *, tokens: int, max_tokens: int, source_tokens: int, source_text: str, instructions: str
 ) -> Reason | None:
     """Return the reason why a text is no summary of a source, or None if the text passes all checks.
 
-    ``said`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
+    ``source_text`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
     """
     checks: tuple[tuple[Reason, Callable[[], object]], ...] = (
         ("empty", lambda: not text.strip()),
@@ -194,15 +194,15 @@ def refusal(
         ("role_markers", lambda: _ROLE.search(text)),
         ("echo", lambda: _repeats(text, instructions)),
         ("orders", lambda: _ORDERS.search(_SENTENCE_END.sub("\n", text))),
-        ("wrong_language", lambda: not _keeps_language(text, said)),
+        ("wrong_language", lambda: not _keeps_language(text, source_text)),
     )
     return next((reason for reason, fails in checks if fails()), None)
 
 
-def _keeps_language(text: str, said: str) -> bool:
+def _keeps_language(text: str, source_text: str) -> bool:
     """Return whether a text is in the main script of the source; if the source has no clear main script, any text is."""
-    spoken, said_shares, text_shares = main_script(said), script_shares(said), script_shares(text)
-    if spoken is None or said_shares[spoken] < _CLEAR_SHARE or not text_shares:
+    spoken, source_shares, text_shares = main_script(source_text), script_shares(source_text), script_shares(text)
+    if spoken is None or source_shares[spoken] < _CLEAR_SHARE or not text_shares:
         return True
     return text_shares.get(spoken, 0.0) >= _LEAST_SHARE
 
@@ -235,7 +235,7 @@ def _fenced(request: SummaryRequest, loops: str) -> Iterator[str]:
 
 
 def _system(request: SummaryRequest) -> str:
-    script = main_script(request.said)
+    script = main_script(request.all_text)
     room = request.max_tokens * _AIM
     limit = f"{max(10, round(room * _WORDS_PER_TOKEN, -1)):.0f} words"
     if script in _LANGUAGES:
@@ -306,7 +306,7 @@ class ModelSummariser:
             tokens=tokens,
             max_tokens=request.max_tokens,
             source_tokens=prompt.record_tokens,
-            said=request.said,
+            source_text=request.all_text,
             instructions=prompt.system,
         )
         if reason is not None:

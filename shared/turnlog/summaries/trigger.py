@@ -25,7 +25,7 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import Item, ItemTable
 from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
-from turnlog.summaries.models import CompressSession
+from turnlog.summaries.routes import CompressSession
 from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, stored_policy

@@ -1,11 +1,45 @@
-"""Creates the AWS resources that Turnlog needs, for tests on moto, on an emulator or in an account."""
+"""AWS in tests: the resources that Turnlog needs, on moto, on an emulator or in an account, and a guard around botocore clients.
+
+The guard refuses requests that DynamoDB refuses and moto accepts, counts requests, and injects faults.
+
+    guard = Guard.attach(client)                    # or several clients, which then share one count of requests
+    with guard.measure() as spent:
+        table.query(...)
+    assert spent.requests == {"Query": 1} and spent.read_units == 1.0
+
+    guard.fail(at=2, when="after")                  # the second request from here takes effect, its answer is lost
+
+Create the clients of a fault test with ``max_attempts=1``: otherwise the SDK repeats the request and hides the fault.
+Every attempt counts as a request, so a repeat is visible.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from unittest import mock
 
 from turnlog.ports import INDEX_KEYS
+from turnlog.testing.dynamodb_rules import (
+    GuardError,
+    Params,
+    WireItem,
+    check,
+    index_write_units,
+    is_consistent,
+    key_of,
+    read_units_of,
+    table_of,
+    write_units,
+    writes_of,
+    written_keys,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -62,3 +96,213 @@ def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_r
         Attributes={"VisibilityTimeout": str(visibility_seconds), "RedrivePolicy": json.dumps(redrive)},
     )["QueueUrl"]
     return url, dead_url
+
+
+__all__ = ["Guard", "GuardError", "Meter", "base_table_queries", "real_item_limit"]
+
+DemandConsistent: TypeAlias = Callable[[str, Params], bool]
+When: TypeAlias = Literal["before", "after"]
+
+THROTTLED = "ThrottlingException"
+_PARAMS = "turnlog_guard_params"
+
+# moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@dataclass
+class Meter:
+    """Requests and capacity units spent. ``requests`` counts attempts by operation, including failed ones."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    read_units: float = 0.0
+    write_units: float = 0.0
+    index_write_units: float = 0.0
+
+
+@dataclass
+class _Fault:
+    countdown: int
+    when: When
+    error: Exception
+
+
+def base_table_queries(operation: str, params: Params) -> bool:
+    """Return whether a request must be consistent: queries of the table must see every acknowledged write."""
+    return operation == "Query" and "IndexName" not in params
+
+
+class Guard:
+    """A guard that stays attached to its clients for their lifetime. Safe to use from many threads."""
+
+    def __init__(self, demand_consistent: DemandConsistent, *, one_at_a_time: bool) -> None:
+        self.meter = Meter()
+        self._meters = [self.meter]
+        self._demand_consistent = demand_consistent
+        self._turn: AbstractContextManager[Any] = _ONE_AT_A_TIME if one_at_a_time else nullcontext()
+        self._faults: list[_Fault] = []
+        self._often: tuple[float, When, random.Random] | None = None
+        self._often_code, self._often_of = THROTTLED, frozenset[str]()
+        self.often_met = 0
+        self._lock = threading.Lock()
+        self._own = threading.local()
+
+    @classmethod
+    def attach(
+        cls, *clients: Any, demand_consistent: DemandConsistent = base_table_queries, one_at_a_time: bool = True
+    ) -> Guard:
+        """Attach a guard to clients: requests of all are counted and can fail, those of DynamoDB are checked and metered.
+
+        ``one_at_a_time`` makes moto's requests atomic; turn it off for an emulator with atomic requests.
+        """
+        guard = cls(demand_consistent, one_at_a_time=one_at_a_time)
+        for client in clients:
+            if client.meta.service_model.service_name == "dynamodb":
+                client.meta.events.register("before-parameter-build.dynamodb", guard._check)
+            guard._stand_between(client)
+        return guard
+
+    @contextmanager
+    def measure(self) -> Iterator[Meter]:
+        """Yield a meter of requests and units spent within the block."""
+        meter = Meter()
+        with self._lock:
+            self._meters.append(meter)
+        try:
+            yield meter
+        finally:
+            with self._lock:
+                self._meters = [other for other in self._meters if other is not meter]
+
+    def fail(self, at: int, when: When, error: Exception | None = None) -> None:
+        """Fail the request number ``at``, counted from 1 and from this call: before it is sent, or with its answer lost.
+
+        ``error`` is raised inside the SDK. The default is a closed connection, which the SDK's retry repeats.
+        """
+        from botocore.exceptions import ConnectionClosedError
+
+        fault = _Fault(at, when, error or ConnectionClosedError(endpoint_url="the guard's fault"))
+        with self._lock:
+            self._faults.append(fault)
+
+    def fail_often(
+        self, share: float, when: When, *, seed: int, code: str = THROTTLED, operations: Collection[str] = ()
+    ) -> None:
+        """Fail this share of all further requests: refused with ``code`` before they are sent, or with their answers lost.
+
+        ``operations`` limits the faults to these operations.
+        """
+        with self._lock:
+            self._often = (share, when, random.Random(seed)) if share else None
+            self._often_code, self._often_of = code, frozenset(operations)
+
+    def clear_faults(self) -> None:
+        """Remove the faults that have not occurred yet."""
+        with self._lock:
+            self._faults = []
+            self._often = None
+
+    @property
+    def faults_left(self) -> int:
+        """The number of faults that have not occurred yet."""
+        return len(self._faults)
+
+    def _stand_between(self, client: Any) -> None:
+        """Wrap the SDK's single attempt of a request.
+
+        Only at this place a request has taken effect while the SDK can still decide on a retry. An error of the ``before-send``
+        hook comes before the effect, and errors of later hooks bypass the retry.
+        """
+        endpoint = client._endpoint
+        attempt = endpoint._do_get_response
+
+        def guarded(request: Any, operation_model: Any, context: Any) -> Any:
+            if getattr(self._own, "reads", False):
+                return attempt(request, operation_model, context)
+            operation: str = operation_model.name
+            fault = self._count(operation)
+            if fault is not None and fault.when == "before":
+                return None, fault.error
+            params = context.get(_PARAMS)
+            with self._turn:
+                old = self._old_items(client, operation, params) if params is not None else {}
+                success, error = attempt(request, operation_model, context)
+            if params is not None and success is not None:
+                _, parsed = success
+                self._spend(operation, params, old, parsed)
+            return (success, error) if fault is None else (None, fault.error)
+
+        endpoint._do_get_response = guarded
+
+    def _count(self, operation: str) -> _Fault | None:
+        with self._lock:
+            for meter in self._meters:
+                meter.requests[operation] += 1
+            for fault in self._faults:
+                fault.countdown -= 1
+            due = [fault for fault in self._faults if fault.countdown == 0]
+            self._faults = [fault for fault in self._faults if fault.countdown > 0]
+            if not due and self._often is not None and (not self._often_of or operation in self._often_of):
+                share, when, chance = self._often
+                if chance.random() < share:
+                    self.often_met += 1
+                    return _Fault(0, when, _often_error(when, operation, self._often_code))
+        return due[0] if due else None
+
+    def _check(self, params: Params, model: Any, context: Any, **_: Any) -> None:
+        if getattr(self._own, "reads", False):
+            return
+        operation: str = model.name
+        check(operation, params)
+        if self._demand_consistent(operation, params) and not is_consistent(params):
+            raise GuardError(f"{operation} must ask for ConsistentRead")
+        context[_PARAMS] = params
+
+    def _old_items(self, client: Any, operation: str, params: Params) -> dict[tuple[str, str], WireItem]:
+        """Return the stored items under the keys of a write, which decide its price. Bypasses the guard."""
+        keys = [key_of(item) for item in written_keys(operation, params)]
+        if not keys:
+            return {}
+        wire_keys = [{"pk": {"S": pk}, "sk": {"S": sk}} for pk, sk in keys]
+        table = table_of(params)
+        self._own.reads = True
+        try:
+            answer = client.batch_get_item(RequestItems={table: {"Keys": wire_keys, "ConsistentRead": True}})
+        except client.exceptions.ResourceNotFoundException:
+            return {}  # the write itself raises this error
+        finally:
+            self._own.reads = False
+        return {key_of(item): item for item in answer["Responses"].get(table, [])}
+
+    def _spend(self, operation: str, params: Params, old: Mapping[tuple[str, str], WireItem], answer: Params) -> None:
+        refused = answer.get("Error", {}).get("Code")
+        if refused not in (None, "ConditionalCheckFailedException"):
+            return
+        reads = read_units_of(operation, params, answer)
+        writes = index_writes = 0
+        for key, new in writes_of(operation, params, answer):
+            writes += write_units(old.get(key), new)
+            if refused is None:
+                index_writes += sum(index_write_units(old.get(key), new, keys) for keys in INDEX_KEYS.values())
+        with self._lock:
+            for meter in self._meters:
+                meter.read_units += reads
+                meter.write_units += writes
+                meter.index_write_units += index_writes
+
+
+def _often_error(when: When, operation: str, code: str) -> Exception:
+    from botocore.exceptions import ClientError, ReadTimeoutError
+
+    if when == "after":
+        return ReadTimeoutError(endpoint_url="the guard's fault")
+    return ClientError({"Error": {"Code": code, "Message": "the guard's fault"}}, operation)
+
+
+@contextmanager
+def real_item_limit() -> Iterator[None]:
+    """Lift moto's item limit within the block: it counts bytes as base64, up to 405,000. The guard checks the real limit."""
+    from moto.dynamodb.models.dynamo_type import LimitedSizeDict
+
+    with mock.patch.object(LimitedSizeDict, "__setitem__", dict.__setitem__):
+        yield

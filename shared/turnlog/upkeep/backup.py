@@ -10,18 +10,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from pydantic import Field
+
+from turnlog.core.errors import ForbiddenError, InvalidInputError, UnavailableError
+from turnlog.core.identity import owner_of_ids
+from turnlog.core.models import Answer
+from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, Clock, IdSource, Inspectable
+from turnlog.upkeep.verify import Progress, Verification, VerifySessions
 
 if TYPE_CHECKING:
-    from turnlog.engines.engine import Engine
-    from turnlog.log.keys import SessionKeys
-    from turnlog.upkeep.models import Backup, Verification
-    from turnlog.upkeep.verify import Progress, VerifySessions
+    from turnlog.engines import Engine
 
 
 _TRIES = 5
 """Copies of the database that a backup makes at most, since blobs of a copy may be deleted before they are copied too."""
+
+
+class Backup(Answer):
+    """A backup that was written. ``verification`` is the check of the backup itself."""
+
+    file: str
+    size_bytes: int = Field(description="Size of the database without the blobs")
+    blobs: int
+    blob_bytes: int
+    verification: Verification
 
 
 class Upkeep:
@@ -52,8 +65,6 @@ class Upkeep:
         The backup is consistent while others write: it is a copy of one moment. When a blob was deleted after that moment, start
         again with a newer copy. `InvalidInputError` when file or folder exist; a backup that fails leaves nothing behind.
         """
-        from turnlog.upkeep.models import Backup
-
         if self._engine.copy_to is None:
             raise InvalidInputError(f"engine {self._engine.name!r} has no files to back up", code="needs_engine")
         with _new_backup(path) as (temporary, folder):
@@ -80,9 +91,6 @@ class Upkeep:
 
     def _verify_copy(self, copy: Engine, blobs: _CopiedBlobs, progress: Progress) -> Verification:
         """Check a copy, which also copies each blob that it names. Copy all blobs of damaged sessions."""
-        from turnlog.core.identity import owner_of_ids
-        from turnlog.log.keys import SessionKeys
-
         assert isinstance(copy.items, Inspectable)  # noqa: S101 - an embedded engine's
         verification = self._verify(copy, blobs).every(copy.items, progress)
         damaged = {
@@ -97,8 +105,6 @@ class Upkeep:
         return verification
 
     def _verify(self, engine: Engine, blobs: BlobStore) -> VerifySessions:
-        from turnlog.upkeep.verify import VerifySessions
-
         return VerifySessions(engine.items, blobs, self._clock, self._ids)
 
 
@@ -123,19 +129,23 @@ class _CopiedBlobs:
         return data
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
-        raise NotImplementedError("a check only reads")
+        raise _read_only()
 
     def names(self, prefix: str) -> Sequence[str]:
         return self._source.names(prefix)
 
     def delete_many(self, names: Sequence[str]) -> None:
-        raise NotImplementedError("a check only reads")
+        raise _read_only()
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        raise NotImplementedError("a check only reads")
+        raise _read_only()
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
+
+
+def _read_only() -> ForbiddenError:
+    return ForbiddenError("a check of a backup only reads", code="read_only")
 
 
 @contextmanager

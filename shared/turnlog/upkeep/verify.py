@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 
+from pydantic import Field
+
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
 from turnlog.core.identity import owner_of_ids
+from turnlog.core.models import Answer
 from turnlog.log.commit import Commit, checked_chain, read_commit
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header, item_name, read_header
@@ -25,7 +28,35 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import FullSnapshots, parts_of
 from turnlog.snapshots.segment_format import SealedCommit
 from turnlog.snapshots.segments import Segment, Segments
-from turnlog.upkeep.models import Damage, Verification
+
+
+class Damage(Answer):
+    """A damaged or missing item. ``session_id`` is empty for damage of the database file itself."""
+
+    tenant_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    item: str = Field(description="Sort key of the stored item or name of its blob; empty when unknown")
+    code: str
+    detail: str
+
+
+class Verification(Answer):
+    """The result of a check: how many things were checked, and all damage."""
+
+    sessions: int = 0
+    commits: int = 0
+    payloads: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    documents: int = 0
+    damages: list[Damage] = Field(default_factory=list)
+
+    def plus(self, other: Verification) -> Verification:
+        """Return the sum of both."""
+        counts = {name: self[name] + other[name] for name in type(self).model_fields if name != "damages"}
+        return Verification(**counts, damages=self.damages + other.damages)
+
 
 Progress = Callable[[Verification], None]
 _CACHES = (("D#", "H"), ("O#", "P"), ("S#", "T"))

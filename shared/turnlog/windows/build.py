@@ -9,7 +9,7 @@ from dataclasses import replace
 from turnlog.core.calls import Ref
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
     KINDS,
@@ -18,7 +18,7 @@ from turnlog.providers.cache_breakpoints import (
     BlockPlace,
     CacheBreakpoint,
     System,
-    applied,
+    apply_breakpoints,
     breakpoints,
     pointers,
 )
@@ -173,7 +173,7 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
     rendered: Rendered = made.rendered
     system: System = rendered.system
     if request.apply_breakpoints:
-        rendered, system = applied(rendered, places, request.format)
+        rendered, system = apply_breakpoints(rendered, places, request.format)
     turns = [share.turn for share in made.shares]
     called = [call for turn in turns for call in turn.message.tool_calls]
     return Window(

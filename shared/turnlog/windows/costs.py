@@ -26,19 +26,22 @@ def bare_tokens(loop: Loop) -> int:
 
 
 def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
-    """Return the most that each loop takes with its notes, by loop number. A value is charged to the first loop that notes it."""
+    """Return the most tokens that each loop takes with its notes, by loop number.
+
+    A value is charged to the first loop that notes it.
+    """
     tally = Tally()
     return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
 
 
 def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
-    """Return the most that each note takes, by its loop and the position before which it is sent."""
+    """Return the most tokens that each note takes, by its loop and the position before which it is sent."""
     tally = Tally()
     return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
 
 
 def past_tokens(loops: Iterable[Loop]) -> int:
-    """Return the most that the loops take together."""
+    """Return the most tokens that the loops take together."""
     return sum(loops_tokens(loops).values())
 
 

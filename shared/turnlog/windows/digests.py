@@ -206,7 +206,7 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
 
 
 def pieces_tokens(loop: Loop) -> int:
-    """Return the most that a digest takes without its note."""
+    """Return the most tokens that a loop's digest takes without its note."""
     return sum(piece.tokens for piece in digest_pieces(loop))
 
 

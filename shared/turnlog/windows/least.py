@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
-from turnlog.providers.base import Codec
+from turnlog.providers import Codec
 from turnlog.providers.blocks import is_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import lower_bound_tokens

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
-from turnlog.providers.base import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
 from turnlog.windows.items import is_item

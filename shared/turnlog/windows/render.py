@@ -10,7 +10,7 @@ from turnlog.core.calls import Ref
 from turnlog.core.events import MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
-from turnlog.providers.base import Codec, Turn
+from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import without_thinking
 from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces

@@ -73,9 +73,10 @@ class DigestWhenFull(Step):
         return view
 
     def summary_border(self, total: int, room: Room, summary: int) -> float:
-        """Return the running total of tokens below which a summary covers loops, by the total at which they were opened.
+        """Return the border between the loops that a summary covers and the newer ones, as a running total of tokens.
 
-        ``total`` is the running total at the log's end; ``summary`` is what a summary takes of the window.
+        A loop is covered if the log had fewer tokens than that when the loop began. ``total`` is the running total at the log's
+        end; ``summary`` is the number of tokens that a summary takes of the window.
         """
         high = self.high * room.tokens - room.fixed - summary
         size = max(1.0, (self.high - self.low) * room.tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from turnlog.core.events import SummaryEvent
-from turnlog.core.text import Script, main_script
+from turnlog.core.scripts import Script, main_script
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.text import escaped, fenced

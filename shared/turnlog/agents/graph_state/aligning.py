@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnlog.agents.graph_state.messages import GraphMessage, Identity, identity_of
-from turnlog.client.backend import parts_of
+from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
 from turnlog.core.json_values import JsonValue, canonical_json

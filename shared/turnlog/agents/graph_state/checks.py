@@ -13,7 +13,7 @@ from turnlog.client.model import Session
 from turnlog.core.agent_state import validate
 from turnlog.core.errors import Problem
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.snapshots.models import Snapshot
+from turnlog.snapshots.routes import Snapshot
 
 EXECUTION = (
     "name",

@@ -40,7 +40,7 @@ from turnlog.client.model import Session
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TurnlogError, VersionMismatchError
 from turnlog.core.identity import check_agent_id
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.sessions.message_models import StoredMessage
 
 GRAPH = "graph"

@@ -19,7 +19,7 @@ from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import ToolCall
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
-from turnlog.providers.base import Turn
+from turnlog.providers import Turn
 from turnlog.providers.blocks import tool_input
 from turnlog.providers.registry import codec_of, recognise
 from turnlog.sessions.context_models import WindowAnswer

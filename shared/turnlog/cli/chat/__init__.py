@@ -1,25 +1,30 @@
-"""`turnlog chat`: the options of a chat, and its session."""
+"""`turnlog chat`: the options of a chat, its session, and a user's functions as its tools."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Annotated, Any
 
 import typer
+from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.cli.chat.models import KINDS, Model, model_of
-from turnlog.cli.chat.screen import Screen
-from turnlog.cli.chat.talk import Options, Talk
-from turnlog.cli.chat.tools import Tools, tools_of
+from turnlog.cli.chat.talk import Function, Options, Talk, Tools
 from turnlog.cli.options import Budget, Connection, Json, Policy, open_or_make_client, policy_value, with_connection
-from turnlog.cli.screen import console
+from turnlog.cli.screen import ChatScreen, console
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.json_values import JsonObject
 from turnlog.core.recall_calls import tool_of
 
 
@@ -64,7 +69,7 @@ def chat(  # noqa: PLR0913
     options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
     with open_or_make_client(connection) as log, _ended_by_signals():
         chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
-        screen = Screen(json=json)
+        screen = ChatScreen(json=json)
         talk = Talk(chat_session, chosen, user_tools, options, screen)
         _greet(screen, talk, chosen, is_new=is_new)
         talk.go()
@@ -95,7 +100,7 @@ def _own_tools(session: OpenSession) -> list[Any]:
     return [tool for tool in session.context().tools if tool_of(str(tool.get("function", {}).get("name"))) is None]
 
 
-def _greet(screen: Screen, talk: Talk, model: Model, *, is_new: bool) -> None:
+def _greet(screen: ChatScreen, talk: Talk, model: Model, *, is_new: bool) -> None:
     if screen.is_person:
         begun = "a new session" if is_new else f"{talk.session.info().messages:,} messages"
         screen.note(f"{talk.session.id}: {begun}; {model.name}; /help lists the commands")
@@ -120,3 +125,69 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+def tools_of(places: Sequence[str]) -> Tools:
+    """Load the functions at places ``module:name`` or ``file.py:name``; the name may be that of a list of functions.
+
+    Raises `InvalidInputError` for a missing name, a value that is no function, or arguments without a JSON Schema.
+    """
+    functions = [function for place in places for function in _functions(place)]
+    names = [function.__name__ for function in functions]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise _wrong(f"two tools are called {twice!r}")
+    checked = {name: validate_call(function) for name, function in zip(names, functions, strict=True)}
+    return Tools(checked, [_schema(function) for function in functions])
+
+
+def _functions(place: str) -> Iterator[Function]:
+    where, colon, name = place.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise _wrong(f"{place!r} is not MODULE:NAME or FILE.py:NAME")
+    module = _module(where)
+    value = getattr(module, name, None)
+    several = list(value.values()) if isinstance(value, Mapping) else value
+    for function in several if isinstance(several, list | tuple) else [several]:
+        if not inspect.isfunction(function):
+            raise _wrong(f"{name!r} of {where!r} is no function" if value is not None else f"{where!r} has no {name!r}")
+        if inspect.iscoroutinefunction(function):
+            raise _wrong(f"{function.__name__!r} is async: a chat's tools are plain functions")
+        yield function
+
+
+def _module(where: str) -> ModuleType:
+    try:
+        if where.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(f"turnlog_chat_{Path(where).stem}", where)
+            if spec is None or spec.loader is None:
+                raise _wrong(f"{where!r} can't be imported")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # annotations that are strings are resolved there
+            spec.loader.exec_module(module)
+            return module
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        return importlib.import_module(where)
+    except (ImportError, OSError, SyntaxError, ValueError) as error:
+        raise _wrong(f"{where!r} can't be imported: {error}") from error
+
+
+def _schema(function: Function) -> JsonObject:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(function)  # type: ignore[arg-type] # pydantic's reading of a signature
+        parameters: JsonObject = adapter.json_schema()
+    except (PydanticUserError, NameError) as error:
+        raise _wrong(f"the arguments of {function.__name__!r} have no JSON Schema: {str(error)[:200]}") from error
+    if parameters.get("type") != "object":
+        raise _wrong(f"the arguments of {function.__name__!r} must be given by name")
+    description: JsonObject = {
+        "name": function.__name__,
+        "description": inspect.getdoc(function) or "",
+        "parameters": parameters,
+    }
+    return {"type": "function", "function": description}
+
+
+def _wrong(detail: str) -> InvalidInputError:
+    return InvalidInputError(f"--tools: {detail}", code="bad_tool")

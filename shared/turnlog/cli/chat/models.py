@@ -152,13 +152,13 @@ class Scripted:
 
     def __init__(self, replies: Sequence[Mapping[str, Any]]) -> None:
         self._replies = list(replies)
-        self._said = 0
+        self._sent = 0
 
     def __call__(self, window: WindowAnswer) -> Iterator[dict[str, Any]]:
-        if self._said == len(self._replies):
-            raise InvalidInputError(f"the script has no more than {self._said} replies", code="script_over")
-        self._said += 1
-        return chunks(self._replies[self._said - 1])
+        if self._sent == len(self._replies):
+            raise InvalidInputError(f"the script has no more than {self._sent} replies", code="script_over")
+        self._sent += 1
+        return chunks(self._replies[self._sent - 1])
 
 
 def echo(window: WindowAnswer) -> Iterator[dict[str, Any]]:

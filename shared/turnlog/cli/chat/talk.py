@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnlog.agents import Run, RunResult
+from turnlog.agents import Hooks, RequestedCall, Run, RunResult
+from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
-from turnlog.cli.chat.screen import Screen
-from turnlog.cli.chat.tools import RunWatch, Tools
-from turnlog.cli.screen import format_number, message_text, one_line, window_table
+from turnlog.cli.screen import ChatScreen, format_number, message_text, one_line, window_table
 from turnlog.client.finding import recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
 from turnlog.core.calls import is_ref
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
-from turnlog.core.json_values import encode_json
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Message
 from turnlog.providers.registry import codec_of
+from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import StoredMessage
 
 HELP = (
@@ -35,6 +35,17 @@ HELP = (
 _WAITS = "a call waits for a decision: /approve or /reject [REASON]"
 
 
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Functions as tools. ``functions`` validate their arguments; ``schemas`` are in OpenAI's chat format."""
+
+    functions: Mapping[str, Function]
+    schemas: Sequence[JsonObject]
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a chat. ``asks``: names of tools whose calls need a decision. ``window``: options of windows."""
@@ -47,7 +58,7 @@ class Options:
 class Talk:
     """A chat that reads lines until the input ends. Lines that begin with a slash are commands."""
 
-    def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: Screen) -> None:
+    def __init__(self, session: Session, model: Model, tools: Tools, options: Options, screen: ChatScreen) -> None:
         self._model = model
         self._tools = tools
         self._options = options
@@ -296,3 +307,37 @@ def _message(stored: StoredMessage) -> Message:
 def _context_options(window: Mapping[str, Any]) -> dict[str, Any]:
     """Return window options of a run under the names that `Session.context` uses."""
     return {("model" if name == "model_name" else name): value for name, value in window.items()}
+
+
+class RunWatch(Hooks):
+    """Shows a run on the screen. ``window`` is that of the newest model call."""
+
+    def __init__(self, format: str, screen: ChatScreen) -> None:
+        self.window: WindowAnswer | None = None
+        self._format = format
+        self._screen = screen
+        self._reply = accumulator(format)
+        self._shown = 0
+
+    def before_model(self, window: WindowAnswer) -> None:
+        self.window = window
+        self._reply, self._shown = accumulator(self._format), 0
+
+    def on_event(self, event: Any) -> None:
+        self._reply.add(as_mapping(event))
+        text = self._reply.text
+        self._screen.write_reply(text[self._shown :])
+        self._shown = len(text)
+
+    def after_model(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        if not self._shown:
+            self._screen.write_reply(
+                "\n".join(codec_of(self._format).parse(dict(message)).text for message in messages)
+            )
+        self._screen.end_line()
+
+    def before_tool(self, call: RequestedCall) -> None:
+        self._screen.note(f"→ {call.name}({one_line(call.arguments, 300)})", "magenta")
+
+    def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> None:
+        self._screen.note(f"{'✗' if is_error else '←'} {one_line(result, 300)}", "red" if is_error else "dim")

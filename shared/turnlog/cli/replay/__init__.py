@@ -36,48 +36,50 @@ from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_
 from turnlog.cli.screen import console, format_number, one_line, print_json, red_if_any, table
 from turnlog.cli.serve import Engine, engine_url
 from turnlog.client.model import Turnlog
-from turnlog.engines.system import SystemClock
+from turnlog.engines import SystemClock
 
 Paths = Annotated[
     list[Path],
     typer.Argument(metavar="FILE_OR_FOLDER...", help="Files or folders of JSON or JSON Lines: {id, messages}."),
 ]
+Loader = Annotated[
+    Path | None,
+    typer.Option(
+        "--loader", metavar="FILE.py", help="Python file whose iter_sessions(path) yields {id, messages, source}."
+    ),
+]
+Compress = Annotated[
+    str | None,
+    typer.Option(
+        "--compress",
+        metavar="TRIGGER",
+        help="Summarise during the replay: 'messages > 30, tokens > 3000' (also loops, fraction), or 'policy'.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N conversations.")]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample", metavar="N", min=1, help="A repeatable sample of N conversations, spread over the sources."
+    ),
+]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations replayed at once.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")]
 
 
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ctx: typer.Context,
     files: Paths,
-    loader: Annotated[
-        Path | None,
-        typer.Option(
-            "--loader", metavar="FILE.py", help="Python file whose iter_sessions(path) yields {id, messages, source}."
-        ),
-    ] = None,
+    loader: Loader = None,
     format: Format = None,
     policy: Policy = None,
     budget: Budget = None,
-    compress: Annotated[
-        str | None,
-        typer.Option(
-            "--compress",
-            metavar="TRIGGER",
-            help="Summarise during the replay: 'messages > 30, tokens > 3000' (also loops, fraction), or 'policy'.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N conversations.")
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            "--sample", metavar="N", min=1, help="A repeatable sample of N conversations, spread over the sources."
-        ),
-    ] = None,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="N", min=1, max=64, help="Conversations replayed at once.")
-    ] = 4,
+    compress: Compress = None,
+    limit: Limit = None,
+    sample: Sample = None,
+    threads: Threads = 4,
     engine: Engine = "embedded",
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")] = False,
+    keep: Keep = False,
     url: Url = None,
     tenant: Tenant = None,
     user: User = None,

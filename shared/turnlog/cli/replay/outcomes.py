@@ -15,7 +15,7 @@ from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended
-from turnlog.summaries.models import SummaryAnswer
+from turnlog.summaries.routes import SummaryAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS
 from turnlog.windows.policy import policy_of
 

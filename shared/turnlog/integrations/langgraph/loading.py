@@ -10,8 +10,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.elements import ElementPlace
-from turnlog.integrations.langgraph.known import CheckpointMemory, KnownCheckpoint
+from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, ElementPlace, KnownCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, value_refs
@@ -37,27 +36,27 @@ class Loaded:
 class Loader:
     """Loads checkpoints and caches what the next checkpoint will refer to."""
 
-    def __init__(self, threads: ThreadSessions, memory: CheckpointMemory, load: Load) -> None:
+    def __init__(self, threads: ThreadSessions, cache: CheckpointCache, load: Load) -> None:
         self._threads = threads
-        self._memory = memory
+        self._cache = cache
         self._load = load
 
-    def reader(self, space: Namespace, *, start: str | None = None, below: str | None = None) -> Reader:
-        hint = self._memory.newest(space) if start is None and below is None else start
-        if start is not None and self._memory.known(space, start) is None:
+    def reader(self, namespace: Namespace, *, start: str | None = None, below: str | None = None) -> Reader:
+        hint = self._cache.newest(namespace) if start is None and below is None else start
+        if start is not None and self._cache.known(namespace, start) is None:
             hint = None
-        return Reader(self._threads.documents(space.thread_id), space, start=start, below=below, hint=hint)
+        return Reader(self._threads.documents(namespace.thread_id), namespace, start=start, below=below, hint=hint)
 
-    def find(self, space: Namespace, checkpoint_id: str | None) -> tuple[Loaded, CheckpointValues] | None:
+    def find(self, namespace: Namespace, checkpoint_id: str | None) -> tuple[Loaded, CheckpointValues] | None:
         """Return the checkpoint with this id, or without an id the newest one; None when there is none."""
-        reader = self.reader(space, start=checkpoint_id)
+        reader = self.reader(namespace, start=checkpoint_id)
         try:
             stored = reader.exactly(checkpoint_id) if checkpoint_id is not None else reader.newest()
         except NotFoundError:
             stored = None
         if stored is None:
             if checkpoint_id is None:
-                self._memory.forget([space])
+                self._cache.forget([namespace])
             return None
         return self.loaded(stored), self.values_of(reader)
 
@@ -65,7 +64,7 @@ class Loader:
         return Loaded(stored, self._load(stored.record.checkpoint), self._load(stored.record.metadata))
 
     def values_of(self, reader: Reader) -> CheckpointValues:
-        return CheckpointValues(reader, partial(self._memory.list, reader.space))
+        return CheckpointValues(reader, partial(self._cache.list, reader.namespace))
 
     def values(self, loaded: Loaded, values: CheckpointValues) -> dict[str, Any]:
         return {name: self.value(value) for name, value in values.of(loaded.stored, loaded.versions).items()}
@@ -76,34 +75,34 @@ class Loader:
     def value(self, plain: Plain) -> Any:
         return [self._load(element) for element in plain] if isinstance(plain, list) else self._load(plain)
 
-    def known(self, space: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
-        """Return the value locations and lists of a checkpoint, from the cache or from the store; None when it is missing."""
-        known = self._memory.known(space, checkpoint_id)
+    def known(self, namespace: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
+        """Return the places of a checkpoint's values, and its lists, from the cache or from the store; None when it is missing."""
+        known = self._cache.known(namespace, checkpoint_id)
         if known is not None:
             return known
-        result = self.find(space, checkpoint_id)
+        result = self.find(namespace, checkpoint_id)
         if result is None:
             return None
         loaded, values = result
         values.of(loaded.stored, loaded.versions)
-        return self.remember(space, loaded, values)
+        return self.remember(namespace, loaded, values)
 
-    def remember(self, space: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
+    def remember(self, namespace: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
         """Cache the value locations, lists and writes of a checkpoint. Its values must have been read with ``values``."""
         stored, versions = loaded.stored, loaded.versions
         needed = value_refs(stored.checkpoint_id, stored.record, versions)
         homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
         homes |= {name: (place.version, place.home) for name, place in needed.items()}
         known = KnownCheckpoint(homes, values.list_states(stored, versions))
-        self._memory.remember(space, stored.checkpoint_id, known)
+        self._cache.remember(namespace, stored.checkpoint_id, known)
         written = dict[Typed, ElementPlace]()
         for name, writes in stored.writes.items():
             written |= places_of(stored.checkpoint_id, name, writes, len(writes.packed()))
-        self._memory.remember_written(space, stored.checkpoint_id, written)
+        self._cache.remember_written(namespace, stored.checkpoint_id, written)
         return known
 
     def homes(
-        self, space: Namespace, before: KnownCheckpoint | None, older: Mapping[str, Version]
+        self, namespace: Namespace, before: KnownCheckpoint | None, older: Mapping[str, Version]
     ) -> dict[str, str | None]:
         """Return the checkpoint that stores each channel's value of this version. None or no entry: the channel has no value."""
         homes, unknown = dict[str, str | None](), dict[str, Version]()
@@ -112,18 +111,18 @@ class Loader:
             place = (
                 (known_home[1],)
                 if known_home is not None and known_home[0] == version
-                else self._memory.home(space, name, version)
+                else self._cache.home(namespace, name, version)
             )
             if place is not None:
                 homes[name] = place[0]
             else:
                 unknown[name] = version
-        return homes | (self._searched(space, unknown) if unknown else {})
+        return homes | (self._searched(namespace, unknown) if unknown else {})
 
-    def _searched(self, space: Namespace, unknown: Mapping[str, Version]) -> dict[str, str | None]:
+    def _searched(self, namespace: Namespace, unknown: Mapping[str, Version]) -> dict[str, str | None]:
         homes = dict[str, str | None]()
         try:
-            for stored in Reader(self._threads.documents(space.thread_id), space).walk():
+            for stored in Reader(self._threads.documents(namespace.thread_id), namespace).walk():
                 for value in stored.record.values:
                     if unknown.get(value.channel) == value.version:
                         homes.setdefault(value.channel, stored.checkpoint_id)

@@ -40,8 +40,7 @@ from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.elements import is_by_element
-from turnlog.integrations.langgraph.known import CheckpointMemory
+from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, is_by_element
 from turnlog.integrations.langgraph.loading import OWN_ANCESTOR, Histories, Loaded, Loader, matches
 from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
@@ -56,21 +55,21 @@ _BATCH = 25
 class Sweep:
     """The checkpoints of a namespace by id, newest first, visible and hidden."""
 
-    space: Namespace
+    namespace: Namespace
     reader: Reader
     visible: Mapping[str, Loaded]
     hidden: Mapping[str, StoredCheckpoint]
 
 
-def sweep_of(loader: Loader, documents: Documents, space: Namespace) -> Sweep:
-    """Read all checkpoints of a namespace."""
-    reader = Reader(documents, space)
+def sweep_of(loader: Loader, documents: Documents, namespace: Namespace) -> Sweep:
+    """Read all checkpoints of a namespace, so that those no longer needed can be deleted."""
+    reader = Reader(documents, namespace)
     stored = {checkpoint.checkpoint_id: checkpoint for checkpoint in reader.walk()}
     visible = {
         name: loader.loaded(checkpoint) for name, checkpoint in stored.items() if not checkpoint.record.is_hidden
     }
     hidden = {name: checkpoint for name, checkpoint in stored.items() if checkpoint.record.is_hidden}
-    return Sweep(space, reader, visible, hidden)
+    return Sweep(namespace, reader, visible, hidden)
 
 
 def newest_of(sweep: Sweep) -> set[str]:
@@ -93,14 +92,14 @@ def newest_of(sweep: Sweep) -> set[str]:
 
 def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
     """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
-    needed, space = _kept_values(sweep, kept), sweep.space
+    needed, namespace = _kept_values(sweep, kept), sweep.namespace
     values = dict[str, set[tuple[str, Version]]]()
     for value in needed.values:
         values.setdefault(value.home, set()).add((value.channel, value.version))
     checkpoints = [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]
     hidden, deleted, dropped = dict[str, bytes](), list[str](), set[str]()
     for checkpoint in (checkpoint for checkpoint in checkpoints if checkpoint.checkpoint_id not in kept):
-        key = space.checkpoint(checkpoint.checkpoint_id)
+        key = namespace.checkpoint(checkpoint.checkpoint_id)
         remainder = checkpoint.record.hidden(values.get(checkpoint.checkpoint_id, set()))
         dropped.update(_parts(old.stored for old in checkpoint.record.values if old not in remainder.values))
         if not remainder.values:
@@ -108,7 +107,7 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
         elif remainder != checkpoint.record:
             hidden[key] = remainder.packed()
         for name, writes in checkpoint.writes.items():
-            if (key := space.writes(checkpoint.checkpoint_id, name)) not in needed.writes:
+            if (key := namespace.writes(checkpoint.checkpoint_id, name)) not in needed.writes:
                 deleted.append(key)
                 dropped.update(_parts(write.stored for write in writes.writes))
     names = list(hidden)
@@ -130,7 +129,7 @@ def _with_value(loaded: Loaded) -> Mapping[str, ValueRef]:
 
 
 def _kept_values(sweep: Sweep, kept: Iterable[str]) -> Use:
-    use, values, space = Use(set(), set()), CheckpointValues(sweep.reader, lambda *_: None), sweep.space
+    use, values, namespace = Use(set(), set()), CheckpointValues(sweep.reader, lambda *_: None), sweep.namespace
     for checkpoint_id in kept:
         loaded = sweep.visible[checkpoint_id]
         values.of(loaded.stored, loaded.versions)
@@ -142,7 +141,7 @@ def _kept_values(sweep: Sweep, kept: Iterable[str]) -> Use:
             use.values.add(needed)
             stored = values.stored(needed)
             if isinstance(stored, Elements):
-                use.writes.update(space.writes(item.checkpoint_id, item.task) for item in stored.written)
+                use.writes.update(namespace.writes(item.checkpoint_id, item.task) for item in stored.written)
                 if stored.base is not None:
                     waiting.append(ValueRef(stored.base.home, needed.channel, stored.base.version))
     return use
@@ -167,18 +166,18 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def __init__(self, log: Turnlog, *, serde: SerializerProtocol | None = None, **settings: Any) -> None:
         super().__init__(serde=serde)
         self._threads = ThreadSessions(log, settings)
-        self._memory = CheckpointMemory()
+        self._cache = CheckpointCache()
 
     # ------------------------------------------------------------ reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        space, checkpoint_id = _space(config), get_checkpoint_id(config) or None
-        result = self._loader.find(space, checkpoint_id)
+        namespace, checkpoint_id = _namespace(config), get_checkpoint_id(config) or None
+        result = self._loader.find(namespace, checkpoint_id)
         if result is None:
             return None
         loaded, values = result
-        answer = self._tuple(space, loaded, values, config if checkpoint_id else None)
-        self._loader.remember(space, loaded, values)
+        answer = self._tuple(namespace, loaded, values, config if checkpoint_id else None)
+        self._loader.remember(namespace, loaded, values)
         return answer
 
     def list(
@@ -192,14 +191,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """Yield checkpoints, newest first, over every namespace and thread that ``config`` selects."""
         below = get_checkpoint_id(before) if before is not None else None
         wanted = get_checkpoint_id(config) if config is not None else None
-        streams = [self._iter_checkpoints(space, wanted, below or None) for space in self._spaces(config)]
+        streams = [self._iter_checkpoints(namespace, wanted, below or None) for namespace in self._spaces(config)]
         remaining = limit
-        for _, _, space, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
+        for _, _, namespace, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
             if remaining is not None and remaining <= 0:
                 return
             if matches(loaded.metadata, filter):
                 remaining = remaining - 1 if remaining is not None else None
-                yield self._tuple(space, loaded, values, None)
+                yield self._tuple(namespace, loaded, values, None)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -210,16 +209,16 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """
         if not channels:
             return {}
-        space, histories = _space(config), Histories(self._loader, channels)
+        namespace, histories = _namespace(config), Histories(self._loader, channels)
         checkpoint_id, seen = get_checkpoint_id(config) or None, set[str]()
-        parent = self._add_ancestors(histories, space, checkpoint_id, _UNKNOWN)
+        parent = self._add_ancestors(histories, namespace, checkpoint_id, _UNKNOWN)
         while parent is not None and parent not in seen:
             seen.add(parent)
-            parent = self._add_ancestors(histories, space, parent, parent)
+            parent = self._add_ancestors(histories, namespace, parent, parent)
         return histories.all()
 
     def _add_ancestors(
-        self, histories: Histories, space: Namespace, start: str | None, parent: str | None
+        self, histories: Histories, namespace: Namespace, start: str | None, parent: str | None
     ) -> str | None:
         """Add ``parent`` and its ancestors to ``histories`` while ids decrease from ``start``.
 
@@ -227,7 +226,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         ancestor where the next walk begins, or None when the histories are complete.
         """
         loader = self._loader
-        reader = loader.reader(space, start=start)
+        reader = loader.reader(namespace, start=start)
         values = loader.values_of(reader)
         with suppress(NotFoundError):
             for stored in reader.walk():
@@ -240,7 +239,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                     parent = stored.record.parent
                 if parent is None or histories.is_done:
                     return None
-                if parent and space.checkpoint(parent) >= space.checkpoint(stored.checkpoint_id):
+                if parent and namespace.checkpoint(parent) >= namespace.checkpoint(stored.checkpoint_id):
                     return parent
         return None
 
@@ -253,7 +252,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        space, parent = _space(config), get_checkpoint_id(config) or None
+        namespace, parent = _namespace(config), get_checkpoint_id(config) or None
         rest: dict[str, Any] = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         incoming = IncomingCheckpoint(
             checkpoint["id"],
@@ -265,19 +264,21 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
         )
         older = incoming.older
-        parent_state = self._loader.known(space, parent) if parent and (older or incoming.has_lists) else None
+        parent_state = self._loader.known(namespace, parent) if parent and (older or incoming.has_lists) else None
         builder = CheckpointBuilder(
-            space,
+            namespace,
             incoming,
             dump=self._dump,
             before=parent_state,
-            written=self._memory.written(space, parent) if parent and parent <= incoming.checkpoint_id else {},
-            homes=self._loader.homes(space, parent_state, older),
+            written=self._cache.written(namespace, parent) if parent and parent <= incoming.checkpoint_id else {},
+            homes=self._loader.homes(namespace, parent_state, older),
         )
         record = builder.record()
-        size = Writer(self._threads, self._memory).put_checkpoint(space, incoming.checkpoint_id, record, builder.parts)
-        self._memory.remember(space, incoming.checkpoint_id, builder.known(size))
-        return _config(space, incoming.checkpoint_id, config["configurable"]["thread_id"])
+        size = Writer(self._threads, self._cache).put_checkpoint(
+            namespace, incoming.checkpoint_id, record, builder.parts
+        )
+        self._cache.remember(namespace, incoming.checkpoint_id, builder.known(size))
+        return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -288,7 +289,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         ]
         if records:
             checkpoint_id = config["configurable"]["checkpoint_id"]
-            Writer(self._threads, self._memory).put_writes(_space(config), checkpoint_id, task_id, records)
+            Writer(self._threads, self._cache).put_writes(_namespace(config), checkpoint_id, task_id, records)
 
     def get_next_version(self, current: str | int | None, channel: None = None) -> str:
         number = current if isinstance(current, int) else int(current.split(".")[0]) if current is not None else 0
@@ -298,23 +299,23 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints of a thread. Its session and messages stay, and the thread can be used again."""
-        self._memory.forget(thread_id=str(thread_id))
+        self._cache.forget(thread_id=str(thread_id))
         self._threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
         runs = set(run_ids)
         for thread_id in self._threads.all() if runs else ():
-            for space in self._threads.spaces(thread_id):
+            for namespace in self._threads.namespaces(thread_id):
                 documents = self._threads.documents(thread_id)
-                sweep = sweep_of(self._loader, documents, space)
+                sweep = sweep_of(self._loader, documents, namespace)
                 kept = {name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in runs}
                 if len(kept) < len(sweep.visible):
                     keep(sweep, documents, kept)
-                    self._memory.forget([space])
+                    self._cache.forget([namespace])
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        self._memory.forget(thread_id=str(target_thread_id))
+        self._cache.forget(thread_id=str(target_thread_id))
         self._threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -324,11 +325,11 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            for space in self._threads.spaces(thread_id):
+            for namespace in self._threads.namespaces(thread_id):
                 documents = self._threads.documents(thread_id)
-                sweep = sweep_of(self._loader, documents, space)
+                sweep = sweep_of(self._loader, documents, namespace)
                 keep(sweep, documents, newest_of(sweep))
-                self._memory.forget([space])
+                self._cache.forget([namespace])
 
     # ------------------------------------------------------------ async variants
 
@@ -382,7 +383,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     @property
     def _loader(self) -> Loader:
-        return Loader(self._threads, self._memory, self.serde.loads_typed)
+        return Loader(self._threads, self._cache, self.serde.loads_typed)
 
     def _dump(self, value: Any) -> Typed:
         kind, data = self.serde.dumps_typed(value)
@@ -395,48 +396,48 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def _spaces(self, config: RunnableConfig | None) -> Sequence[Namespace]:
         if config is None:
-            return [space for thread_id in self._threads.all() for space in self._threads.spaces(thread_id)]
-        thread_id, namespace = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns")
-        return self._threads.spaces(thread_id) if namespace is None else [Namespace(thread_id, namespace)]
+            return [namespace for thread_id in self._threads.all() for namespace in self._threads.namespaces(thread_id)]
+        thread_id, name = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns")
+        return self._threads.namespaces(thread_id) if name is None else [Namespace(thread_id, name)]
 
     def _iter_checkpoints(
-        self, space: Namespace, wanted: str | None, below: str | None
+        self, namespace: Namespace, wanted: str | None, below: str | None
     ) -> Iterator[tuple[str, str, Namespace, Loaded, CheckpointValues]]:
         """Yield the visible checkpoints of a namespace; with ``wanted`` only that one, if its id is less than ``below``."""
         checkpoint_id = wanted or None
         if checkpoint_id is not None and below is not None and checkpoint_id >= below:
             return
-        reader = self._loader.reader(space, start=checkpoint_id, below=None if checkpoint_id else below)
+        reader = self._loader.reader(namespace, start=checkpoint_id, below=None if checkpoint_id else below)
         values = self._loader.values_of(reader)
         try:
             for stored in reader.visible():
                 if checkpoint_id is not None and stored.checkpoint_id != checkpoint_id:
                     return
-                yield stored.checkpoint_id, space.thread_id, space, self._loader.loaded(stored), values
+                yield stored.checkpoint_id, namespace.thread_id, namespace, self._loader.loaded(stored), values
         except NotFoundError:
             return
 
     def _tuple(
-        self, space: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None
+        self, namespace: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None
     ) -> CheckpointTuple:
         stored, loader = loaded.stored, self._loader
         checkpoint: Any = {**loaded.checkpoint, "channel_values": loader.values(loaded, values)}
         metadata: Any = loaded.metadata
         parent = stored.record.parent
         return CheckpointTuple(
-            config if config is not None else _config(space, stored.checkpoint_id),
+            config if config is not None else _config(namespace, stored.checkpoint_id),
             checkpoint,
             metadata,
-            _config(space, parent) if parent is not None else None,
+            _config(namespace, parent) if parent is not None else None,
             loader.writes(loaded, values),
         )
 
 
-def _space(config: RunnableConfig) -> Namespace:
+def _namespace(config: RunnableConfig) -> Namespace:
     configurable = config["configurable"]
     return Namespace(str(configurable["thread_id"]), configurable.get("checkpoint_ns", ""))
 
 
-def _config(space: Namespace, checkpoint_id: str, thread_id: Any = None) -> RunnableConfig:
-    thread = space.thread_id if thread_id is None else thread_id
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": space.namespace, "checkpoint_id": checkpoint_id}}
+def _config(namespace: Namespace, checkpoint_id: str, thread_id: Any = None) -> RunnableConfig:
+    thread = namespace.thread_id if thread_id is None else thread_id
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace.name, "checkpoint_id": checkpoint_id}}

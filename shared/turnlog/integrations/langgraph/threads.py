@@ -37,16 +37,16 @@ class Namespace:
     """The checkpoints of one namespace of a thread."""
 
     thread_id: str
-    namespace: str
+    name: str
 
     @property
     def prefix(self) -> str:
-        return f"{CHECKPOINTS}{short(self.namespace, _MAX_NAMESPACE)}/"
+        return f"{CHECKPOINTS}{short(self.name, _MAX_NAMESPACE)}/"
 
     @property
     def is_named_by_key(self) -> bool:
         """Whether keys contain the namespace. Otherwise they contain a digest, and its checkpoints store the name."""
-        return unquote(short(self.namespace, _MAX_NAMESPACE)) == self.namespace
+        return unquote(short(self.name, _MAX_NAMESPACE)) == self.name
 
     def checkpoint(self, checkpoint_id: str) -> str:
         return self.prefix + _checkpoint(checkpoint_id)
@@ -128,22 +128,22 @@ class ThreadSessions:
             thread_id = (info.metadata or {}).get(THREAD_ID)
             yield thread_id if isinstance(thread_id, str) else info.session_id
 
-    def spaces(self, thread_id: str) -> list[Namespace]:
+    def namespaces(self, thread_id: str) -> list[Namespace]:
         """Return the namespaces of a thread, with one request for each; an empty list when the thread does not exist."""
-        spaces, after = list[Namespace](), None
+        namespaces, after = list[Namespace](), None
         reading = self.documents(thread_id).reading()
         try:
             while True:
                 first = next(iter(reading.list(CHECKPOINTS, after=after, limit=1)), None)
                 if first is None:
-                    return spaces
-                name, namespace = namespace_of(first.key)
-                after = f"{CHECKPOINTS}{name}/{_LAST}"
-                namespace = namespace if namespace is not None else self._named(reading, name)
-                if namespace is not None:
-                    spaces.append(Namespace(thread_id, namespace))
+                    return namespaces
+                key_part, name = namespace_of(first.key)
+                after = f"{CHECKPOINTS}{key_part}/{_LAST}"
+                name = name if name is not None else self._named(reading, key_part)
+                if name is not None:
+                    namespaces.append(Namespace(thread_id, name))
         except NotFoundError:
-            return spaces
+            return namespaces
 
     def delete(self, thread_id: str) -> None:
         """Delete all documents of a thread, oldest first, so that a crash never leaves an older state behind."""

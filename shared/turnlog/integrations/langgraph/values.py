@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from turnlog.client.documents import Documents
 from turnlog.core.errors import CorruptError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.elements import DOCUMENT_BYTES, ListState
+from turnlog.integrations.langgraph.checkpoint_cache import DOCUMENT_BYTES, ListState
 from turnlog.integrations.langgraph.records import (
     Alike,
     Base,
@@ -62,17 +62,17 @@ class Reader:
     def __init__(
         self,
         documents: Documents,
-        space: Namespace,
+        namespace: Namespace,
         *,
         start: str | None = None,
         below: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.space = space
+        self.namespace = namespace
         self._documents = documents.reading()
         self._at = start
         self._after = (
-            space.above(start) if start is not None else space.checkpoint(below) if below is not None else None
+            namespace.above(start) if start is not None else namespace.checkpoint(below) if below is not None else None
         )
         self._data: dict[str, bytes] = {}
         self._checkpoints: dict[str, Checkpointed] = {}
@@ -96,14 +96,14 @@ class Reader:
 
     def walk(self) -> Iterator[StoredCheckpoint]:
         """Yield the checkpoints, newest first, hidden ones too."""
-        space, writes, place = self.space, dict[str, dict[str, Writes]](), 0
+        namespace, writes, place = self.namespace, dict[str, dict[str, Writes]](), 0
         while place < len(self._order) or self._pull():
             key = self._order[place]
             place += 1
-            checkpoint_id, task = space.parsed(key)
+            checkpoint_id, task = namespace.parsed(key)
             if task is not None:
                 writes.setdefault(checkpoint_id, {})[task] = self.writes_at(key)
-            elif self._at is None or key <= space.checkpoint(self._at):
+            elif self._at is None or key <= namespace.checkpoint(self._at):
                 yield StoredCheckpoint(checkpoint_id, self.checkpoint_at(key), writes.pop(checkpoint_id, {}))
 
     def _pull(self) -> bool:
@@ -115,14 +115,14 @@ class Reader:
 
     def _walked(self, hint: str | None) -> Iterator[str]:
         after = self._after
-        if hint is not None and (after is None or self.space.checkpoint(hint) < after):
-            for key in self._listed(after=after, until=self.space.checkpoint(hint)):
+        if hint is not None and (after is None or self.namespace.checkpoint(hint) < after):
+            for key in self._listed(after=after, until=self.namespace.checkpoint(hint)):
                 after = key
                 yield key
         yield from self._listed(after=after)
 
     def _listed(self, **bounds: Any) -> Iterator[str]:
-        for document in self._documents.list(self.space.prefix, order="desc", **bounds):
+        for document in self._documents.list(self.namespace.prefix, order="desc", **bounds):
             self._data[document.key] = document.data
             yield document.key
 
@@ -130,12 +130,12 @@ class Reader:
 
     def read_between(self, newest: str, oldest: str) -> None:
         """Read all documents from the checkpoint ``newest`` back to ``oldest``, with the writes of their tasks."""
-        first, last = self.space.checkpoint(newest), self.space.checkpoint(oldest)
+        first, last = self.namespace.checkpoint(newest), self.namespace.checkpoint(oldest)
         if self._order and first <= self._order[0]:
             while self._order[-1] > last and self._pull():
                 pass
         else:
-            for _ in self._listed(after=self.space.above(newest), until=last):
+            for _ in self._listed(after=self.namespace.above(newest), until=last):
                 pass
 
     def get(self, keys: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ class Reader:
 
     def find(self, checkpoint_id: str) -> Checkpointed | None:
         """Return the checkpoint with this id, hidden or not; None when it is missing."""
-        key = self.space.checkpoint(checkpoint_id)
+        key = self.namespace.checkpoint(checkpoint_id)
         if key not in self._data:
             document = self._documents.get(key)
             if document is None:
@@ -212,7 +212,7 @@ class CheckpointValues:
         """``known`` returns a cached list by channel, version and home checkpoint, or None."""
         self._reader = reader
         self._known_list = known
-        self._space = reader.space
+        self._namespace = reader.namespace
         self._whole: set[ValueRef] = set()
 
     def of(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, Plain]:
@@ -263,7 +263,7 @@ class CheckpointValues:
         keys, waiting, seen = set[str](), list(wanted), set[ValueRef]()
         while waiting:
             needed = waiting.pop()
-            key = self._space.checkpoint(needed.home)
+            key = self._namespace.checkpoint(needed.home)
             if needed in seen or needed in self._whole or self._known(needed) is not None:
                 continue
             seen.add(needed)
@@ -283,7 +283,7 @@ class CheckpointValues:
             if stored.base is not None:
                 before = ValueRef(stored.base.home, needed.channel, stored.base.version)
                 span = (before.home, record.low or before.home)
-                if not self._reader.has(self._space.checkpoint(before.home)) and span not in spans:
+                if not self._reader.has(self._namespace.checkpoint(before.home)) and span not in spans:
                     return keys, span
                 waiting.append(before)
         return keys, None
@@ -314,12 +314,12 @@ class CheckpointValues:
         return self._large(stored) if isinstance(stored, Large) else stored
 
     def _record(self, needed: ValueRef) -> Checkpointed:
-        return self._reader.checkpoint_at(self._space.checkpoint(needed.home))
+        return self._reader.checkpoint_at(self._namespace.checkpoint(needed.home))
 
     def _stored_value(self, needed: ValueRef, record: Checkpointed) -> Stored:
         stored = record.value(needed.channel, needed.version)
         if stored is None:
-            raise CorruptError("a value is not where it should be", item=self._space.checkpoint(needed.home))
+            raise CorruptError("a value is not where it should be", item=self._namespace.checkpoint(needed.home))
         return stored
 
     def _large(self, large: Large) -> Stored:
@@ -334,7 +334,7 @@ class CheckpointValues:
         return [item for item in items if isinstance(item, tuple)]
 
     def _writes_key(self, item: WrittenElements) -> str:
-        return self._space.writes(item.checkpoint_id, item.task)
+        return self._namespace.writes(item.checkpoint_id, item.task)
 
     def _write(self, item: WrittenElements) -> Stored:
         key = self._writes_key(item)
@@ -356,11 +356,11 @@ class CheckpointValues:
         links, current, seen = list[ListLink](), needed, set[ValueRef]()
         while (known := self._known(current)) is None:
             if current in seen:
-                raise CorruptError("a list continues itself", item=self._space.checkpoint(current.home))
+                raise CorruptError("a list continues itself", item=self._namespace.checkpoint(current.home))
             seen.add(current)
             stored = self.stored(current)
             if not isinstance(stored, Elements):
-                raise CorruptError("a list is not where it should be", item=self._space.checkpoint(current.home))
+                raise CorruptError("a list is not where it should be", item=self._namespace.checkpoint(current.home))
             links.append(ListLink(current, self._record(current), stored))
             if stored.base is None:
                 break
@@ -379,7 +379,7 @@ class CheckpointValues:
     def _cut(self, elements: list[Typed], base: Base | None, link: ListLink) -> None:
         if base is not None:
             if len(elements) < base.count:
-                raise CorruptError("a list is shorter than it was", item=self._space.checkpoint(link.needed.home))
+                raise CorruptError("a list is shorter than it was", item=self._namespace.checkpoint(link.needed.home))
             del elements[base.count :]
 
     def _list_items(self, item: Item) -> list[Typed]:
@@ -408,11 +408,11 @@ class CheckpointValues:
             span = known.span_bytes + sum(sizes)
             return ListState(needed.version, needed.home, items, known.start, span, known.whole_bytes)
         first = [links[0].needed.home, *(item.checkpoint_id for item in links[0].stored.written)]
-        start = min(first, key=self._space.checkpoint)
+        start = min(first, key=self._namespace.checkpoint)
         return ListState(needed.version, needed.home, items, start, sum(sizes[1:]), sizes[0])
 
     def _bytes(self, link: ListLink) -> int:
-        keys = {self._space.checkpoint(link.needed.home)}
+        keys = {self._namespace.checkpoint(link.needed.home)}
         keys |= {self._writes_key(item) for item in link.stored.written}
         stored = self._stored_value(link.needed, link.record)
         keys |= set(stored.keys) if isinstance(stored, Large) else set()

@@ -13,17 +13,18 @@ from typing import Any, TypeAlias
 from turnlog.client.documents import Documents
 from turnlog.core.errors import DocumentChangedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.engines.system import RandomIds
-from turnlog.integrations.langgraph.elements import (
+from turnlog.engines import RandomIds
+from turnlog.integrations.langgraph.checkpoint_cache import (
     BESIDE_BYTES,
     DOCUMENT_BYTES,
+    CheckpointCache,
     ElementPlace,
+    KnownCheckpoint,
     ListState,
     base_of,
     elements_of,
     is_by_element,
 )
-from turnlog.integrations.langgraph.known import CheckpointMemory, KnownCheckpoint
 from turnlog.integrations.langgraph.records import (
     PART_BYTES,
     Checkpointed,
@@ -74,28 +75,28 @@ class Parts:
 class Writer:
     """Writes documents of threads and caches the written list elements."""
 
-    def __init__(self, threads: ThreadSessions, memory: CheckpointMemory) -> None:
+    def __init__(self, threads: ThreadSessions, cache: CheckpointCache) -> None:
         self._threads = threads
-        self._memory = memory
+        self._cache = cache
 
-    def put_checkpoint(self, space: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
+    def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
         """Write a checkpoint and return its size in bytes.
 
         An existing checkpoint is replaced, but keeps values that other checkpoints may refer to.
         """
-        key = space.checkpoint(checkpoint_id)
+        key = namespace.checkpoint(checkpoint_id)
         data = record.packed()
 
         def merge(old: bytes) -> bytes:
-            return record.in_place_of(checkpoint_of(old, item=key), space.checkpoint).packed()
+            return record.in_place_of(checkpoint_of(old, item=key), namespace.checkpoint).packed()
 
-        self._put(space, key, data, parts, merge)
+        self._put(namespace, key, data, parts, merge)
         return len(data) + DOCUMENT_BYTES
 
-    def put_writes(self, space: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
+    def put_writes(self, namespace: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
         """Write a task's writes to a checkpoint, merged with its earlier ones."""
         name, parts = task_name(task_id), Parts()
-        key = space.writes(checkpoint_id, name)
+        key = namespace.writes(checkpoint_id, name)
         fitted = parts.fitted([write.stored for write in writes])
         mine = Writes(
             tuple(
@@ -111,12 +112,12 @@ class Writer:
             kept[0] = before.merged(mine)
             return kept[0].packed() if kept[0] != before else None
 
-        with self._memory.writing(space, checkpoint_id):
+        with self._cache.writing(namespace, checkpoint_id):
             data = mine.packed()
-            self._put(space, key, data, parts, merge)
-            self._memory.remember_written(space, checkpoint_id, places_of(checkpoint_id, name, kept[0], len(data)))
+            self._put(namespace, key, data, parts, merge)
+            self._cache.remember_written(namespace, checkpoint_id, places_of(checkpoint_id, name, kept[0], len(data)))
 
-    def _put(self, space: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
+    def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
         def write(documents: Documents) -> None:
             if parts.documents:
                 documents.put_many(parts.documents)
@@ -134,7 +135,7 @@ class Writer:
                 is_there = True
             raise DocumentChangedError(f"document {key[:80]!r} changes too often", details={"key": key})
 
-        self._threads.written(space.thread_id, write)
+        self._threads.written(namespace.thread_id, write)
 
 
 def places_of(checkpoint_id: str, name: str, writes: Writes, size: int) -> dict[Typed, ElementPlace]:
@@ -197,7 +198,7 @@ class CheckpointBuilder:
 
     def __init__(
         self,
-        space: Namespace,
+        namespace: Namespace,
         incoming: IncomingCheckpoint,
         *,
         dump: Dump,
@@ -205,7 +206,7 @@ class CheckpointBuilder:
         written: Mapping[Typed, ElementPlace],
         homes: Mapping[str, str | None],
     ) -> None:
-        self._space = space
+        self._namespace = namespace
         self._incoming = incoming
         self._dump = dump
         self._before = before
@@ -231,12 +232,12 @@ class CheckpointBuilder:
             incoming.metadata,
             values,
             places,
-            min(starts, key=self._space.checkpoint, default=None),
-            None if self._space.is_named_by_key else self._space.namespace,
+            min(starts, key=self._namespace.checkpoint, default=None),
+            None if self._namespace.is_named_by_key else self._namespace.name,
         )
 
     def known(self, document_bytes: int) -> KnownCheckpoint:
-        """Return what `CheckpointMemory` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
+        """Return what `CheckpointCache` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
         incoming, before = self._incoming, self._before
         homes: dict[str, tuple[Version, str | None]] = {
             name: (incoming.versions[name], home) for name, home in self._homes.items()
@@ -272,7 +273,7 @@ class CheckpointBuilder:
         else:
             start = min(
                 [incoming.checkpoint_id, *(element.checkpoint_id for element in stored.written)],
-                key=self._space.checkpoint,
+                key=self._namespace.checkpoint,
             )
             span_bytes, whole_bytes = 0, size_of(stored) + outside
             if size_of(stored) > BESIDE_BYTES:
@@ -286,10 +287,10 @@ class CheckpointBuilder:
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
         incoming, state = self._incoming, self._before.lists.get(name) if self._before is not None else None
-        newest = self._space.checkpoint(incoming.checkpoint_id)
-        if state is None or incoming.parent is None or self._space.checkpoint(incoming.parent) > newest:
+        newest = self._namespace.checkpoint(incoming.checkpoint_id)
+        if state is None or incoming.parent is None or self._namespace.checkpoint(incoming.parent) > newest:
             return None
-        return state if self._space.checkpoint(state.home) <= newest else None
+        return state if self._namespace.checkpoint(state.home) <= newest else None
 
     def _grown(self, name: str, state: ListState, document_bytes: int) -> ListState:
         """Return ``state`` with this checkpoint's document added to the span, when the list builds on an older one."""

@@ -15,7 +15,7 @@ from strands.types.content import Message, Messages, SystemPrompt
 
 from turnlog.agents.graph_state.aligning import append_new
 from turnlog.agents.graph_state.messages import GraphMessage, Identity, budget_arguments
-from turnlog.client.backend import GivenPolicy
+from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json

@@ -16,7 +16,7 @@ from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, NotFoundError, TurnlogError
 from turnlog.core.json_values import canonical_json, decode_json
-from turnlog.engines.system import RandomIds
+from turnlog.engines import RandomIds
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:

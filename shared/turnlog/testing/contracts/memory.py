@@ -194,7 +194,7 @@ def part_of(
 ) -> Offloaded:
     """Return a part in which a user says the sentences, each answered, from the position after ``first`` on."""
 
-    def said() -> Iterable[SpokenMessage]:
+    def read_messages() -> Iterable[SpokenMessage]:
         for index, sentence in enumerate(sentences):
             position = first + 1 + 2 * index
             yield SpokenMessage(position, "user", sentence, time_ms + position)
@@ -205,7 +205,7 @@ def part_of(
     last = first + 2 * len(sentences)
     names = f"{owner.tenant_id} {owner.user_id} {session_id} {first} {sentences}"
     part_id = sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return Offloaded(part_id, owner, session_id, first, last, time_ms + last, "ended", said)
+    return Offloaded(part_id, owner, session_id, first, last, time_ms + last, "ended", read_messages)
 
 
 def every(memory: MemoryEngine, owner: Owner, *, limit: int = 100) -> list[Memory]:

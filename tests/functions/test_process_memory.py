@@ -20,8 +20,8 @@ from tests.effort import is_full
 from tests.http.events import event
 from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import ROUTES
 from turnlog.log.commit import VERIFIED
+from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import LocalContext
 
 FEW, MANY = (2_000, 6_000) if is_full() else (600, 1_800)

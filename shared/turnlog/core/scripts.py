@@ -1,4 +1,4 @@
-"""Detection of a text's script, and snippets of text with marked matches.
+"""Detection of a text's script.
 
 A script stands for a language here; languages that share a script (English and French) are not distinguished.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast
 
 Script: TypeAlias = Literal[
@@ -60,49 +59,3 @@ def main_script(text: str) -> Script | None:
 def _is_word(run: str) -> bool:
     letters = run.strip("_./\\@:='+-").replace("'", "").replace("-", "")
     return letters.isalpha()
-
-
-MARK_BEGIN, MARK_END = "⟦", "⟧"
-"""Marks around a match in a snippet. The same characters in the text itself are shown as plain brackets."""
-SNIPPET_CHARS = 240
-_PLAIN = str.maketrans({MARK_BEGIN: "[", MARK_END: "]"})
-
-
-def snippet(text: str, spans: Sequence[tuple[int, int]], *, size: int = SNIPPET_CHARS) -> str:
-    """Return about ``size`` characters of a text with marks around the spans in it.
-
-    ``spans`` are in order and do not overlap.
-    """
-    start = _best(text, spans, size)
-    end, position = min(len(text), start + size), start
-    parts = list[str]()
-    for first, last in spans:
-        if last <= start or first >= end:
-            continue
-        begin, until = max(first, start), min(last, end)
-        parts += [text[position:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until].translate(_PLAIN), MARK_END]
-        position = until
-    parts.append(text[position:end].translate(_PLAIN))
-    excerpt = " ".join("".join(parts).split())
-    return f"{'...' if start else ''}{excerpt}{'...' if end < len(text) else ''}"
-
-
-def _best(text: str, spans: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the start of the excerpt with the most different matches, a little before the first of them."""
-    words = [text[first:last].lower() for first, last in spans]
-    highest, best, until = 0, 0, 0
-    counts = dict[str, int]()
-    for index, (first, _) in enumerate(spans):
-        while until < len(spans) and spans[until][1] <= first + size * 5 // 6:
-            counts[words[until]] = counts.get(words[until], 0) + 1
-            until += 1
-        shown = len(counts)
-        if shown > highest:
-            highest, best = shown, first
-        if until > index:
-            counts[words[index]] -= 1
-            if not counts[words[index]]:
-                del counts[words[index]]
-        else:
-            until = index + 1
-    return 0 if len(text) <= size else max(0, min(best - size // 6, len(text) - size))

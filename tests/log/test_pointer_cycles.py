@@ -13,7 +13,7 @@ from tests.conftest import Harness
 from tests.integrations.checkpoints import checkpoint, config
 from tests.security.test_forged import forged
 from turnlog import Turnlog
-from turnlog.client.backend import Paged
+from turnlog.client import Paged
 from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.core.events import StateEvent
@@ -142,7 +142,7 @@ def test_a_list_that_continues_itself_is_corrupt(harness: Harness, circle: list[
     for name in ("1f01", "1f02"):
         put(saver, name, None, m=["a"])
     threads = ThreadSessions(log, {})
-    (space,) = threads.spaces("t")
+    (space,) = threads.namespaces("t")
     documents = threads.documents("t")
     dumped = saver.serde.dumps_typed(checkpoint(circle[0], {}, {"m": circle[0]}))
     for home, base in zip(circle, [*circle[1:], circle[0]], strict=True):

@@ -19,10 +19,10 @@ from turnlog.app import make_application
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.models import FORMATS
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import BY_NAME, ROUTES, routes_of
-from turnlog.linter.models import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintMessages
+from turnlog.linter.lint_messages import LintHistories
+from turnlog.linter.routes import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintMessages
 from turnlog.linter.rules import lint as violations_of
-from turnlog.linter.use_case import LintHistories
+from turnlog.routing import BY_NAME, ROUTES, routes_of
 from turnlog.settings import Settings
 
 CANARY = "canary-7f3a9c"

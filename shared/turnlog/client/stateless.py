@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from turnlog.client.backend import GivenPolicy, policy_field
+from turnlog.client import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import check_json
-from turnlog.engines.engine import make_counter
-from turnlog.linter.models import LintAnswer, LintMessages
-from turnlog.linter.use_case import LintHistories
+from turnlog.engines import make_counter
+from turnlog.linter.lint_messages import LintHistories
+from turnlog.linter.routes import LintAnswer, LintMessages
 from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer

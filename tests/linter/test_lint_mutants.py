@@ -20,8 +20,8 @@ from tests.linter.rule_mutants import Cases
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.http.lambda_api import make_handler
-from turnlog.http.route_table import routes_of
-from turnlog.linter.models import LINT_FORMATS
+from turnlog.linter.routes import LINT_FORMATS
+from turnlog.routing import routes_of
 from turnlog.settings import Settings
 
 ALL: dict[str, Cases] = {

@@ -16,7 +16,6 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.summaries.server import ModelServer, Reply
-from turnlog.app import make_chat_model
 from turnlog.core.errors import (
     InvalidInputError,
     SummariserConfigError,
@@ -26,14 +25,14 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
+from turnlog.engines import SystemClock, make_chat_model
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import BedrockConverseModel
-from turnlog.engines.system import SystemClock
+from turnlog.engines.openai_compatible import OpenAiCompatibleModel
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.ports import ChatModel, Clock
 from turnlog.settings import Settings
 from turnlog.summaries import summarisers
-from turnlog.summaries.openai_compatible import OpenAiCompatibleModel
 from turnlog.summaries.summarisers import MAX_TRIES, ModelSummariser
 from turnlog.testing.fixed import FixedClock, SequentialIds
 

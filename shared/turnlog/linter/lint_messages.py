@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
-from turnlog.linter.models import (
+from turnlog.linter.routes import (
     MAX_PROBLEMS,
     LintAnswer,
     LintFormat,

@@ -11,9 +11,8 @@ from moto import mock_aws
 
 from turnlog.engines.aws_clients import make_clients
 from turnlog.ports import AttributeValue, item_size_bytes
-from turnlog.testing.aws import create_table
+from turnlog.testing.aws import Guard, GuardError, Meter, create_table, real_item_limit
 from turnlog.testing.dynamodb_rules import depth, digits, index_write_units, read_units, wire_item_bytes, write_units
-from turnlog.testing.moto_guard import Guard, GuardError, Meter, real_item_limit
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

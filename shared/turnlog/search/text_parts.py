@@ -1,0 +1,287 @@
+"""Parts of long texts: the lines, the JSON value or the matches that a query names, cut to a number of tokens or characters.
+
+A part is chosen by JSON pointer, pattern or line numbers. JSON on a single line is first written with each value on its own line,
+if a part of it is requested or if it is too long. A snippet is an excerpt with marks around its matches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.patterns import Pattern, PatternError
+from turnlog.search.models import RecallQuery
+from turnlog.windows.bounds import upper_bound_tokens
+
+_KEYS_SHOWN = 20
+_MARK_TOKENS = 40
+"""Tokens reserved for the mark that says how much was cut."""
+IN_LINES = "JSON of one line, shown in several"
+MAX_INDENT = 32
+"""Depth down to which values get lines of their own; without a limit, indentation would outgrow the text."""
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a text.
+
+    ``lines`` counts the lines of the whole text; ``tokens`` is an upper bound for the part. ``note`` says why the part is empty, or
+    that its lines are not those of the original.
+    """
+
+    text: str
+    lines: int
+    tokens: int
+    truncated: bool = False
+    note: str | None = None
+
+
+Extract: TypeAlias = Callable[[str, int], TextPart]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Capped:
+    """A text cut to a number of tokens; ``tokens`` is an upper bound for it."""
+
+    text: str
+    tokens: int
+
+
+def part_of(query: RecallQuery) -> Extract:
+    """Return a function from a text and a number of tokens to the part that the query names; raise `InvalidInputError`."""
+    pattern = _compiled(query.pattern)
+    steps = _pointer(query.pointer)
+    first, last = query.from_line or 1, query.to_line
+    is_part = pattern is not None or query.from_line is not None or query.to_line is not None
+    if last is not None and last < first:
+        raise _invalid("to_line", f"to_line {last} is before from_line {first}")
+
+    def extract(text: str, max_tokens: int) -> TextPart:
+        if steps is not None:
+            text, note = _pointed(text, steps)
+            if note:
+                return TextPart("", 0, 0, note=note)
+        in_lines = _in_lines(text) if "\n" not in text and (is_part or not _fits(text, max_tokens)) else None
+        lines = (in_lines or text).split("\n")
+        chosen = list(enumerate(lines, start=1))[first - 1 : last]
+        if not chosen:
+            return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
+        note = IN_LINES if in_lines else None
+        if pattern is not None:
+            matches = pattern.lines(line for _, line in chosen)
+            if matches.read < len(chosen):
+                note = f"the pattern takes too long: searched to line {chosen[0][0] + matches.read - 1} only"
+            elif not matches.lines:
+                note = f"no line matches, of {len(chosen)}"
+            chosen = [chosen[index] for index in matches.lines]
+        return _shown(chosen, len(lines), max_tokens, numbered=pattern is not None, note=note)
+
+    return extract
+
+
+def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
+    """Return the text cut to ``max_tokens``, and whether it was cut."""
+    part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
+    return Capped(part.text, part.tokens), part.truncated
+
+
+def _counted(lines: int) -> str:
+    return "there is 1 line" if lines == 1 else f"there are {lines} lines"
+
+
+def _fits(text: str, max_tokens: int) -> bool:
+    """Return whether a text fits; one of more than four characters a token is not counted, but taken as too long."""
+    return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
+
+
+def _shown(
+    chosen: Sequence[tuple[int, str]], lines: int, max_tokens: int, *, numbered: bool, note: str | None
+) -> TextPart:
+    """Return as many of the lines as fit into ``max_tokens``, and a mark that says how much more there is."""
+    room, tokens, shown = max_tokens - _MARK_TOKENS, 0, list[str]()
+    wanted = [f"{number}: {line}" if numbered else line for number, line in chosen]
+    if sum(map(len, wanted)) <= 4 * max_tokens:
+        everything = "\n".join(wanted)
+        tokens = upper_bound_tokens(everything)
+        if tokens <= max_tokens:
+            return TextPart(everything, lines, tokens, note=note)
+        tokens = 0
+    for index, line in enumerate(wanted):
+        cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
+        if tokens + cost > room or len(line) > 4 * max_tokens:
+            rest = wanted[index:]
+            head = "" if shown else _head(line, max(0, room))
+            left = sum(map(len, rest)) - len(head)
+            next_line = f"; from_line={chosen[index][0]} goes on" if shown else ""
+            mark = f"...[{len(rest)} more lines, {left} characters{next_line}]"
+            if not shown:
+                next_line = f"; from_line={chosen[index + 1][0]} is behind this line" if len(rest) > 1 else ""
+                mark = f"...[{left} more characters, lines: {len(rest)}{next_line}]"
+            text = "\n".join([*shown, mark]) if shown else head + mark
+            return TextPart(text, lines, upper_bound_tokens(text), truncated=True, note=note)
+        shown.append(line)
+        tokens += cost
+    return TextPart("\n".join(shown), lines, tokens, note=note)
+
+
+def _head(text: str, max_tokens: int) -> str:
+    """Return the longest beginning of a text with at most ``max_tokens`` tokens, to within a sixteenth."""
+    low, high = 0, min(len(text), 4 * max_tokens)
+    while high - low > max(1, high // 16):
+        middle = (low + high) // 2
+        if upper_bound_tokens(text[:middle]) <= max_tokens:
+            low = middle
+        else:
+            high = middle
+    head = text[:low]
+    return head[:-1] if head and 0xD800 <= ord(head[-1]) < 0xDC00 else head
+
+
+def _compiled(pattern: str | None) -> Pattern | None:
+    if pattern is None:
+        return None
+    try:
+        return Pattern(pattern)
+    except PatternError as error:
+        raise _invalid("pattern", str(error)) from error
+
+
+def _pointer(pointer: str | None) -> list[str] | None:
+    """Return the unescaped steps of a JSON pointer (RFC 6901); raise `InvalidInputError`."""
+    if pointer is None:
+        return None
+    if pointer and not pointer.startswith("/"):
+        raise _invalid("pointer", "a JSON pointer must be empty or begin with /")
+    if _BAD_ESCAPE.search(pointer):
+        raise _invalid("pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _pointed(text: str, steps: list[str]) -> tuple[str, str | None]:
+    """Return the value that a pointer names in the text's JSON, and None; or an empty text and the reason.
+
+    A string is returned unquoted, another value as JSON of several lines.
+    """
+    try:
+        value = _parsed(text)
+    except (ValueError, RecursionError):
+        return "", "the result is not JSON, so a pointer leads nowhere"
+    for number, step in enumerate(steps, start=1):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and str(int(step[:9])) == step:
+            if int(step) >= len(value):
+                return "", f"the pointer leads nowhere: a list of {len(value)} at step {number}"
+            value = value[int(step)]
+        else:
+            return "", f"the pointer leads nowhere at step {number}: there is {_kind(value)}"
+    if isinstance(value, str):
+        return str(value), None
+    try:
+        return _written(value), None
+    except RecursionError:
+        return "", "what the pointer names is nested too deep"
+
+
+class _Number(str):
+    """A JSON number, or NaN or Infinity, with its original digits."""
+
+    __slots__ = ()
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+
+
+def _in_lines(text: str) -> str | None:
+    """Return the text's JSON in several lines, or None if the text is no JSON object or list, or an empty one."""
+    try:
+        value = _parsed(text) if text.lstrip()[:1] in ("{", "[") else None
+        return _written(value) if value else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _written(value: Any) -> str:
+    written = list[str]()
+    _write(value, 0, written)
+    return "".join(written)
+
+
+def _write(value: Any, depth: int, written: list[str]) -> None:
+    if isinstance(value, _Number):
+        written.append(str(value))
+    elif not isinstance(value, dict | list) or not value:
+        written.append(json.dumps(value, ensure_ascii=False))
+    else:
+        has_lines, (opening, closing) = depth < MAX_INDENT, "{}" if isinstance(value, dict) else "[]"
+        inner, outer = ("\n" + " " * (depth + 1), "\n" + " " * depth) if has_lines else ("", "")
+        written.append(opening)
+        for index, member in enumerate(value):
+            written.append((("," if has_lines else ", ") if index else "") + inner)
+            if isinstance(value, dict):
+                written.append(json.dumps(member, ensure_ascii=False) + ": ")
+            _write(value[member] if isinstance(value, dict) else member, depth + 1, written)
+        written.append(outer + closing)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(list(value)[:_KEYS_SHOWN])
+        return f"an object of {len(value)} keys: {keys[:400]}"
+    return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
+
+
+def _invalid(name: str, message: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])
+
+
+MARK_BEGIN, MARK_END = "⟦", "⟧"
+"""Marks around a match in a snippet. The same characters in the text itself are shown as plain brackets."""
+SNIPPET_CHARS = 240
+_PLAIN = str.maketrans({MARK_BEGIN: "[", MARK_END: "]"})
+
+
+def snippet(text: str, spans: Sequence[tuple[int, int]], *, size: int = SNIPPET_CHARS) -> str:
+    """Return about ``size`` characters of a text with marks around the spans in it.
+
+    ``spans`` are in order and do not overlap.
+    """
+    start = _best(text, spans, size)
+    end, position = min(len(text), start + size), start
+    parts = list[str]()
+    for first, last in spans:
+        if last <= start or first >= end:
+            continue
+        begin, until = max(first, start), min(last, end)
+        parts += [text[position:begin].translate(_PLAIN), MARK_BEGIN, text[begin:until].translate(_PLAIN), MARK_END]
+        position = until
+    parts.append(text[position:end].translate(_PLAIN))
+    excerpt = " ".join("".join(parts).split())
+    return f"{'...' if start else ''}{excerpt}{'...' if end < len(text) else ''}"
+
+
+def _best(text: str, spans: Sequence[tuple[int, int]], size: int) -> int:
+    """Return the start of the excerpt with the most different matches, a little before the first of them."""
+    words = [text[first:last].lower() for first, last in spans]
+    highest, best, until = 0, 0, 0
+    counts = dict[str, int]()
+    for index, (first, _) in enumerate(spans):
+        while until < len(spans) and spans[until][1] <= first + size * 5 // 6:
+            counts[words[until]] = counts.get(words[until], 0) + 1
+            until += 1
+        shown = len(counts)
+        if shown > highest:
+            highest, best = shown, first
+        if until > index:
+            counts[words[index]] -= 1
+            if not counts[words[index]]:
+                del counts[words[index]]
+        else:
+            until = index + 1
+    return 0 if len(text) <= size else max(0, min(best - size // 6, len(text) - size))

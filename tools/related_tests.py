@@ -136,12 +136,14 @@ RELATED = {
         "windows/test_prefix properties/test_window_laws"
     ),
     "windows/covering": (
-        "summaries/test_compress summaries/test_rounds windows/test_pins properties/test_summaries "
-        "summaries/test_chosen_facts properties/test_summary_step windows/test_windows"
+        "windows/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
+        "properties/test_summaries summaries/test_chosen_facts properties/test_summary_step "
+        "windows/test_windows"
     ),
     "windows/digest_steps": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "windows/test_published_limits windows/test_windows windows/test_windows_policies "
+        "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_pins "
+        "properties/test_epochs properties/test_summary_step"
     ),
     "windows/digests": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -156,8 +158,9 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/keep_newest": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "windows/test_published_limits windows/test_windows windows/test_windows_policies "
+        "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_pins "
+        "properties/test_epochs properties/test_summary_step"
     ),
     "windows/large_results": (
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
@@ -168,7 +171,7 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/ledger": (
-        "summaries/test_chosen_facts properties/test_ledger windows/test_windows "
+        "windows/test_ledger summaries/test_chosen_facts properties/test_ledger windows/test_windows "
         "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
     ),
     "windows/manifest": (
@@ -180,8 +183,9 @@ RELATED = {
         "properties/test_window_laws windows/test_own_steps properties/test_policies"
     ),
     "windows/policy": (
-        "windows/test_options windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws windows/test_own_steps core/test_frozen"
+        "windows/test_published_limits windows/test_options windows/test_windows "
+        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws "
+        "windows/test_own_steps core/test_frozen"
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
@@ -196,12 +200,12 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/steps": (
-        "windows/test_own_steps windows/test_triggers windows/test_windows_policies sessions/test_reach "
-        "core/test_frozen"
+        "windows/test_published_limits windows/test_own_steps windows/test_triggers "
+        "windows/test_windows_policies sessions/test_reach core/test_frozen"
     ),
     "windows/stubs": (
-        "windows/test_stub_step windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws"
+        "windows/test_published_limits windows/test_stub_step windows/test_windows "
+        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
     ),
     "windows/summaries": (
         "summaries/test_chosen_facts properties/test_summary_step summaries/test_compress "
@@ -211,7 +215,10 @@ RELATED = {
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
-    "windows/triggers": "windows/test_triggers sessions/test_reach windows/test_windows_policies properties/test_policies",
+    "windows/triggers": (
+        "windows/test_published_limits windows/test_triggers sessions/test_reach "
+        "windows/test_windows_policies properties/test_policies"
+    ),
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"

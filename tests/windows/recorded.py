@@ -77,9 +77,7 @@ def _built(case: Case, request: WindowRequest) -> Window:
     def fetch(events: list[MessageEvent]) -> dict[int, MessageEvent]:
         return {event.position: whole[event.position - 1].event for event in events}
 
-    return build(
-        case.sources, request, total=case.held.total, fetch=fetch, unread=case.unread, breaks=case.breaks
-    )
+    return build(case.sources, request, total=case.held.total, fetch=fetch, unread=case.unread, breaks=case.breaks)
 
 
 def _digest(value: object) -> str:
@@ -172,7 +170,9 @@ def _case(name: str, held: Stored, chance: random.Random) -> Case:
         begin = _first_of_a_loop(held, chance)
     shown = out_of_line(held) if chance.random() < 0.3 else held
     covered = range(summary.first, summary.last + 1) if summary is not None else range(begin)
-    sources = [source for source in shown.sources if source.event.position not in covered or summary and not source.loop]
+    sources = [
+        source for source in shown.sources if source.event.position not in covered or summary and not source.loop
+    ]
     request = WindowRequest(
         policy=policy_of(_policy(chance)),
         budget=Budget(_budget(held, chance), "given"),
@@ -264,5 +264,7 @@ def _breaks(held: Stored, chance: random.Random) -> tuple[EpochStart, ...]:
     """Return the breaks of settings that a session has, none most of the time."""
     if chance.random() < 0.7:
         return ()
-    reason, place = chance.choice((("system", "system"), ("tools", "tools"), ("summary", "summary"), ("budget", "base")))
+    reason, place = chance.choice(
+        (("system", "system"), ("tools", "tools"), ("summary", "summary"), ("budget", "base"))
+    )
     return (EpochStart(1 + chance.randrange(len(held.sources) or 1), reason, place),)  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.windows.recorded import RECORD, cases, digests  # noqa: E402
-from turnlog.windows.version import RENDERER_VERSION  # noqa: E402
+from tests.windows.recorded import RECORD, cases, digests
+from turnlog.windows.version import RENDERER_VERSION
 
 
 def main() -> int:

@@ -163,7 +163,7 @@ RELATED = {
         "properties/test_epochs properties/test_summary_step"
     ),
     "windows/large_results": (
-        "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
+        "windows/test_large_results properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
     ),
     "windows/least": (

@@ -171,7 +171,7 @@ def _case(name: str, held: Stored, chance: random.Random) -> Case:
     shown = out_of_line(held) if chance.random() < 0.3 else held
     covered = range(summary.first, summary.last + 1) if summary is not None else range(begin)
     sources = [
-        source for source in shown.sources if source.event.position not in covered or summary and not source.loop
+        source for source in shown.sources if source.event.position not in covered or (summary and not source.loop)
     ]
     request = WindowRequest(
         policy=policy_of(_policy(chance)),

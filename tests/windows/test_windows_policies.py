@@ -22,6 +22,7 @@ from turnlog.windows.policy import (
     Trigger,
     Turns,
     policy_of,
+    stored_policy,
 )
 from turnlog.windows.registry import known_steps
 
@@ -239,6 +240,19 @@ def test_errors_of_a_body_list_what_is_known() -> None:
         policy_of({"steps": [{"step": "nap"}]})
     with pytest.raises(InvalidInputError, match="a step is an object with step, one of turns, "):
         policy_of({"steps": ["turns"]})
+
+
+def test_a_stored_policy_may_name_a_step_as_earlier_versions_did() -> None:
+    digest = {"step": "digest_when_full", "high": 0.6}
+    assert stored_policy({"steps": [{"step": "turns"}, {**digest, "step": "crossing"}]}) == policy_of(
+        {"steps": [{"step": "turns"}, digest]}
+    )
+    assert stored_policy("turns(2)") == policy_of("turns(2)")
+    for odd in ({"steps": [{"step": 5}]}, {"steps": ["crossing"]}, {"steps": 5}, "crossing"):
+        with pytest.raises(InvalidInputError):
+            stored_policy(odd)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="'crossing' is not one of"):
+        policy_of({"steps": [{"step": "crossing"}]})
 
 
 def test_the_schema_describes_every_step_by_its_name() -> None:

@@ -290,6 +290,14 @@ def test_the_budget_is_given_or_the_models_context_without_the_reserve() -> None
     assert build_window([], model="gpt-4o", output_reserve=8000).manifest.budget.tokens == 120_000
 
 
+@pytest.mark.parametrize("model", ["gpt-4o", "my-own"])
+def test_a_reserve_as_large_as_the_context_leaves_a_budget_of_one_token(model: str) -> None:
+    reserved = [
+        budget_for(budget=None, model=model, output_reserve=reserve).tokens for reserve in range(127_998, 128_003)
+    ]
+    assert reserved == [2, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("model", "context"),
     [

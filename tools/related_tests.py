@@ -48,7 +48,7 @@ RELATED = {
         "log/test_faults_of_items"
     ),
     "log/keys": (
-        "sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
+        "log/test_keys sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
         "snapshots/test_export privacy/test_retention log/test_storage"
     ),
     "log/lines": (
@@ -146,8 +146,9 @@ RELATED = {
         "properties/test_epochs properties/test_summary_step"
     ),
     "windows/digests": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "windows/test_digests windows/test_windows windows/test_windows_policies windows/test_classic "
+        "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "
+        "properties/test_summary_step"
     ),
     "windows/epochs": (
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "

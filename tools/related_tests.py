@@ -90,7 +90,7 @@ RELATED = {
     "memory/webhook": "memory/test_webhook",
     "privacy/erase": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
     "privacy/erasure": (
-        "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
+        "privacy/test_erasure_counts sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
         "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",

@@ -71,7 +71,9 @@ def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> No
         named = [test for test in related(file) if test != RECORD]
         ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in named]
         assert ranks == sorted(ranks), file
-        assert (related(file)[-1] == RECORD) == (folder == "windows"), "what any change fails says least, and comes last"
+        assert (related(file)[-1] == RECORD) == (folder == "windows"), (
+            "what any change fails says least, and comes last"
+        )
 
 
 def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) -> None:

@@ -26,7 +26,18 @@ LINES = "\n".join(f"line {number} of the log at /srv/app/{number}.py" for number
 ROWS = json.dumps([{"id": number, "tags": ["a", "b"]} for number in range(400)], separators=(",", ":"))
 WORDS = "the quick brown fox jumps over the lazy dog " * 120
 LETTERS = "abcdefghij" * 500
-TEXTS = {"lines": LINES, "rows": ROWS, "words": WORDS, "letters": LETTERS, "chinese": "天地玄黄，宇宙洪荒。" * 300}
+CHINESE = "天地玄黄，宇宙洪荒。" * 300
+TEXTS = {
+    "lines": LINES,
+    "rows": ROWS,
+    "words": WORDS,
+    "letters": LETTERS,
+    "chinese": CHINESE,
+    "words, then chinese": WORDS + CHINESE,
+    "chinese, then words": CHINESE + WORDS,
+    "chinese between words": WORDS + CHINESE + WORDS,
+    "words between chinese": CHINESE + WORDS + CHINESE,
+}
 laws = settings(max_examples=examples(200), deadline=None, derandomize=not is_full())
 
 
@@ -158,10 +169,11 @@ def test_a_result_gets_at_least_what_a_mark_is_worth() -> None:
     assert capped_tokens(small, 1) == small.tokens
 
 
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8, 0.95])
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_the_count_of_the_whole_lets_more_of_it_in_than_its_bound(name: str) -> None:
+def test_the_count_of_the_whole_lets_more_of_it_in_than_its_bound(name: str, share: float) -> None:
     unit = unit_of(TEXTS[name])
-    room = results_tokens(unit) // 2
+    room = int(results_tokens(unit) * share)
     cut = cut_results(unit, room)
     ((_, shown),) = cut.stubs[0].texts
     parts(TEXTS[name], shown)

@@ -18,15 +18,18 @@ RELATED = {
     "engines/bedrock": "search/test_reranking summaries/test_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/engine": "engines/test_settings engines/test_tenancy",
-    "engines/files": "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export",
+    "engines/files": (
+        "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
+        "log/test_pairs privacy/test_erased_bytes"
+    ),
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
-        "engines/test_sqlite_file"
+        "engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqlite_tables": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
-        "engines/test_sqlite_file"
+        "engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
@@ -34,7 +37,10 @@ RELATED = {
         "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life log/test_storage"
     ),
-    "log/commit": "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage",
+    "log/commit": (
+        "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage "
+        "log/test_damage log/test_circles privacy/test_redact"
+    ),
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
         "privacy/test_erase"
@@ -45,11 +51,12 @@ RELATED = {
     ),
     "log/headers": (
         "sessions/test_append sessions/test_end summaries/test_totals sessions/test_learning log/test_storage "
-        "log/test_faults_of_items"
+        "log/test_faults_of_items log/test_damage log/test_circles"
     ),
     "log/keys": (
         "log/test_keys sessions/test_append snapshots/test_segments log/test_tenancy privacy/test_redact "
-        "snapshots/test_export privacy/test_retention log/test_storage"
+        "snapshots/test_export privacy/test_retention log/test_storage memory/test_offload privacy/test_erase "
+        "sessions/test_documents"
     ),
     "log/lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
@@ -62,7 +69,7 @@ RELATED = {
     "log/payloads": (
         "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at "
         "engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork "
-        "privacy/test_redact memory/test_offload"
+        "privacy/test_redact memory/test_offload log/test_pairs security/test_forged"
     ),
     "log/read_lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "
@@ -84,14 +91,19 @@ RELATED = {
     "memory/embedded": "memory/test_memories engines/test_memory_embedded memory/test_memory_erasure",
     "memory/facts": (
         "memory/test_memories memory/test_choice security/test_parsers memory/test_sentences "
-        "engines/test_memory_embedded"
+        "engines/test_memory_embedded summaries/test_facts"
     ),
     "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
     "memory/webhook": "memory/test_webhook",
-    "privacy/erase": "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots",
+    "privacy/erase": (
+        "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots "
+        "privacy/test_erase privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure "
+        "privacy/test_redact"
+    ),
     "privacy/erasure": (
-        "privacy/test_erasure_counts sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase "
-        "privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id"
+        "privacy/test_erasure_counts sessions/test_append sessions/test_fork privacy/test_redact "
+        "privacy/test_erase privacy/test_erase_user privacy/test_retention snapshots/test_restore_own_id "
+        "privacy/test_erased_bytes"
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
@@ -104,7 +116,7 @@ RELATED = {
         "sessions/test_end sessions/test_rewind sessions/test_listing"
     ),
     "sessions/state_store": "sessions/test_state sessions/test_at sessions/test_pending log/test_circles log/test_faults_of_items",
-    "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged",
+    "snapshots/exchange": "snapshots/test_export log/test_circles security/test_forged security/test_parsers",
     "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
@@ -122,14 +134,18 @@ RELATED = {
         "windows/test_prefix"
     ),
     "windows/bound_tables": "properties/test_bounds properties/test_lower_bound",
-    "windows/bounds": "providers/test_counting properties/test_bounds properties/test_lower_bound",
+    "windows/bounds": (
+        "providers/test_counting properties/test_bounds properties/test_lower_bound windows/test_large_results"
+    ),
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/build": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "windows/test_stub_step properties/test_breakpoints properties/test_prefix "
+        "properties/test_recall_tools"
     ),
     "windows/costs": (
         "windows/test_windows_prices windows/test_windows windows/test_windows_policies windows/test_classic "
@@ -148,7 +164,7 @@ RELATED = {
     "windows/digests": (
         "windows/test_digests windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "
-        "properties/test_summary_step"
+        "properties/test_summary_step properties/test_ledger"
     ),
     "windows/epochs": (
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
@@ -186,7 +202,8 @@ RELATED = {
     "windows/policy": (
         "windows/test_published_limits windows/test_options windows/test_windows "
         "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws "
-        "windows/test_own_steps core/test_frozen"
+        "windows/test_own_steps core/test_frozen windows/test_pins windows/test_triggers "
+        "properties/test_policies"
     ),
     "windows/prefix": (
         "providers/test_breakpoints properties/test_breakpoints windows/test_prefix windows/test_windows "
@@ -202,11 +219,13 @@ RELATED = {
     ),
     "windows/steps": (
         "windows/test_published_limits windows/test_own_steps windows/test_triggers "
-        "windows/test_windows_policies sessions/test_reach core/test_frozen"
+        "windows/test_windows_policies sessions/test_reach core/test_frozen windows/test_digests "
+        "properties/test_policies"
     ),
     "windows/stubs": (
         "windows/test_published_limits windows/test_stub_step windows/test_windows "
-        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
+        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws "
+        "windows/test_large_results"
     ),
     "windows/summaries": (
         "summaries/test_chosen_facts properties/test_summary_step summaries/test_compress "
@@ -218,7 +237,7 @@ RELATED = {
     ),
     "windows/triggers": (
         "windows/test_published_limits windows/test_triggers sessions/test_reach "
-        "windows/test_windows_policies properties/test_policies"
+        "windows/test_windows_policies properties/test_policies summaries/test_totals"
     ),
     "windows/version": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -226,7 +245,8 @@ RELATED = {
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs"
+        "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs "
+        "windows/test_digests windows/test_large_results properties/test_policies"
     ),
 }
 """A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""

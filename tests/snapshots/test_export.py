@@ -518,6 +518,10 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "an attribute of the table": (_log(lambda lines: lines[1]["header"].update(ttl=1)), "bad_export"),
     "another partition": (_log(lambda lines: lines[1]["header"].update(pk="T#acme#U#eve#S#s")), "bad_export"),
     "a newer commit": (_log(lambda lines: lines[1]["header"].update(v=99)), "newer_export"),
+    "shared up to a position behind it": (_log(lambda lines: lines[1]["header"].update(fu=99)), "bad_export"),
+    "shared up to a position before it": (_log(lambda lines: lines[1]["header"].update(fu=1)), "bad_export"),
+    "shared up to its end": (_log(lambda lines: lines[1]["header"].update(fu=3)), "bad_export"),
+    "shared up to no position": (_log(lambda lines: lines[1]["header"].update(fu="2")), "bad_export"),
     "no object": (_log(lambda lines: lines.__setitem__(1, "x")), "bad_export"),  # type: ignore[call-overload]
     "no events": (_log(lambda lines: lines[1].update(events=[])), "bad_export"),
     "a document that is no JSON": (lambda found: zipped({**found, _DOCUMENTS: b"{\n"}), "bad_export"),

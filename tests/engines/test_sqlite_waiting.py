@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,18 @@ def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytes
     assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
     database.close()
     first.close()
+
+
+def test_each_thread_has_its_connection_to_a_file_and_all_share_the_database_in_memory(tmp_path: Path) -> None:
+    for path, is_shared in ((tmp_path / "turnlog.db", False), (sqlite.MEMORY, True)):
+        database = SqliteDatabase(path)
+        with ThreadPoolExecutor(1) as pool:
+            mine, others = database.connection(), pool.submit(database.connection).result()
+        assert mine is database.connection()
+        assert (mine is others) == is_shared
+        with database.writing() as connection:
+            assert connection is mine
+        database.close()
 
 
 @pytest.fixture

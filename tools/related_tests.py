@@ -172,7 +172,8 @@ RELATED = {
     ),
     "windows/items": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "windows/test_items"
     ),
     "windows/keep_newest": (
         "windows/test_published_limits windows/test_windows windows/test_windows_policies "
@@ -193,7 +194,8 @@ RELATED = {
     ),
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "windows/test_items"
     ),
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
@@ -215,7 +217,8 @@ RELATED = {
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "windows/test_items"
     ),
     "windows/steps": (
         "windows/test_published_limits windows/test_own_steps windows/test_triggers "
@@ -246,7 +249,7 @@ RELATED = {
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs "
-        "windows/test_digests windows/test_large_results properties/test_policies"
+        "windows/test_digests windows/test_large_results properties/test_policies windows/test_items"
     ),
 }
 """A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""

@@ -12,7 +12,7 @@ RELATED = {
     ),
     "engines/aws_errors": (
         "engines/test_engines_aws log/test_faults_of_aws summaries/test_models search/test_reranking "
-        "memory/test_agentcore"
+        "memory/test_agentcore engines/test_service_errors"
     ),
     "engines/aws_tenants": "engines/test_tenant_credentials functions/test_tenant_credentials",
     "engines/bedrock": "search/test_reranking summaries/test_models",

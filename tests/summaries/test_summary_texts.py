@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from turnlog import Turnlog
@@ -11,7 +13,7 @@ from turnlog.core.text import Script, main_script, script_shares
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, refusal
+from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, prompt_for, refusal
 from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
@@ -151,6 +153,21 @@ def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) 
         counter = log._backend._app.counter  # type: ignore[attr-defined]
         counted = count_message(CODECS["openai_chat"].parse(window.messages[0]), counter)
         assert counted <= window.manifest.totals["summary"]
+
+
+@pytest.mark.parametrize("previous", ["", "It began well."])
+@pytest.mark.parametrize("parts", [(), ("part one",), ("part one", "part two")])
+@pytest.mark.parametrize("loops", [(), (LoopText(1, "Where is it?", "Here."),)])
+def test_a_prompt_quotes_what_there_is_and_nothing_empty_beside_it(
+    previous: str, parts: tuple[str, ...], loops: tuple[LoopText, ...]
+) -> None:
+    prompt = prompt_for(SummaryRequest(previous, loops, 200, parts=parts), EstimateCounter())
+    assert prompt is not None
+    titles = re.findall(r"<turnlog-data kind='(.*?)'>", prompt.record)
+    expected = ["summary of what came before"] if previous else []
+    expected += [f"record of the conversation, part {at} of {len(parts)}" for at in range(1, len(parts) + 1)]
+    assert titles == expected + (["record of the conversation"] if loops or not parts else [])
+    assert all(text in prompt.record for text in (previous, *parts, *(loop.asked for loop in loops)))
 
 
 def test_a_script_of_outcomes() -> None:

@@ -39,7 +39,7 @@ RELATED = {
     ),
     "log/commit": (
         "log/test_verified sessions/test_append sessions/test_fork log/test_faults_of_items log/test_storage "
-        "log/test_damage log/test_circles privacy/test_redact"
+        "log/test_damage log/test_circles privacy/test_redact server/test_content_budget"
     ),
     "log/commit_items": (
         "log/test_ranges_of_forks log/test_circles sessions/test_fork sessions/test_at sessions/test_rewind "
@@ -64,12 +64,13 @@ RELATED = {
     ),
     "log/packing": (
         "sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export "
-        "security/test_forged snapshots/test_segments log/test_storage"
+        "security/test_forged snapshots/test_segments log/test_storage server/test_content_budget"
     ),
     "log/payloads": (
         "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at "
         "engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork "
-        "privacy/test_redact memory/test_offload log/test_pairs security/test_forged"
+        "privacy/test_redact memory/test_offload log/test_pairs security/test_forged "
+        "server/test_content_budget"
     ),
     "log/read_lines": (
         "log/test_stored_events sessions/test_history sessions/test_append sessions/test_state "

@@ -27,6 +27,7 @@ from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
+from turnlog.testing.fixed import ScriptedSummariser
 
 CANARY = "canary-8d20"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
@@ -202,6 +203,20 @@ def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: H
     session.rewind(then.position)
     assert session.summary().text == "[redacted]"
     bodies_are_gone(harness)
+
+
+@pytest.mark.parametrize("size", [60, 6_000])
+def test_e5_a_summary_that_is_stored_separately_goes_too(harness: Harness, size: int) -> None:
+    harness.app.compress_session._summariser = ScriptedSummariser([noise(size)])
+    session = harness.log().sessions.create("s")
+    session.append(*turn(1))
+    position = session.append({"role": "user", "content": CANARY}).first
+    for number in range(2, 5):
+        session.append(*turn(number, words=1_500))
+    session.compress(keep_loops=1, max_tokens=8_000)
+    assert CANARY in session.summary().text
+    worked(harness, session.redact(position))
+    assert held(CANARY, harness) == []
 
 
 def test_e5_a_fork_whose_parent_is_erased_has_a_copy_that_is_redacted(harness: Harness) -> None:

@@ -89,6 +89,43 @@ def test_all_keys_of_a_session_are_in_its_partition_and_no_two_are_the_same() ->
     assert len(set(places)) == len(places)
 
 
+def test_d5_what_is_stored_is_found_by_every_later_version() -> None:
+    """A key of another form would lose what is there: these are the keys of stored data."""
+    session, owner = SessionKeys(ADA, "s"), OwnerKeys(ADA)
+    assert session.partition == "T#acme#U#ada#S#s"
+    assert session.base.partition == "T#acme#U#ada#S#s#base"
+    assert {name: key.sk for name, key in keys_of(session).items()} == {
+        "meta": "D#META",
+        "system": "E#SYS",
+        "state": "S#STATE",
+        "summary": "E#SUM",
+        "attempts": "S#TRIES",
+        "offloaded": "O#DONE",
+        "offload_due": "O#DUE",
+        "document": "K#notes",
+        "words": "S#WORDS",
+        "segment": "G#000000000007",
+        "request": "I#000102030405060708090a0b0c0d0e0f",
+        "commit": "C#000000000007",
+        "payload": "R#000000000007~313233343536373801",
+        "fork": "F#child",
+        "snapshot": "P#1700000000000-abc",
+        "snapshot by name": "P#@6db7d803e74f1ffa7d8f5adc0bf95b3e15bf4c83",
+        "snapshot by request": "P#~000102030405060708090a0b0c0d0e0f",
+    }
+    assert blobs_of(session) == {
+        "offload": "acme/ada/s/offload/messages.jsonl.gz",
+        "document": "acme/ada/s/doc/name",
+        "segment": "acme/ada/s/seg/000000000001-000000000007-ab",
+        "index": "acme/ada/s/index/000000000001-000000000007-ab",
+        "snapshot": "acme/ada/s/snap/1700000000000-abc",
+        "payload": "acme/ada/s/payload/000000000007-313233343536373801",
+        "payload at its place": "acme/ada/s/payload/x",
+    }
+    assert owner.memories("s", "part").sk == "M#s#37a680133bd09342f934afb8dd2c7d9e1b624da5"
+    assert TenantKeys("acme").spending("2026-11-21") == Key("T#acme", "B#2026-11-21")
+
+
 def test_all_blobs_of_a_session_are_below_its_prefix_and_no_two_are_the_same() -> None:
     for session in SESSIONS:
         names = blobs_of(session)

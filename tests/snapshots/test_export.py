@@ -436,6 +436,22 @@ def test_t1_an_export_is_its_owners(harness: Any) -> None:
     assert stranger.export(io.BytesIO()).sessions == 0
 
 
+def test_a_fork_that_has_a_part_of_a_commit_comes_back(harness: Harness) -> None:
+    """Its parent is erased, so the fork has its own copy, in which the rest of the commit is hidden."""
+    session = harness.log().sessions.create("s")
+    session.append(*({"role": "user", "content": f"message {number}"} for number in range(2, 6)))
+    fork = session.fork("child", at=3)
+    session.append({"role": "user", "content": "behind the fork"})
+    worked(harness, session.erase())
+    data = exported(fork)
+    other = harness.log(user="eve")
+    other.sessions.import_(io.BytesIO(data), session_id="copy")
+    copy = other.sessions.get("copy")
+    assert [message.body for message in copy.messages()] == [message.body for message in fork.messages()]
+    assert copy.context().messages == fork.context().messages
+    assert exported(copy) != b""
+
+
 # ------------------------------------------------------------ hostile files
 
 

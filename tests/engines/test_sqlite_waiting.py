@@ -158,6 +158,16 @@ def test_a_purge_waits_for_a_reader_of_erased_pages(
     assert max(time.pauses) <= LONGEST_PAUSE_SECONDS
 
 
+def test_a_purge_copies_the_rows_into_a_file_and_not_into_memory(waiting: SqliteDatabase) -> None:
+    """They may be more than fit into memory; everything else stays there."""
+    connection, statements = waiting.connection(), list[str]()
+    connection.set_trace_callback(statements.append)
+    sqlite.purge_file(connection)
+    connection.set_trace_callback(None)
+    stores = [text for text in statements if "temp_store" in text or text == "VACUUM"]
+    assert stores == ["PRAGMA temp_store=FILE", "VACUUM", "PRAGMA temp_store=MEMORY"]
+
+
 def test_a_purge_says_in_time_that_a_reader_does_not_end(
     waiting: SqliteDatabase, reader: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

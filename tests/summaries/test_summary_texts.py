@@ -155,6 +155,29 @@ def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) 
         assert counted <= window.manifest.totals["summary"]
 
 
+@pytest.mark.parametrize(("chars", "reason"), [(59, None), (60, "echo"), (61, "echo")])
+def test_an_echo_is_sixty_characters_of_the_instructions_from_where_a_word_begins(
+    chars: int, reason: Reason | None
+) -> None:
+    instructions = " ".join(f"rule{number:02d}" for number in range(40))
+    for start in (0, 7, 70):
+        text = f"Fine: {instructions[start : start + chars]}"
+        limits = {"tokens": 50, "max_tokens": 100, "source_tokens": 500}
+        assert refusal(text, said="", instructions=instructions, **limits) == reason
+        assert refusal(text.replace(" ", " \n "), said="", instructions=instructions, **limits) == reason
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_tokens", "source_tokens", "reason"),
+    [(100, 100, 101, None), (101, 100, 500, "too_long"), (100, 100, 100, "not_shorter")],
+)
+def test_a_summary_is_within_its_limit_and_shorter_than_its_source(
+    tokens: int, max_tokens: int, source_tokens: int, reason: Reason | None
+) -> None:
+    limits = {"tokens": tokens, "max_tokens": max_tokens, "source_tokens": source_tokens}
+    assert refusal("Fine.", said="", instructions="", **limits) == reason
+
+
 @pytest.mark.parametrize("previous", ["", "It began well."])
 @pytest.mark.parametrize("parts", [(), ("part one",), ("part one", "part two")])
 @pytest.mark.parametrize("loops", [(), (LoopText(1, "Where is it?", "Here."),)])

@@ -225,6 +225,20 @@ def test_a_loop_whose_digest_would_say_nothing_is_out_and_declared() -> None:
     assert "not shown here" in answer.messages[0]["content"]
 
 
+@pytest.mark.parametrize("policy", ["default", "full"])
+def test_so_is_such_a_loop_where_the_budget_makes_digests(policy: str) -> None:
+    messages = list[Body]()
+    for number in range(9):
+        messages += [said("user", ""), said("assistant", "")]
+        messages += [said("user", f"{number} " + "word " * 90), said("assistant", "word " * 90)]
+    answer = build_window([*messages, said("user", "now")], policy=policy, budget=1_350)
+    loops = [part for part in answer.manifest.parts if part.kind == "loop"]
+    empty = {part.level for part in loops[:-1:2] if part.reason == "high_mark"}
+    assert empty == {"out"}
+    assert "digest" in {part.level for part in loops[1::2]}
+    assert "not shown here" in answer.messages[0]["content"]
+
+
 def test_system_messages_before_the_first_loop_are_always_in_and_later_ones_go_with_their_loop() -> None:
     messages = [said("system", "first"), said("user"), said("system", "later"), said("assistant"), said("user", "now")]
     answer = build_window(messages, policy="turns(0)")

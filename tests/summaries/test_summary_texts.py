@@ -178,6 +178,16 @@ def test_a_summary_is_within_its_limit_and_shorter_than_its_source(
     assert refusal("Fine.", said="", instructions="", **limits) == reason
 
 
+def test_a_line_of_an_earlier_summary_is_cut_only_where_that_makes_it_shorter() -> None:
+    summariser, cut = ExtractiveSummariser(EstimateCounter()), 0
+    for size in range(250, 400):
+        line = "1. " + "x" * size
+        shown = summariser.summarise(SummaryRequest("", (), 10_000, parts=(line,))).text
+        assert shown == line or len(shown) < len(line)
+        cut += shown != line
+    assert 0 < cut < 150
+
+
 @pytest.mark.parametrize("previous", ["", "It began well."])
 @pytest.mark.parametrize("parts", [(), ("part one",), ("part one", "part two")])
 @pytest.mark.parametrize("loops", [(), (LoopText(1, "Where is it?", "Here."),)])

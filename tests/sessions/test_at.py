@@ -70,6 +70,8 @@ def test_w8_a_loop_that_a_time_out_opened_is_there_at_every_moment_of_its_commit
         for at in range(1, written.last + 1)
     }
     assert loops == {1: [], 2: [1], 3: [1, 2], 4: [1, 2], 5: [1, 2, 3]}
+    forks = {at: session.fork(f"at-{at}", at=at).info().loops for at in loops}
+    assert forks == {at: len(numbers) for at, numbers in loops.items()}
 
 
 def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:

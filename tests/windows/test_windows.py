@@ -302,6 +302,18 @@ def test_a_line_that_would_take_more_than_what_it_stands_for_is_not_bought(past:
         assert raised.value.details["needed"] == whole
 
 
+@pytest.mark.parametrize(("less", "left_out"), [(1, 1), (50, 1), (150, 2), (250, 3), (650, 7)])
+def test_of_messages_that_nobody_answers_no_more_are_left_out_than_must_be(less: int, left_out: int) -> None:
+    """The first and the newest stay; the oldest of the others go, and the manifest says why."""
+    messages = [said("user", f"{number} " + "word " * 98) for number in range(12)]
+    whole = build_window(messages).tokens
+    answer = build_window(messages, budget=whole - less)
+    out = {position: reason for position, (level, reason) in told(answer).items() if level == "out"}
+    assert out == dict.fromkeys(range(2, 2 + left_out), "budget")
+    assert answer.messages[1:] == [messages[0], *messages[1 + left_out :]]
+    assert answer.tokens <= whole - less
+
+
 def test_a_digest_for_want_of_room_says_nothing_that_the_policy_has_left_out() -> None:
     messages = [said("user", "long ago"), said("assistant", "word " * 400), said("user", "now")]
     answer = build_window(messages, policy="messages(1)", budget=250)

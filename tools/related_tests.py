@@ -78,7 +78,8 @@ RELATED = {
     ),
     "log/reading": (
         "sessions/test_at sessions/test_history privacy/test_retention search/test_recall "
-        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_considered"
+        "sessions/test_rewind search/test_search snapshots/test_segments sessions/test_considered "
+        "log/test_reading"
     ),
     "log/records": (
         "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"

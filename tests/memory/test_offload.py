@@ -357,6 +357,14 @@ def test_done_it_is_looked_at_no_more(harness: Harness) -> None:
 
 
 @SQLITE
+def test_a_silence_that_was_handed_over_is_looked_at_no_more(harness: Harness) -> None:
+    silent(harness)
+    harness.log().run_jobs()
+    assert known(harness.log()) == ["I prefer green tea over coffee"]
+    assert "g2pk" not in harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
+
+
+@SQLITE
 def test_a_note_of_before_the_hand_over_was_switched_off_is_let_go(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -370,14 +370,18 @@ def test_d4_a_fork_whose_link_was_changed_is_named_and_reads_nothing_of_another(
     log = harness.log()
     for name in ("s", "other"):
         session = log.sessions.create(name)
+        session.put_state({"of": name})
         for number in range(4):
             session.append({"role": "user", "content": f"{name} {number}"})
     fork = log.sessions.get("s").fork("forked")
     fork.append({"role": "user", "content": "on"})
+    assert fork.state(at=2).state == {"of": "s"}
     items, keys = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "forked")
     item = items.get_many([keys.commit(1)])[keys.commit(1)]
     assert attribute in item and item[attribute] != value
     items.put({**item, attribute: value})
-    with pytest.raises(CorruptError) as caught:
-        list(fork.messages())
-    assert "C#" in str(caught.value)
+    items.delete_many([keys.state])
+    for read in (lambda: list(fork.messages()), lambda: fork.state(at=2), fork.state, lambda: list(fork.history())):
+        with pytest.raises(CorruptError) as caught:
+            read()
+        assert "C#" in str(caught.value)

@@ -41,7 +41,7 @@ def _borders(schema: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
             yield schema[name], False
             yield schema[name] + inwards, True
     sized = {"minLength": "a", "maxLength": "a", "minItems": None, "maxItems": None}
-    for name in sized.keys() & schema.keys():
+    for name in (name for name in sized if name in schema):
         item = [_filled(schema["items"])] if sized[name] is None else sized[name]
         yield item * schema[name], True
         yield item * (schema[name] + (1 if name.startswith("max") else -1)), False

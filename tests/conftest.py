@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 
 pytest.register_assert_rewrite("turnlog.testing.contracts")
@@ -127,6 +127,12 @@ hypothesis_settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# For `make mutants`, which asks whether a test fails and not with which small example.
+hypothesis_settings.register_profile(
+    "turnlog-unshrunk",
+    parent=hypothesis_settings.get_profile("turnlog"),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 hypothesis_settings.load_profile("turnlog")
 

@@ -151,6 +151,7 @@ def run(copy: Path, tests: Sequence[str], *, seconds: float, aws: bool = True) -
     places = [str(copy / "shared"), str(copy / "layers" / "dependencies")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=no"]
+    options.append("--hypothesis-profile=turnlog-unshrunk")
     shutil.rmtree(copy / ".hypothesis" / "examples", ignore_errors=True)  # no mutant is killed by what killed another
     try:
         done = subprocess.run(  # noqa: S603 - our own command

@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tools.mutants import Outcome, Results, chosen, page
 from tools.mutation import mutants_of
-from tools.related_tests import SCOPE, related
+from tools.related_tests import RECORDED, SCOPE, related
 
+RECORD = f"tests/{RECORDED}.py"
 SOURCE = '''
 """A text with 1 < 2."""
 from x import y
@@ -67,8 +68,12 @@ def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> No
     assert related("shared/turnlog/windows/prefix.py")[0] == "tests/windows/test_prefix.py"
     for file in (path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)):
         _, _, folder, module = Path(file).with_suffix("").parts
-        ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in related(file)]
+        named = [test for test in related(file) if test != RECORD]
+        ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in named]
         assert ranks == sorted(ranks), file
+        assert (related(file)[-1] == RECORD) == (folder == "windows"), (
+            "what any change fails says least, and comes last"
+        )
 
 
 def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) -> None:

@@ -310,6 +310,22 @@ def test_an_invalid_value_is_refused_and_not_repeated_in_the_traceback(table: Dy
     assert repr(canary) not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize("name", ["a/first", "b/second", "c/third"])
+def test_a_blob_that_is_there_and_denied_is_not_a_missing_one(clients: Clients, blobs: S3BlobStore, name: str) -> None:
+    """S3 answers alike for a blob that is not there, where the whole bucket may not be listed."""
+    guard = Guard.attach(clients.s3)
+    for other in ("a/first", "b/second", "b/second-2", "c/third"):
+        blobs.put(other, b"x")
+    denied = ClientError({"Error": {"Code": "AccessDenied", "Message": "x"}}, "GetObject")
+    guard.fail(at=1, when="before", error=denied)
+    with pytest.raises(UnavailableError) as caught:
+        blobs.get(name)
+    assert caught.value.error_code == DENIED
+    blobs.delete_many([name])
+    guard.fail(at=1, when="before", error=denied)
+    assert blobs.get(name) is None
+
+
 def test_missing_credentials_are_denied(monkeypatch: pytest.MonkeyPatch, clients: Clients) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -187,3 +187,29 @@ def test_a_database_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(UnavailableError, match="newer"), SqliteDatabase(tmp_path / "turnlog.db").reading():
         pass
+
+
+def test_a_blob_is_durable_when_it_is_written_and_gone_when_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file and its name: a name is part of its folder, which is synced too."""
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("names of open files are read from /proc")
+    synced, sync = list[Path](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    blobs, folder = FileBlobStore(tmp_path / "blobs"), tmp_path / "blobs" / "acme" / "ada"
+    for name in ("acme/ada/a", "acme/ada/b", "acme/ada/c"):
+        blobs.put(name, b"x")
+    monkeypatch.setattr(os, "fsync", noted)
+    blobs.put("acme/ada/a", b"y")
+    assert [path.parent for path in synced] == [folder, folder.parent]
+    assert synced[-1] == folder, "after the name is there"
+    for delete in (lambda: blobs.delete_many(["acme/ada/a"]), lambda: blobs.erase("acme/ada/b")):
+        synced.clear()
+        delete()
+        assert synced == [folder]
+    assert list(blobs.names("")) == ["acme/ada/c"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,63 @@ def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytes
     assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
     database.close()
     first.close()
+
+
+def test_each_thread_has_its_connection_to_a_file_and_all_share_the_database_in_memory(tmp_path: Path) -> None:
+    for path, is_shared in ((tmp_path / "turnlog.db", False), (sqlite.MEMORY, True)):
+        database = SqliteDatabase(path)
+        with ThreadPoolExecutor(1) as pool:
+            mine, others = database.connection(), pool.submit(database.connection).result()
+        assert mine is database.connection()
+        assert (mine is others) == is_shared
+        with database.writing() as connection:
+            assert connection is mine
+        database.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, waiting: SqliteDatabase) -> Iterator[sqlite3.Connection]:
+    """A reader of another process, which still reads what the file had before the newest write."""
+    connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM items").fetchone()
+    with waiting.writing() as writer:
+        writer.execute("DELETE FROM jobs")
+    yield connection
+    connection.close()
+
+
+def test_a_purge_waits_for_a_reader_of_erased_pages(
+    waiting: SqliteDatabase, reader: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time(lambda number: reader.execute("COMMIT") and None if number == 3 else None)
+    monkeypatch.setattr(sqlite, "time", time)
+    sqlite.purge_file(waiting.connection())
+    assert len(time.pauses) == 3
+    assert max(time.pauses) <= LONGEST_PAUSE_SECONDS
+
+
+def test_a_purge_copies_the_rows_into_a_file_and_not_into_memory(waiting: SqliteDatabase) -> None:
+    """They may be more than fit into memory; everything else stays there."""
+    connection, statements = waiting.connection(), list[str]()
+    connection.set_trace_callback(statements.append)
+    sqlite.purge_file(connection)
+    connection.set_trace_callback(None)
+    stores = [text for text in statements if "temp_store" in text or text == "VACUUM"]
+    assert stores == ["PRAGMA temp_store=FILE", "VACUUM", "PRAGMA temp_store=MEMORY"]
+
+
+def test_a_purge_says_in_time_that_a_reader_does_not_end(
+    waiting: SqliteDatabase, reader: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time(lambda number: reader.execute("COMMIT") and None if number == 20_000 else None)
+    monkeypatch.setattr(sqlite, "time", time)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "_CHECKPOINT_WAIT_MS", 0)
+    with pytest.raises(UnavailableError) as caught:
+        sqlite.purge_file(waiting.connection())
+    assert (caught.value.error_code, caught.value.retry_after_seconds) == ("purge_blocked", 60)
+    assert 0.05 <= sum(time.pauses) <= 0.05 + LONGEST_PAUSE_SECONDS
 
 
 def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(

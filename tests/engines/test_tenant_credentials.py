@@ -6,13 +6,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import botocore.session
 import pytest
 from botocore.credentials import Credentials
 from botocore.exceptions import NoCredentialsError
 
 from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.core.identity import serving
-from turnlog.engines.aws_tenants import MAX_TENANTS, TenantCredentials
+from turnlog.engines.aws_tenants import MAX_TENANTS, TenantCredentials, session_of_tenants
 
 
 class Sts:
@@ -118,3 +119,11 @@ def test_threads_of_one_tenant_ask_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(work, range(8))) == {"a-1"}
     assert sts.asked == ["a"]
+
+
+def test_the_models_of_services_are_read_once_for_all_tenants() -> None:
+    """A model takes megabytes and tens of milliseconds."""
+    own, models = botocore.session.get_session(), object()
+    own.register_component("data_loader", models)
+    tenants = session_of_tenants(own, "arn:aws:iam::123456789012:role/tenants", lambda: None)
+    assert tenants.get_component("data_loader") is models

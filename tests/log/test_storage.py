@@ -21,7 +21,8 @@ from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import checked_chain
-from turnlog.log.keys import MAX_POSITION, commit_sort_key, position_of
+from turnlog.log.headers import hashed_header
+from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Item, Query
 from turnlog.settings import Settings
@@ -233,6 +234,39 @@ def test_d4_a_commit_swapped_for_another_session_s_is_found() -> None:
     items.put({**foreign, "pk": "T#acme#U#ada#S#s"})
     with pytest.raises(CorruptError, match="chain hash"):
         list(session.messages())
+
+
+def test_d4_a_commit_with_other_than_its_number_of_events_is_found() -> None:
+    """Whatever its checksum says: it is the item that is named, and no event that is read in another's place."""
+    _, items, _, session = _conversation()
+    item = next(dict(item) for item in _commits(items) if b"\n" in unpack(item["b"], item="x", beside=_covered(item)))
+    lines = unpack(item["b"], item="x", beside=_covered(item)).split(b"\n")
+    for others in (lines[:-1], [*lines, lines[-1]], lines[1:]):
+        items.put({**item, "b": pack(b"\n".join(others), beside=_covered(item))})
+        with pytest.raises(CorruptError, match=f"has {len(others)} events") as caught:
+            list(session.messages())
+        assert item["sk"] in str(caught.value)
+
+
+def _covered(item: Any) -> bytes:
+    return hashed_header(str(item["sk"]), item)
+
+
+def test_a_cache_that_is_newer_than_a_query_is_no_sign_of_lost_commits() -> None:
+    """A query is no snapshot of the table: a commit may land behind it. The end of the log is read again, and only then."""
+    log, items, _, session = _conversation()
+    commits, keys = log._backend._app.log.commits, SessionKeys(Owner.of("acme", "ada"), "s")  # type: ignore[attr-defined]
+    before = commits.tail(keys)
+    session.append({"role": "user", "content": "meanwhile"})
+    after = commits.tail(keys)
+    assert after.meta is not None and after.header.last > before.header.last
+    newer = {**after.meta, "pos": after.header.last}
+    commits.check_reached(keys, before.header, [newer])
+    items.delete_many([keys.commit(after.header.first)])
+    with pytest.raises(CorruptError, match=f"position {before.header.last}, but a cache reflects"):
+        commits.check_reached(keys, before.header, [newer])
+    commits.check_reached(keys, before.header, [{**newer, "pos": before.header.last}])
+    commits.check_reached(keys, before.header, [])
 
 
 def test_d4_a_missing_or_changed_payload_is_never_read_as_nothing() -> None:

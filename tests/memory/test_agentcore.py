@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -90,6 +91,18 @@ def test_what_is_kept_of_a_part(memory: AgentCoreMemoryEngine, service: AgentCor
     (found,) = every(memory, ADA)
     assert (found.session_id, found.position, found.text) == ("-s1", None, "I like tea.")
     assert found.created_ms == 1_763_683_200_006
+
+
+@pytest.mark.parametrize(("named", "second"), [({"timestamp": 60}, 60), ({"timestamp": None}, 30), ({}, 30)])
+def test_a_record_without_a_time_of_its_own_has_that_of_its_creation(
+    memory: AgentCoreMemoryEngine, named: dict[str, int | None], second: int
+) -> None:
+    times = {
+        name: moment and datetime.fromtimestamp(moment, UTC) for name, moment in {"createdAt": 30, **named}.items()
+    }
+    record = {"memoryRecordId": "m1", "content": {"text": "tea"}, "namespaces": ["/elsewhere/"], **times}
+    made = memory._memory(record)
+    assert (made.id, made.text, made.created_ms, made.score) == ("m1", "tea", second * 1000, None)
 
 
 def test_a_memory_may_be_named_by_its_arn(service: AgentCore) -> None:

@@ -185,6 +185,7 @@ def test_none_that_has_room(harness: Harness) -> None:
     session = harness.log().sessions.create("s", bootstrap={"max_tokens": 50})
     found = session.info().bootstrap
     assert found is not None and (found.status, found.memories, found.left_out) == ("empty", 0, 1)
+    assert (found.tokens, found.position) == (0, None), "there is no message"
     assert list(session.messages()) == []
 
 
@@ -576,6 +577,7 @@ def test_a_reset_asks_anew_and_once(harness: Harness) -> None:
     third = fresh.reset()
     found = third.info().bootstrap
     assert found is not None and found.status == "unavailable"
+    assert (found.tokens, found.position) == (0, None)
     assert list(third.messages()) == []
     memory.says = [TEA]
     assert CANARY in str(list(third.reset().messages())), "what was asked for is asked for still"

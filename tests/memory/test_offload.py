@@ -357,6 +357,27 @@ def test_done_it_is_looked_at_no_more(harness: Harness) -> None:
 
 
 @SQLITE
+def test_a_silence_that_was_handed_over_is_looked_at_no_more(harness: Harness) -> None:
+    silent(harness)
+    harness.log().run_jobs()
+    assert known(harness.log()) == ["I prefer green tea over coffee"]
+    assert "g2pk" not in harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
+
+
+@SQLITE
+def test_a_note_of_before_the_hand_over_was_switched_off_is_let_go(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = harness.log()
+    log.sessions.create("s").append(TEA)
+    harness.app.ask_hand_over.note(_keys(), "ended")
+    log.sessions.get("s").end()
+    monkeypatch.setattr(harness.app.ask_hand_over, "_is_on", False)
+    assert harness.app.ask_hand_over.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
+    assert "g2pk" not in harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
+
+
+@SQLITE
 def test_an_end_that_never_came_is_let_go(harness: Harness) -> None:
     """The note was put, and the request ended: the session goes on, and nothing is handed over."""
     log = harness.log()

@@ -130,6 +130,17 @@ def test_an_identifier_that_the_person_gave_and_a_tool_took_is_kept() -> None:
     assert [one.text for one in made] == ["My user ID is mia_li_3668"], "once is enough"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [('"A-1001"', "A-1001"), ("10017", "10017"), ("12", None), ("true", None), ("null", None), ("[10017]", None)],
+)
+def test_an_identifier_is_a_text_or_a_number_of_some_length(value: str, text: str | None) -> None:
+    said = SpokenMessage(2, "user", "It's A-1001, or 10017, or 12; that is True and true.", 1)
+    call = SpokenMessage(3, "assistant", f'look_up {{"a": {{"user_id": {value}}}}}', 2)
+    made = SentenceFacts().facts([said, call]).facts
+    assert [fact.text for fact in made] == ([f"user id: {text}"] if text is not None else [])
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.text(max_size=300), max_size=6))
 def test_any_text_is_read_twice_the_same(texts: list[str]) -> None:

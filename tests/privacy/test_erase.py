@@ -298,6 +298,27 @@ def test_a_late_job_leaves_another_session_of_the_id_alone(harness: Harness) -> 
     assert again.info().title == "another"
 
 
+def test_d2_a_fork_reads_the_same_at_every_moment_after_its_parent_is_erased(harness: Harness) -> None:
+    """From the first moment on: what the parent was created with belongs to the fork too."""
+    session = harness.log().sessions.create("s", state={"n": 0}, system="Be brief.", metadata={"m": 1})
+    session.append({"role": "user", "content": "one"}, {"role": "assistant", "content": noise(6_000)})
+    session.put_state({"n": 1})
+    session.append({"role": "user", "content": "two"})
+    fork = session.fork("child")
+    fork.append({"role": "user", "content": "three"})
+
+    def read() -> list[Any]:
+        moments = range(1, fork.info().head + 1)
+        states = [fork.state(at=moment).model_dump() for moment in moments]
+        windows = [fork.context(at=moment).messages for moment in moments]
+        history = [entry.model_dump() for entry in fork.history()]
+        return [states, windows, history, [message.model_dump() for message in fork.messages()]]
+
+    before = read()
+    worked(harness, session.erase())
+    assert read() == before
+
+
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_deleting_a_session_of_10_000_messages_and_50_blobs_leaves_no_content_and_its_request_count_is_reported(
     harness: Harness,

@@ -19,7 +19,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.linter.rules import lint
 from turnlog.log.commit import checked_chain
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, export_blob
 from turnlog.log.lines import Redacted
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
@@ -27,6 +27,7 @@ from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
 from turnlog.testing.explorer import Crash, ScheduleRun, explore
+from turnlog.testing.fixed import ScriptedSummariser
 
 CANARY = "canary-8d20"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
@@ -204,6 +205,20 @@ def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: H
     bodies_are_gone(harness)
 
 
+@pytest.mark.parametrize("size", [60, 6_000])
+def test_e5_a_summary_that_is_stored_separately_goes_too(harness: Harness, size: int) -> None:
+    harness.app.compress_session._summariser = ScriptedSummariser([noise(size)])
+    session = harness.log().sessions.create("s")
+    session.append(*turn(1))
+    position = session.append({"role": "user", "content": CANARY}).first
+    for number in range(2, 5):
+        session.append(*turn(number, words=1_500))
+    session.compress(keep_loops=1, max_tokens=8_000)
+    assert CANARY in session.summary().text
+    worked(harness, session.redact(position))
+    assert held(CANARY, harness) == []
+
+
 def test_e5_a_fork_whose_parent_is_erased_has_a_copy_that_is_redacted(harness: Harness) -> None:
     session, position = said(harness, noise(6_000))
     fork = session.fork("forked")
@@ -223,6 +238,24 @@ def test_e1_what_lies_behind_a_forks_moment_is_not_in_its_copy(harness: Harness)
     bodies_are_gone(harness)
     assert [message.body["content"] for message in fork.messages()] == ["shared"]
     assert verified(harness, SessionKeys(OWNER, "forked"))
+
+
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+def test_e5_the_forks_that_have_the_message_are_cleared_and_no_others(harness: Harness, position: int) -> None:
+    """What is cleared includes the exports of a session: a fork that never had the message keeps its own."""
+    session = harness.log().sessions.create("s")
+    forks, blobs = dict[int, Session](), harness.app.engine.blobs
+    for at in range(2, 6):
+        session.append({"role": "user", "content": f"{CANARY} {at}"})
+        forks[at] = session.fork(f"at-{at}")
+    exports = {at: export_blob(OWNER, f"at-{at}") for at in forks}
+    for name in exports.values():
+        blobs.put(name, b"an export")
+    worked(harness, session.redact(position))
+    assert [at for at, name in exports.items() if blobs.get(name) is not None] == list(range(2, position))
+    for at, fork in forks.items():
+        redacted = [message.position for message in fork.messages() if message.redacted]
+        assert redacted == ([position] if position <= at else [])
 
 
 BODIES = {

@@ -207,6 +207,30 @@ def test_no_character_costs_more_than_its_table_says() -> None:
     assert all(bounds._CHARACTERS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
 
 
+def test_a_character_costs_at_least_what_it_takes_and_at_most_its_bytes() -> None:
+    borders = [0x80, 0x7FF, 0x800, 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0xFFFD, 0xFFFF, 0x10000, 0x10FFFF]
+    for code in (*borders, *range(0x900, 0x30000, 0x3FD)):
+        character = chr(code)
+        size = len(character.encode("utf-8", "surrogatepass"))
+        assert count(character * 9) <= upper_bound_tokens(character * 9) <= 9 * size, hex(code)
+        assert upper_bound_tokens(character * 9) == 9 * upper_bound_tokens(character), hex(code)
+
+
+def test_half_a_surrogate_pair_costs_as_much_as_the_half_of_it() -> None:
+    for code in (0xD800, 0xDBFF, 0xDC00, 0xDFFF):
+        assert upper_bound_tokens(chr(code)) == 2
+
+
+@pytest.mark.parametrize(("length", "most"), [(24, 30_000), (25, 1)])
+def test_the_cache_of_pieces_ends(monkeypatch: pytest.MonkeyPatch, length: int, most: int) -> None:
+    """A process that lives long keeps short pieces, and of these a limited number."""
+    monkeypatch.setattr(bounds, "_PIECES", kept := bounds._Pieces())
+    words = ("".join(ascii_lowercase[int(digit)] for digit in f"{number:05d}") for number in range(31_000))
+    upper_bound_tokens("()".join(f"{word:x>{length}}" for word in words))
+    assert len(kept) <= most
+    assert len(kept) > 20_000 or length > 24
+
+
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 @example("don'table I'll 'sx IT'S 12345\t\n  \n x  y --a -b\r\n/c")
 def test_the_pattern_on_ascii_finds_the_pieces_of_the_encoding(text: str) -> None:

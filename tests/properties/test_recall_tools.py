@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,6 +187,55 @@ def test_joined_with_any_text_they_take_at_most_what_is_counted(system: str, end
     assert made.tools_tokens - made.tools_least <= 60 + 4 * len(end)
     assert made.tools_tokens - request.tools_tokens < RECALL_TOOLS_TOKENS + 12 + 2 * len(end)
     assert made.system_tokens - request.system_tokens <= RECALL_LINE_TOKENS + 4 + 4 * len(tail(system))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("own", [[], [shaped("openai_chat", "look")], [shaped("openai_chat", "search_history")]])
+@pytest.mark.parametrize("system", [None, "", "Be brief."])
+def test_a_lower_bound_is_known_just_where_it_was_known_of_the_requests_own_texts(
+    system: str | None, own: list[dict[str, Any]], format: str
+) -> None:
+    tools = codec_of(format).tools(own)
+    system_tokens, tools_tokens = system_cost(COUNTER.count(system or "")), count_tools(tools, COUNTER)
+    bare = WindowRequest(
+        policy=policy_of("full"),
+        budget=Budget(10_000, "given"),
+        format=format,
+        system=system,
+        system_tokens=system_tokens,
+        tools=tools,
+        tools_tokens=tools_tokens,
+    )
+    without = with_recall(bare)
+    assert (without.system_least is None) == bool(system)
+    assert without.tools_least is None
+    known = with_recall(replace(bare, system_least=system_tokens, tools_least=tools_tokens))
+    assert known.system_least is not None and known.system_least >= system_cost(RECALL_LINE_TOKENS)
+    assert known.system_least <= system_cost(COUNTER.count(str(known.system))) <= known.system_tokens
+    assert known.system_tokens - known.system_least <= 6
+    if own:
+        counted = count_tools(list(known.tools), COUNTER)
+        assert known.tools_least is not None and known.tools_least <= counted
+        if "search_history" not in names(own):
+            assert known.tools_least >= counted - 60
+
+
+def test_a_name_that_is_no_text_names_nothing() -> None:
+    odd = [{"name": ["search_history"]}, {"name": 5}, {"function": {"name": {}}, "name": "recall_tool_call"}]
+    request = WindowRequest(policy=policy_of("full"), budget=Budget(10_000, "given"), format="turnlog", tools=odd)
+    assert [_name(made) for made in with_recall(request).tools][len(odd) :] == ["search_history"]
+
+
+def _name(made: dict[str, Any]) -> object:
+    return made["function"]["name"] if "function" in made else made["name"]
+
+
+def test_without_own_tools_and_with_all_of_ours_nothing_is_charged_but_what_is_sent() -> None:
+    request = WindowRequest(policy=policy_of("full"), budget=Budget(10_000, "given"), format="openai_chat")
+    assert (with_recall(request).tools_tokens, with_recall(request).tools_least) == (RECALL_TOOLS_TOKENS, None)
+    ours = recall_tools("openai_chat")
+    full = with_recall(replace(request, tools=ours, tools_tokens=RECALL_TOOLS_TOKENS, tools_least=200))
+    assert (full.tools, full.tools_tokens, full.tools_least) == (ours, RECALL_TOOLS_TOKENS, 200)
 
 
 def tail(text: str) -> str:

@@ -108,6 +108,7 @@ def test_what_words_have_found_is_put_in_order_by_meaning_too(log: Turnlog, serv
         assert [one["input_type"] for one in asked] == ["search_query", "search_document"]
     else:
         assert len(asked) == 1 + len(by_words.results) and all(one["dimensions"] == 256 for one in asked)
+        assert all(one["normalize"] is True for one in asked), "vectors of one length are compared by their angle"
     everywhere = log.search(question)
     assert everywhere.reranking == "done" and everywhere.results[0].position == 4
 

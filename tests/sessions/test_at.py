@@ -59,6 +59,21 @@ def test_at_a_head_of_the_past_is_the_window_of_that_time(harness: Any) -> None:
         assert window.head == window.manifest.position == position
 
 
+def test_w8_a_loop_that_a_time_out_opened_is_there_at_every_moment_of_its_commit(harness: Harness) -> None:
+    session = harness.log().sessions.create("s", loop_timeout_seconds=60)
+    session.append({"role": "user", "content": "one"})
+    harness.clock.advance(61)
+    reply, again = {"role": "assistant", "content": "well"}, {"role": "user", "content": "three"}
+    written = session.append({"role": "user", "content": "two"}, reply, again)
+    loops = {
+        at: [part.loop for part in session.context(at=at).manifest.parts if part.kind == "loop"]
+        for at in range(1, written.last + 1)
+    }
+    assert loops == {1: [], 2: [1], 3: [1, 2], 4: [1, 2], 5: [1, 2, 3]}
+    forks = {at: session.fork(f"at-{at}", at=at).info().loops for at in loops}
+    assert forks == {at: len(numbers) for at, numbers in loops.items()}
+
+
 def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:
     session, windows = grown(harness)
     for options in (

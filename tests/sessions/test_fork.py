@@ -21,7 +21,14 @@ from tests.snapshots.test_segments import OWNER, noise
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
-from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
+from turnlog.core.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    SessionExistsError,
+    TurnlogError,
+    UnavailableError,
+)
 from turnlog.core.identity import Owner
 from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys, export_blob
@@ -353,3 +360,28 @@ def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Sessi
     harness.faults.clear()
     assert everything(fork) == before
     assert harness.app.engine.items.get_many([SessionKeys(owner, "fork").commit(1)]).popitem()[1]["bs"] == ""
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("bs", "other"), ("fa", 2), ("fp", 4)])
+def test_d4_a_fork_whose_link_was_changed_is_named_and_reads_nothing_of_another(
+    harness: Harness, attribute: str, value: str | int
+) -> None:
+    """No checksum covers the link: it is compared with the fork's own event before it is followed."""
+    log = harness.log()
+    for name in ("s", "other"):
+        session = log.sessions.create(name)
+        session.put_state({"of": name})
+        for number in range(4):
+            session.append({"role": "user", "content": f"{name} {number}"})
+    fork = log.sessions.get("s").fork("forked")
+    fork.append({"role": "user", "content": "on"})
+    assert fork.state(at=2).state == {"of": "s"}
+    items, keys = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "forked")
+    item = items.get_many([keys.commit(1)])[keys.commit(1)]
+    assert attribute in item and item[attribute] != value
+    items.put({**item, attribute: value})
+    items.delete_many([keys.state])
+    for read in (lambda: list(fork.messages()), lambda: fork.state(at=2), fork.state, lambda: list(fork.history())):
+        with pytest.raises(CorruptError) as caught:
+            read()
+        assert "C#" in str(caught.value)

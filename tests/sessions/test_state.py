@@ -26,12 +26,13 @@ from turnlog.core.errors import (
     TurnlogError,
     VersionMismatchError,
 )
+from turnlog.core.identity import Owner
 from turnlog.core.json_patch import MAX_STEPS as MAX_PATCH_STEPS
 from turnlog.core.json_patch import apply_patches, merge
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.sessions.state_schema import DIALECT, MAX_STEPS, check_state, check_work, state_errors
-from turnlog.sessions.state_store import FOLD_STEPS
+from turnlog.sessions.state_store import FOLD_STEPS, States
 from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
@@ -82,6 +83,24 @@ def test_d3_any_state_comes_back_equal(log: Turnlog, session: Session) -> None:
         assert same(log.sessions.create(f"s{at}", state=state).state().state, state)
         patched = Session(log._backend, f"s{at}").patch_state(operations)
         assert same(patched.state, {"x": state} if operations else state)
+
+
+@pytest.mark.parametrize("size", [10, 60_000])
+def test_a_state_is_the_same_from_its_cache_and_from_the_log(here: Turnlog, often: int, size: int) -> None:
+    """With its number of changes too, so that a whole state comes every so many changes however it was read."""
+    session, keys = here.sessions.create("s"), SessionKeys(Owner.of("acme", "ada"), "s")
+    app = here._backend._app  # type: ignore[attr-defined]
+    noise = "".join(f"{number * 7919 % 1_000_003:06x}" for number in range(size // 6))
+    for number in range(3 * often):
+        version = session.patch_state({"n": number, **({"noise": noise} if number == 0 else {})}).version
+        states = States(app.log)
+        cached = states.at(keys, version)
+        app.engine.items.delete_many([keys.state])
+        read = states.at(keys, version)
+        assert (read.value, read.version, read.count) == (cached.value, cached.version, cached.count)
+        assert read.count == number + 1
+        assert (read.base == version) == (read.count % often == 0 or (size > 10 and number == 0))
+        states.write_cache(keys, read)
 
 
 def test_what_json_does_not_have_is_refused(here: Turnlog) -> None:

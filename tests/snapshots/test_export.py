@@ -436,6 +436,22 @@ def test_t1_an_export_is_its_owners(harness: Any) -> None:
     assert stranger.export(io.BytesIO()).sessions == 0
 
 
+def test_a_fork_that_has_a_part_of_a_commit_comes_back(harness: Harness) -> None:
+    """Its parent is erased, so the fork has its own copy, in which the rest of the commit is hidden."""
+    session = harness.log().sessions.create("s")
+    session.append(*({"role": "user", "content": f"message {number}"} for number in range(2, 6)))
+    fork = session.fork("child", at=3)
+    session.append({"role": "user", "content": "behind the fork"})
+    worked(harness, session.erase())
+    data = exported(fork)
+    other = harness.log(user="eve")
+    other.sessions.import_(io.BytesIO(data), session_id="copy")
+    copy = other.sessions.get("copy")
+    assert [message.body for message in copy.messages()] == [message.body for message in fork.messages()]
+    assert copy.context().messages == fork.context().messages
+    assert exported(copy) != b""
+
+
 # ------------------------------------------------------------ hostile files
 
 
@@ -518,6 +534,10 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "an attribute of the table": (_log(lambda lines: lines[1]["header"].update(ttl=1)), "bad_export"),
     "another partition": (_log(lambda lines: lines[1]["header"].update(pk="T#acme#U#eve#S#s")), "bad_export"),
     "a newer commit": (_log(lambda lines: lines[1]["header"].update(v=99)), "newer_export"),
+    "shared up to a position behind it": (_log(lambda lines: lines[1]["header"].update(fu=99)), "bad_export"),
+    "shared up to a position before it": (_log(lambda lines: lines[1]["header"].update(fu=1)), "bad_export"),
+    "shared up to its end": (_log(lambda lines: lines[1]["header"].update(fu=3)), "bad_export"),
+    "shared up to no position": (_log(lambda lines: lines[1]["header"].update(fu="2")), "bad_export"),
     "no object": (_log(lambda lines: lines.__setitem__(1, "x")), "bad_export"),  # type: ignore[call-overload]
     "no events": (_log(lambda lines: lines[1].update(events=[])), "bad_export"),
     "a document that is no JSON": (lambda found: zipped({**found, _DOCUMENTS: b"{\n"}), "bad_export"),

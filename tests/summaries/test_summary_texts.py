@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from turnlog import Turnlog
@@ -11,7 +13,7 @@ from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, refusal
+from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, prompt_for, refusal
 from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
@@ -153,6 +155,54 @@ def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) 
         counter = log._backend._app.counter  # type: ignore[attr-defined]
         counted = count_message(CODECS["openai_chat"].parse(window.messages[0]), counter)
         assert counted <= window.manifest.totals["summary"]
+
+
+@pytest.mark.parametrize(("chars", "reason"), [(59, None), (60, "echo"), (61, "echo")])
+def test_an_echo_is_sixty_characters_of_the_instructions_from_where_a_word_begins(
+    chars: int, reason: Reason | None
+) -> None:
+    instructions = " ".join(f"rule{number:02d}" for number in range(40))
+    for start in (0, 7, 70):
+        text = f"Fine: {instructions[start : start + chars]}"
+        limits = {"tokens": 50, "max_tokens": 100, "source_tokens": 500}
+        assert refusal(text, said="", instructions=instructions, **limits) == reason
+        assert refusal(text.replace(" ", " \n "), said="", instructions=instructions, **limits) == reason
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_tokens", "source_tokens", "reason"),
+    [(100, 100, 101, None), (101, 100, 500, "too_long"), (100, 100, 100, "not_shorter")],
+)
+def test_a_summary_is_within_its_limit_and_shorter_than_its_source(
+    tokens: int, max_tokens: int, source_tokens: int, reason: Reason | None
+) -> None:
+    limits = {"tokens": tokens, "max_tokens": max_tokens, "source_tokens": source_tokens}
+    assert refusal("Fine.", said="", instructions="", **limits) == reason
+
+
+def test_a_line_of_an_earlier_summary_is_cut_only_where_that_makes_it_shorter() -> None:
+    summariser, cut = ExtractiveSummariser(EstimateCounter()), 0
+    for size in range(250, 400):
+        line = "1. " + "x" * size
+        shown = summariser.summarise(SummaryRequest("", (), 10_000, parts=(line,))).text
+        assert shown == line or len(shown) < len(line)
+        cut += shown != line
+    assert 0 < cut < 150
+
+
+@pytest.mark.parametrize("previous", ["", "It began well."])
+@pytest.mark.parametrize("parts", [(), ("part one",), ("part one", "part two")])
+@pytest.mark.parametrize("loops", [(), (LoopText(1, "Where is it?", "Here."),)])
+def test_a_prompt_quotes_what_there_is_and_nothing_empty_beside_it(
+    previous: str, parts: tuple[str, ...], loops: tuple[LoopText, ...]
+) -> None:
+    prompt = prompt_for(SummaryRequest(previous, loops, 200, parts=parts), EstimateCounter())
+    assert prompt is not None
+    titles = re.findall(r"<turnlog-data kind='(.*?)'>", prompt.record)
+    expected = ["summary of what came before"] if previous else []
+    expected += [f"record of the conversation, part {at} of {len(parts)}" for at in range(1, len(parts) + 1)]
+    assert titles == expected + (["record of the conversation"] if loops or not parts else [])
+    assert all(text in prompt.record for text in (previous, *parts, *(loop.asked for loop in loops)))
 
 
 def test_a_script_of_outcomes() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.properties.building import Asked, stored, texts, window
-from tests.properties.histories import Move, played
+import pytest
+
+from tests.properties.building import Asked, as_bytes, stored, texts, window, window_by_cards
+from tests.properties.histories import Given, Move, played
 from turnlog.windows.build import Window
 
 LONG = "the quick brown fox jumps over the lazy dog at /srv/app/main.py. " * 12
@@ -51,6 +53,22 @@ def test_the_beginning_is_as_long_as_asked() -> None:
     short = {"steps": [{"step": "stub_tool_results", "keep_newest": 0, "preview_tokens": 0}]}
     assert "quick brown" not in texts(built(1, short))
     assert "[shortened; ref 2.0]" in texts(built(1, short))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", [40, 99, 100, 101, 349, 350, 351, 699, 700, 701, 5_000])
+def test_a_stub_is_the_same_whether_the_result_is_stored_separately_or_not(count: int, size: int) -> None:
+    """Of several results in one message too, whose card has an equal part of each."""
+    calls = [{"id": f"c{number}", "name": "f", "args": {}} for number in range(count)]
+    results = [{"tool_call_id": f"c{number}", "result": ("ab c" * 2_000)[:size]} for number in range(count)]
+    history = [
+        Given({"role": "user", "content": "go"}, "turnlog"),
+        Given({"role": "assistant", "content": None, "tool_calls": calls}, "turnlog"),
+        Given({"role": "tool", "tool_results": results}, "turnlog"),
+    ]
+    step = {"step": "stub_tool_results", "keep_newest": 0, "over_tokens": 0, "preview_tokens": 1000}
+    held, asked = stored(history), Asked(json.dumps({"steps": [step]}), format="turnlog")
+    assert as_bytes(window(held, asked)) == as_bytes(window_by_cards(held, asked))
 
 
 def test_a_digest_is_made_of_the_whole_result_all_the_same() -> None:

@@ -225,6 +225,20 @@ def test_a_loop_whose_digest_would_say_nothing_is_out_and_declared() -> None:
     assert "not shown here" in answer.messages[0]["content"]
 
 
+@pytest.mark.parametrize("policy", ["default", "full"])
+def test_so_is_such_a_loop_where_the_budget_makes_digests(policy: str) -> None:
+    messages = list[Body]()
+    for number in range(9):
+        messages += [said("user", ""), said("assistant", "")]
+        messages += [said("user", f"{number} " + "word " * 90), said("assistant", "word " * 90)]
+    answer = build_window([*messages, said("user", "now")], policy=policy, budget=1_350)
+    loops = [part for part in answer.manifest.parts if part.kind == "loop"]
+    empty = {part.level for part in loops[:-1:2] if part.reason == "high_mark"}
+    assert empty == {"out"}
+    assert "digest" in {part.level for part in loops[1::2]}
+    assert "not shown here" in answer.messages[0]["content"]
+
+
 def test_system_messages_before_the_first_loop_are_always_in_and_later_ones_go_with_their_loop() -> None:
     messages = [said("system", "first"), said("user"), said("system", "later"), said("assistant"), said("user", "now")]
     answer = build_window(messages, policy="turns(0)")
@@ -286,6 +300,18 @@ def test_a_line_that_would_take_more_than_what_it_stands_for_is_not_bought(past:
         with pytest.raises(BudgetTooSmallError) as raised:
             build_window(messages, policy=policy, budget=whole - 1)
         assert raised.value.details["needed"] == whole
+
+
+@pytest.mark.parametrize(("less", "left_out"), [(1, 1), (50, 1), (150, 2), (250, 3), (650, 7)])
+def test_of_messages_that_nobody_answers_no_more_are_left_out_than_must_be(less: int, left_out: int) -> None:
+    """The first and the newest stay; the oldest of the others go, and the manifest says why."""
+    messages = [said("user", f"{number} " + "word " * 98) for number in range(12)]
+    whole = build_window(messages).tokens
+    answer = build_window(messages, budget=whole - less)
+    out = {position: reason for position, (level, reason) in told(answer).items() if level == "out"}
+    assert out == dict.fromkeys(range(2, 2 + left_out), "budget")
+    assert answer.messages[1:] == [messages[0], *messages[1 + left_out :]]
+    assert answer.tokens <= whole - less
 
 
 def test_a_digest_for_want_of_room_says_nothing_that_the_policy_has_left_out() -> None:

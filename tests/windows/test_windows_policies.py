@@ -22,6 +22,7 @@ from turnlog.windows.policy import (
     Trigger,
     Turns,
     policy_of,
+    stored_policy,
 )
 from turnlog.windows.registry import known_steps
 
@@ -245,6 +246,19 @@ def test_errors_of_a_body_list_what_is_known() -> None:
         policy_of({"steps": ["turns"]})
 
 
+def test_a_stored_policy_may_name_a_step_as_earlier_versions_did() -> None:
+    digest = {"step": "digest_when_full", "high": 0.6}
+    assert stored_policy({"steps": [{"step": "turns"}, {**digest, "step": "crossing"}]}) == policy_of(
+        {"steps": [{"step": "turns"}, digest]}
+    )
+    assert stored_policy("turns(2)") == policy_of("turns(2)")
+    for odd in ({"steps": [{"step": 5}]}, {"steps": ["crossing"]}, {"steps": 5}, "crossing"):
+        with pytest.raises(InvalidInputError):
+            stored_policy(odd)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="'crossing' is not one of"):
+        policy_of({"steps": [{"step": "crossing"}]})
+
+
 def test_the_schema_describes_every_step_by_its_name() -> None:
     described = Policy.model_json_schema()["properties"]["steps"]["items"]["oneOf"]
     assert [one["properties"]["step"]["const"] for one in described] == list(known_steps())
@@ -278,6 +292,14 @@ def test_the_budget_is_given_or_the_models_context_without_the_reserve() -> None
     assert budget_for(budget=None, model="my-own", output_reserve=4096) == (123_904, "default")
     assert budget_for(budget=None, model=None, output_reserve=4096) == (123_904, "default")
     assert build_window([], model="gpt-4o", output_reserve=8000).manifest.budget.tokens == 120_000
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "my-own"])
+def test_a_reserve_as_large_as_the_context_leaves_a_budget_of_one_token(model: str) -> None:
+    reserved = [
+        budget_for(budget=None, model=model, output_reserve=reserve).tokens for reserve in range(127_998, 128_003)
+    ]
+    assert reserved == [2, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,193 @@
+"""Large results without their middle: within the room, beginning and end as they were, and a mark that says what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples, is_full
+from tests.properties.building import COUNTER, stored
+from tests.properties.histories import Body, Given
+from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.build import entry_of
+from turnlog.windows.large_results import LEAST_TOKENS, capped_tokens, cut_middle, cut_results, results_tokens
+from turnlog.windows.steps import pinned
+from turnlog.windows.stubs import stub_results
+from turnlog.windows.view import Unit, assemble
+
+MARK = re.compile(
+    r"\n\[\.\.\. (\d+) characters(?:, lines (\d+) to (\d+))? left out here; ref (\d+\.\d+) has the whole result \.\.\.\]\n"
+)
+LINES = "\n".join(f"line {number} of the log at /srv/app/{number}.py" for number in range(1, 400))
+ROWS = json.dumps([{"id": number, "tags": ["a", "b"]} for number in range(400)], separators=(",", ":"))
+WORDS = "the quick brown fox jumps over the lazy dog " * 120
+LETTERS = "abcdefghij" * 500
+CHINESE = "天地玄黄，宇宙洪荒。" * 300
+TEXTS = {
+    "lines": LINES,
+    "rows": ROWS,
+    "words": WORDS,
+    "letters": LETTERS,
+    "chinese": CHINESE,
+    "words, then chinese": WORDS + CHINESE,
+    "chinese, then words": CHINESE + WORDS,
+    "chinese between words": WORDS + CHINESE + WORDS,
+    "words between chinese": CHINESE + WORDS + CHINESE,
+}
+laws = settings(max_examples=examples(200), deadline=None, derandomize=not is_full())
+
+
+def parts(text: str, shown: str) -> tuple[str, str, re.Match[str]]:
+    """Return what stands before and behind the mark, which are the beginning and the end of the text, and the mark."""
+    mark = MARK.search(shown)
+    assert mark is not None
+    head, tail = shown[: mark.start()], shown[mark.end() :]
+    assert text.startswith(head) and text.endswith(tail)
+    assert len(head) + len(tail) + int(mark[1]) == len(text)
+    return head, tail, mark
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_that_fits_exactly_is_whole_and_with_a_token_less_it_is_cut(name: str) -> None:
+    text = TEXTS[name]
+    bound = upper_bound_tokens(text)
+    assert cut_middle(text, bound, "3.0") == (text, bound)
+    shown, tokens = cut_middle(text, bound - 1, "3.0")
+    parts(text, shown)
+    assert upper_bound_tokens(shown) == tokens <= bound - 1
+
+
+@laws
+@given(st.sampled_from(sorted(TEXTS)), st.integers(60, 2_000))
+def test_a_cut_text_has_room_and_says_what_is_missing(name: str, tokens: int) -> None:
+    text = TEXTS[name]
+    shown, bound = cut_middle(text, tokens, "12.1")
+    assert upper_bound_tokens(shown) == bound <= tokens
+    if shown == text:
+        return
+    head, tail, mark = parts(text, shown)
+    assert mark[4] == "12.1"
+    middle = text[len(head) : len(text) - len(tail)]
+    if middle.count("\n") > 1:
+        assert (int(mark[2]), int(mark[3])) == (head.count("\n") + 1, head.count("\n") + 1 + middle.count("\n"))
+    else:
+        assert mark[2] is None
+
+
+@laws
+@given(st.sampled_from(sorted(TEXTS)), st.integers(200, 900))
+def test_most_of_the_room_is_used_and_more_of_it_by_the_beginning(name: str, tokens: int) -> None:
+    text = TEXTS[name]
+    shown, bound = cut_middle(text, tokens, "3.0")
+    head, tail, _ = parts(text, shown)
+    assert bound >= 0.45 * tokens
+    assert len(head) >= len(tail) > 0
+
+
+@laws
+@given(st.integers(200, 2_000))
+def test_lines_and_elements_stay_whole(tokens: int) -> None:
+    head, tail, _ = parts(LINES, cut_middle(LINES, tokens, "3.0")[0])
+    assert head.endswith("\n") and tail.startswith("line ")
+    head, tail, _ = parts(ROWS, cut_middle(ROWS, tokens, "3.0")[0])
+    assert head.endswith("},") and tail.startswith("{")
+
+
+def test_without_room_for_any_of_it_there_is_the_mark_alone() -> None:
+    shown, tokens = cut_middle(WORDS, 5, "3.0")
+    assert MARK.fullmatch(shown)
+    assert tokens == upper_bound_tokens(shown)
+
+
+def test_two_lines_are_too_few_to_be_numbered() -> None:
+    for text, numbered in (
+        ("a " * 900 + "\n" + "b " * 900, False),
+        ("a " * 600 + "\n" + "c " * 600 + "\n" + "b " * 600, True),
+    ):
+        mark = MARK.search(cut_middle(text, 100, "3.0")[0])
+        assert mark is not None and (mark[2] is not None) == numbered
+
+
+# ---------------------------------------------------------------- units
+
+
+def unit_of(*results: str) -> Unit:
+    """Return the unit of a message with a call for each result."""
+    calls: list[Body] = [
+        {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        for number in range(len(results))
+    ]
+    history = [
+        Given({"role": "user", "content": "go"}),
+        Given({"role": "assistant", "content": None, "tool_calls": calls}),
+        *(Given({"role": "tool", "tool_call_id": f"c{at}", "content": text}) for at, text in enumerate(results)),
+    ]
+    held = stored(history)
+    view = assemble([entry_of(source) for source in held.sources], total=held.total)
+    return view.loops[0].units[1]
+
+
+def test_results_that_fit_exactly_stay_and_with_a_token_less_the_largest_is_cut() -> None:
+    unit = unit_of(WORDS, "short", LINES)
+    tokens = results_tokens(unit)
+    assert tokens == unit.tokens - unit.entry.cost
+    assert cut_results(unit, tokens) is unit
+    assert capped_tokens(unit, tokens) == unit.tokens
+    cut = cut_results(unit, tokens - 1)
+    assert [stub.position for stub in cut.stubs] == [5], "the lines are the largest"
+    assert cut.tokens < unit.tokens
+
+
+@laws
+@given(st.integers(450, 6_000))
+def test_small_results_stay_whole_and_large_ones_share_what_is_left(room: int) -> None:
+    unit = unit_of(WORDS, "short", LINES, "also short")
+    cut = cut_results(unit, room)
+    stubs = {stub.position: stub for stub in cut.stubs}
+    assert not {4, 6} & set(stubs)
+    costs = {entry.position: entry.cost for entry in unit.entries[1:]}
+    sent = {position: stubs[position].tokens if position in stubs else cost for position, cost in costs.items()}
+    assert sum(sent.values()) <= room or not stubs
+    assert cut.tokens == unit.entry.cost + sum(sent.values())
+    assert capped_tokens(unit, room) <= unit.entry.cost + room
+    assert cut.tokens <= capped_tokens(unit, room)
+    share = -(-(room - costs[4] - costs[6]) // 2)
+    for position, stub in stubs.items():
+        assert stub.tokens <= max(share, room - sum(costs.values()) + costs[position])
+        ((_, text),) = stub.texts
+        assert stub.tokens >= COUNTER.count(text) + 4
+
+
+def test_a_result_gets_at_least_what_a_mark_is_worth() -> None:
+    unit = unit_of(WORDS, LINES)
+    assert capped_tokens(unit, 1) == unit.entry.cost + 2 * LEAST_TOKENS
+    small = unit_of("word " * 60)
+    assert capped_tokens(small, 1) == small.tokens
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_the_count_of_the_whole_lets_more_of_it_in_than_its_bound(name: str, share: float) -> None:
+    unit = unit_of(TEXTS[name])
+    room = int(results_tokens(unit) * share)
+    cut = cut_results(unit, room)
+    ((_, shown),) = cut.stubs[0].texts
+    parts(TEXTS[name], shown)
+    assert COUNTER.count(shown) + 4 <= cut.stubs[0].tokens <= room
+    assert cut.stubs[0].reason == "large_result"
+    bounded, _ = cut_middle(TEXTS[name], room - (cut.stubs[0].tokens - upper_bound_tokens(shown)), "2.0")
+    assert len(shown) >= 0.9 * len(bounded)
+
+
+def test_pinned_results_and_stubs_are_not_cut() -> None:
+    unit = unit_of(WORDS, LINES)
+    assert results_tokens(pinned(unit)) == 0
+    assert cut_results(pinned(unit), 10) == pinned(unit)
+    stubs = stub_results(unit, "stub", whole={4})
+    assert [stub.position for stub in stubs.stubs] == [3]
+    assert results_tokens(stubs) == unit.entries[2].cost
+    assert [stub.position for stub in cut_results(stubs, 300).stubs] == [3, 4]

@@ -342,6 +342,12 @@ def _(log: Turnlog) -> Sent:
     return Sent(HERE, {"limit": 100})
 
 
+@case("read_loops", "a loop of 20,000 calls")
+def _(log: Turnlog) -> Sent:
+    with_open_calls(log, 20_000)
+    return Sent(HERE, {"limit": 100})
+
+
 @case("read_loops", "100 loops")
 def _(log: Turnlog) -> Sent:
     chat(log.sessions.create("s"), 600)
@@ -417,6 +423,21 @@ def with_open_calls(log: Turnlog, messages: int) -> Session:
 def _(log: Turnlog) -> Sent:
     with_open_calls(log, 20_000)
     return Sent(HERE, body={"budget": 100_000_000, "format": "bedrock_converse", "answer_open_calls": True})
+
+
+@case("build_context", "10,000 messages with results of 3 kB, at 2,000 tokens")
+def _(log: Turnlog) -> Sent:
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "go"})
+    for start in range(0, 5_000, 10):
+        for number in range(start, start + 10):
+            result = " ".join(f"row {number}-{line}: W-{number * 7 + line} at /srv/{line}" for line in range(90))
+            session.append(
+                {"role": "assistant", "content": None, "tool_calls": [call_of(number)]},
+                {"role": "tool", "tool_call_id": f"c{number}", "content": result},
+            )
+        session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": f"and {start}?"})
+    return Sent(HERE, body={"budget": 2_000})
 
 
 @case("append_messages", "a result, after 80,000 calls without one")

@@ -10,7 +10,7 @@ from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.log import headers
 from turnlog.providers import openai_chat
-from turnlog.sessions import append, context
+from turnlog.sessions import append, context, messages
 
 
 @pytest.fixture
@@ -138,3 +138,25 @@ def test_an_append_of_a_result_parses_no_more_messages_after_more_calls(
         assert [warning.code for warning in answer.warnings] == ["result_out_of_order"]
         counts.append(len(parsed))
     assert max(counts) <= counts[0] + 1
+
+
+def test_loops_are_read_up_to_a_number_of_messages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_WINDOW_MESSAGES", 40)
+    monkeypatch.setattr(messages, "_PAGE_COMMITS", 2)
+    for _ in range(6):
+        talk(session, 20)
+    loops = list(session.loops())
+    assert [loop.loop for loop in loops] == list(range(60, 0, -1)), "each loop once"
+    assert not any(loop.partial for loop in loops)
+
+
+def test_a_loop_that_is_too_long_to_be_read_says_so(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_WINDOW_MESSAGES", 40)
+    monkeypatch.setattr(messages, "_PAGE_COMMITS", 2)
+    talk(session, 2)
+    session.append({"role": "user", "content": "go"})
+    for start in range(0, 100, 20):
+        session.append(*map(call_of, range(start, start + 20)))
+    loop, older = session.loops()
+    assert (loop.loop, loop.partial, older.loop, older.partial) == (2, True, 1, False)
+    assert [call.call_id for call in loop.tool_calls] == [f"c{n}" for n in range(60, 100)]

@@ -151,7 +151,10 @@ class LoopCall(Answer):
 
 
 class LoopAnswer(Answer):
-    """A run loop: one user message, with all model and tool calls up to the final reply. ``tokens`` counts all its messages."""
+    """A run loop: one user message, with all model and tool calls up to the final reply. ``tokens`` counts all its messages.
+
+    ``partial``: the loop is so long that only its newest messages were read, about 10,000; all fields are of these.
+    """
 
     loop: int
     status: Literal["open", "closed", "interrupted"]
@@ -163,6 +166,7 @@ class LoopAnswer(Answer):
     reply: GivenText | None
     tool_calls: list[LoopCall]
     tokens: int
+    partial: bool = False
 
 
 class LoopPage(Answer):

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from turnlog.core.calls import Pairing, Ref, pair
+from turnlog.core.calls import MessageOutline, Pairing, Ref, outline_of, pair
 from turnlog.core.errors import CorruptError, MalformedError
+from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.limits import PAGE_BYTES
+from turnlog.core.limits import MAX_WINDOW_MESSAGES, PAGE_BYTES
 from turnlog.core.loops import LoopStatus
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
@@ -134,11 +135,11 @@ class ReadLoops:
         oldest = max(1, newest_listed - limit + 1)
         if newest_listed < 1:
             return LoopPage(loops=[], next=None)
-        messages = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
+        messages, is_cut = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
         is_over = bool(tail.header.ended) or (
             not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
         )
-        by_loop = dict[int, list[Located]]()
+        by_loop = dict[int, list[_LoopMessage]]()
         for message in messages:
             by_loop.setdefault(message.loop, []).append(message)
         pairing = pair(
@@ -146,26 +147,37 @@ class ReadLoops:
             for message in messages
             if message.event.envelope.status == "complete"
         )
+        if is_cut:
+            oldest = messages[0].loop
+        is_partial = is_cut and not messages[0].event.opens_loop
+        if is_partial and messages[-1].loop > oldest:
+            # The next page has this loop whole.
+            del by_loop[oldest]
+            oldest, is_partial = oldest + 1, False
         loops, size = list[LoopAnswer](), 0
         for number in sorted(by_loop, reverse=True):
-            loop = _loop_answer(number, by_loop[number], pairing, is_open=number == newest and not is_over)
+            is_open = number == newest and not is_over
+            loop = _loop_answer(number, by_loop[number], pairing, is_open=is_open, is_partial=is_partial)
             size += len(encode_json(loop.model_dump(mode="python")))
             if loops and size > PAGE_BYTES:
                 return LoopPage(loops=loops, next=loops[-1].loop)
             loops.append(loop)
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
 
-    def _loops(self, keys: SessionKeys, header: Header, loops: range) -> list[Located]:
+    def _loops(self, keys: SessionKeys, header: Header, loops: range) -> tuple[list[_LoopMessage], bool]:
         """Return the messages in view of a range of loops, oldest first; those of user and assistant with their bodies.
 
-        Commits after the range are not read: a binary search finds where the range ends.
+        Commits after the range are not read: a binary search finds where the range ends. No commits are read behind
+        `MAX_WINDOW_MESSAGES` events, so the oldest loop may lack its beginning; the second value says whether that was so.
         """
         log = self._log.commits
         end = header if loops.stop > header.flow.loop.number else self._header_opening(keys, header, loops.stop)
-        commits = list[Commit]()
+        commits, event_count, is_cut = list[Commit](), 0, False
         for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
             commits = [*page, *commits]
-            if commits[0].header.flow.loop.number < loops.start:
+            event_count += sum(len(commit.lines) for commit in page)
+            is_cut = event_count >= MAX_WINDOW_MESSAGES
+            if commits[0].header.flow.loop.number < loops.start or is_cut:
                 break
         in_loops = [message for message in located(log, keys, commits) if message.loop in loops]
         without_body = [
@@ -174,10 +186,9 @@ class ReadLoops:
             if message.event.body is None and message.facts.role in ("user", "assistant")
         ]
         bodies = log.fetch(keys, without_body)
-        return [
-            Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
-            for message in in_loops
-        ]
+        whole = (replace(message, event=bodies.get(message.event.position, message.event)) for message in in_loops)
+        messages = [_loop_message(message) for message in whole]
+        return messages, is_cut and bool(messages)
 
     def _header_opening(self, keys: SessionKeys, header: Header, loop: int) -> Header:
         """Return the header of the commit in view that opens a loop, found by binary search and cut to the view."""
@@ -249,7 +260,26 @@ def _converted(located_message: Located, format_name: str) -> list[JsonObject]:
     return codec_of(format_name).bodies(turn) or [{"role": message.given_role, "content": None}]
 
 
-def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, is_open: bool) -> LoopAnswer:
+@lazy_dataclass(frozen=True, slots=True)
+class _LoopMessage:
+    """A message of a loop, parsed once."""
+
+    event: MessageEvent
+    loop: int
+    time_ms: int
+    message: Message | None
+    facts: MessageOutline
+
+
+def _loop_message(located_message: Located) -> _LoopMessage:
+    message = located_message.message
+    facts = outline_of(message) if message is not None else located_message.facts
+    return _LoopMessage(located_message.event, located_message.loop, located_message.time_ms, message, facts)
+
+
+def _loop_answer(
+    number: int, messages: Sequence[_LoopMessage], pairing: Pairing, *, is_open: bool, is_partial: bool
+) -> LoopAnswer:
     complete = [message for message in messages if message.event.envelope.status == "complete"]
     users = [
         message
@@ -272,10 +302,11 @@ def _loop_answer(number: int, messages: Sequence[Located], pairing: Pairing, *, 
         reply=last_reply.facts.head if last_reply is not None and is_final else None,
         tool_calls=[call for message in complete for call in _calls(message, pairing, by_position)],
         tokens=sum(message.event.tokens for message in messages),
+        partial=is_partial,
     )
 
 
-def _calls(located_message: Located, pairing: Pairing, by_position: dict[int, Located]) -> Iterable[LoopCall]:
+def _calls(located_message: _LoopMessage, pairing: Pairing, by_position: dict[int, _LoopMessage]) -> Iterable[LoopCall]:
     message = located_message.message
     if message is None:
         return

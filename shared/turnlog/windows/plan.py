@@ -19,6 +19,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
+from turnlog.windows.digest_steps import Summary
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.epochs import EpochStart, Fitted, fit
 from turnlog.windows.items import is_item
@@ -440,19 +441,11 @@ class Settled:
 
 def settled(history: History, request: WindowRequest) -> Settled:
     """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
-    entries = dict[int, Entry]()
-
-    def bring(events: list[MessageEvent]) -> None:
-        fetched = history.fetch(events) if events else {}
-        for event in events:
-            entry = entries[event.position]
-            entries[event.position] = _read(fetched[event.position], entry.loop, entry.time_ms)
-
+    read = _Entries(history)
     while True:
-        new = [source for source in (*history.kept, *history.sources) if source.event.position not in entries]
-        entries |= {source.event.position: entry_of(source) for source in new}
-        bring([source.event for source in new if source.event.body is None and source.event.facts is None])
-        plan = WindowPlan.of_history(history, entries, request)
+        while _fits_whole(history, request) and history.read_on():
+            pass
+        plan = WindowPlan.of_history(history, read.all(), request)
         try:
             fitted = plan.fitted()
         except BudgetTooSmallError:
@@ -463,13 +456,44 @@ def settled(history: History, request: WindowRequest) -> Settled:
             if not wanted:
                 raise
         else:
-            if not (fitted.is_final and (history.has_all_kept or not plan.unread)) and history.read_on():
+            is_final = fitted.is_final and (history.has_all_kept or not plan.unread)
+            if not is_final and history.read_on():
                 continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
                 return Settled(plan, fitted.view, (*fitted.breaks, *_late_breaks(plan, fitted)))
-        bring(wanted)
+        read.bring(wanted)
+
+
+class _Entries:
+    """The entries of the messages that have been read, each made once."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._entries = dict[int, Entry]()
+
+    def all(self) -> Mapping[int, Entry]:
+        """Return all entries by position, those of messages without a card with their bodies."""
+        sources = (*self._history.kept, *self._history.sources)
+        new = [source for source in sources if source.event.position not in self._entries]
+        self._entries |= {source.event.position: entry_of(source) for source in new}
+        self.bring([source.event for source in new if source.event.body is None and source.event.facts is None])
+        return self._entries
+
+    def bring(self, events: list[MessageEvent]) -> None:
+        """Fetch the bodies of messages."""
+        fetched = self._history.fetch(events) if events else {}
+        for event in events:
+            entry = self._entries[event.position]
+            self._entries[event.position] = _read(fetched[event.position], entry.loop, entry.time_ms)
+
+
+def _fits_whole(history: History, request: WindowRequest) -> bool:
+    """Return whether all that has been read would be sent, so that older messages matter and no plan is needed to know it."""
+    keeps_all = all(isinstance(step, DigestWhenFull | Summary) for step in request.policy.steps)
+    tokens = sum(source.event.tokens for source in history.sources)
+    return keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
 
 
 def _late_breaks(plan: WindowPlan, fitted: Fitted) -> Iterator[EpochStart]:

@@ -165,8 +165,8 @@ def test_an_echo_is_sixty_characters_of_the_instructions_from_where_a_word_begin
     for start in (0, 7, 70):
         text = f"Fine: {instructions[start : start + chars]}"
         limits = {"tokens": 50, "max_tokens": 100, "source_tokens": 500}
-        assert refusal(text, said="", instructions=instructions, **limits) == reason
-        assert refusal(text.replace(" ", " \n "), said="", instructions=instructions, **limits) == reason
+        assert refusal(text, source_text="", instructions=instructions, **limits) == reason
+        assert refusal(text.replace(" ", " \n "), source_text="", instructions=instructions, **limits) == reason
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_summary_is_within_its_limit_and_shorter_than_its_source(
     tokens: int, max_tokens: int, source_tokens: int, reason: Reason | None
 ) -> None:
     limits = {"tokens": tokens, "max_tokens": max_tokens, "source_tokens": source_tokens}
-    assert refusal("Fine.", said="", instructions="", **limits) == reason
+    assert refusal("Fine.", source_text="", instructions="", **limits) == reason
 
 
 def test_a_line_of_an_earlier_summary_is_cut_only_where_that_makes_it_shorter() -> None:

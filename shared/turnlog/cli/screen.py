@@ -125,6 +125,10 @@ def _shortened(text: str, limit: int | None) -> str:
 STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black"}
 _FIXED = "cyan"
 _STABLE, _BROKEN = "blue", "red"
+NEVER_SENT = frozenset(
+    {"interrupted", "unknown_role", "orphan_result", "superseded_result", "open_call", "reasoning_alone"}
+)
+"""Reasons of messages that are in no window, whatever its border."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR_WIDTH, _TOTAL_WIDTH = 40, 72
 
@@ -137,6 +141,22 @@ class _Row:
     tokens: int
     style: str
     reason: str
+    first: int | None = None
+
+
+def _border(parts: Sequence[WindowPart]) -> int | None:
+    """Return the position behind the newest part that is told in short; None when nothing is."""
+    following = None
+    for part in reversed(
+        [part for part in parts if part.kind in ("summary", "older", "loop", "message") and part.first]
+    ):
+        is_late = part.kind == "message" and part.loop is None
+        if part.level != "whole" or part.kind == "summary":
+            if part.reason in NEVER_SENT or is_late:
+                continue
+            return following
+        following = part.first
+    return None
 
 
 def window_table(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
@@ -155,7 +175,11 @@ def window_table(window: WindowAnswer, *, title: str | None = None) -> Renderabl
             ("why", "left"),
         ],
     )
+    border = _border(manifest.parts)
     for row in rows:
+        if border is not None and row.first is not None and row.first >= border:
+            grid.add_row("border", f"before {border}", "", Text("─" * _BAR_WIDTH, style="dim"), "", "")
+            border = None
         bar = Text(bar_of(row.tokens, largest, _BAR_WIDTH), style=row.style)
         level = Text(row.level, style=row.style)
         grid.add_row(row.label, row.positions, level, bar, format_number(row.tokens), Text(row.reason, style="dim"))
@@ -186,6 +210,9 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
     line.append(_stable(window))
     line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
+    epoch, border = window.manifest.epoch, _border(window.manifest.parts)
+    line.append(f"epoch {epoch.id[:8]} since {epoch.since}", style="dim")
+    line.append(f", border before {border}\n" if border is not None else ", no border\n", style="dim")
     for name, style in (("system, tools", _FIXED), *STYLES.items()):
         line.append("■ ", style=style).append(f"{name}  ", style="dim")
     return line
@@ -244,7 +271,7 @@ def _single(part: WindowPart) -> _Row:
 def _loop(part: WindowPart, out: int) -> _Row:
     reason = part.reason or (f"{_messages(out)} out" if out else "")
     positions = _positions(part.first, part.last)
-    return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason)
+    return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason, part.first)
 
 
 def _messages(count: int) -> str:

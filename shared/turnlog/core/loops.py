@@ -55,11 +55,6 @@ class LoopState:
             return replace(state, answered=state.answered or state.has_user, final=not has_calls)
         return state
 
-    @property
-    def ended_as(self) -> LoopStatus:
-        """The status of this loop once it is over."""
-        return "closed" if self.final else "interrupted"
-
     def encode(self) -> str:
         flags = "".join(flag for flag, on in (("u", self.has_user), ("a", self.answered), ("f", self.final)) if on)
         return f"{self.number} {self.start} {flags}"

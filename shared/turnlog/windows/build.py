@@ -29,7 +29,7 @@ from turnlog.windows.costs import has_evicted, message_tokens
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import History, MessageList, Settled, Source, WindowRequest, entry_of, fixed_tokens, settled
-from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of
+from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import frame_tokens
 from turnlog.windows.version import RENDERER_VERSION
 from turnlog.windows.view import WindowDraft
@@ -56,7 +56,7 @@ def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]
     is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
     border = _border_of(made.settled.view)
-    base = end_of(_turns_before(made, border)) if border is not None else None
+    base = end_of(turns_before(made, border)) if border is not None else None
     wanted = [last, before if is_far else None, base, fixed, before]
     return breakpoints(made.rendered, wanted, request.format)
 
@@ -90,14 +90,6 @@ def _border_of(view: WindowDraft) -> int | None:
             following = unit.position
         following = loop.first
     return following if view.summary is not None or view.unread else None
-
-
-def _turns_before(made: Made, position: int) -> int:
-    """Return the number of turns before a position of the log."""
-    places = [share.place for share in made.shares]
-    return next(
-        (index for index, place in enumerate(places) if isinstance(place, int) and place >= position), len(places)
-    )
 
 
 def _blocks_between(made: Made, start: End, end: End) -> int:

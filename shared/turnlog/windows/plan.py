@@ -225,42 +225,34 @@ class WindowRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The messages known so far, and the view of everything that could be sent of them.
-
-    ``oldest`` is the number of the first loop that has been read whole, and ``unread`` counts the messages before it.
-    """
+    """The messages known so far, and the view of everything that could be sent of them."""
 
     entries: Sequence[Entry]
     request: WindowRequest
-    total: int
-    unread: int
-    oldest: int
     assembled: WindowDraft
 
     @classmethod
-    def of(
-        cls, entries: Sequence[Entry], request: WindowRequest, *, total: int, unread: int = 0, oldest: int = 0
-    ) -> WindowPlan:
-        view = assemble(
-            [_priced(entry, request.format) for entry in entries],
-            total=total,
-            answer_open_calls=request.answer_open_calls,
-            settlement_tokens=SETTLEMENT_TOKENS,
-            unread=unread,
-            has_system=request.system is not None,
-        )
-        return cls(entries, request, total, unread, oldest, replace(view, oldest=oldest, is_open=unread > 0))
-
-    @classmethod
-    def of_history(cls, history: History, entries: Mapping[int, Entry], request: WindowRequest) -> WindowPlan:
+    def of(cls, history: History, entries: Mapping[int, Entry], request: WindowRequest) -> WindowPlan:
         """Return the plan over what has been read. A loop whose beginning is not read counts as unread, but for the current one."""
         sources = history.sources
         skipped = _unfinished(sources) if history.unread else 0
         oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
         chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
-        unread = history.unread + skipped - len(pinned)
-        return cls.of(chosen, request, total=history.total, unread=unread, oldest=oldest)
+        view = assemble(
+            [_priced(entry, request.format) for entry in chosen],
+            total=history.total,
+            answer_open_calls=request.answer_open_calls,
+            settlement_tokens=SETTLEMENT_TOKENS,
+            unread=history.unread + skipped - len(pinned),
+            has_system=request.system is not None,
+        )
+        return cls(chosen, request, replace(view, oldest=oldest, is_open=view.unread > 0))
+
+    @property
+    def unread(self) -> int:
+        """The number of messages before the first loop that has been read whole."""
+        return self.assembled.unread
 
     @property
     def is_final(self) -> bool:
@@ -268,9 +260,9 @@ class WindowPlan:
         if not self.unread:
             return True
         covered = self.request.summary.last_loop if self.request.summary is not None else 0
-        pinned = [entry for entry in self.entries if covered < entry.loop < self.oldest]
+        pinned = [entry for entry in self.entries if covered < entry.loop < self.assembled.oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
-        return not is_paired and any(entry.event.opens_loop == self.oldest for entry in self.entries)
+        return not is_paired and any(entry.event.opens_loop == self.assembled.oldest for entry in self.entries)
 
     def certain(self) -> list[MessageEvent]:
         """Return messages without a body that every window sends.
@@ -282,11 +274,6 @@ class WindowPlan:
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
         by_position = {entry.position: entry for unit in units for entry in unit.entries}
         return [entry.event for entry in by_position.values() if entry.message is None]
-
-    def with_entries(self, known: Mapping[int, Entry]) -> WindowPlan:
-        """Return the plan with ``known`` entries, by position, in place of its own."""
-        entries = [known.get(entry.position, entry) for entry in self.entries]
-        return WindowPlan.of(entries, self.request, total=self.total, unread=self.unread, oldest=self.oldest)
 
     def view(self) -> WindowDraft:
         """Return the view of everything that could be sent."""
@@ -445,7 +432,7 @@ def settled(history: History, request: WindowRequest) -> Settled:
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
-        plan = WindowPlan.of_history(history, read.all(), request)
+        plan = WindowPlan.of(history, read.all(), request)
         try:
             fitted = plan.fitted()
         except BudgetTooSmallError:

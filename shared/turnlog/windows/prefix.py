@@ -92,9 +92,7 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     breaks = [broken for broken in made.breaks if broken.position >= position]
     if not breaks:
         position = sent_before(made.settled.view, position, answer_open_calls=made.request.answer_open_calls)
-        turns = sum(
-            1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)
-        )
+        turns = turns_before(made, position)
         if not turns or made.rendered.ends[turns - 1] == BEFORE_ALL:
             return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
         return Prefix(_stable_tokens(made, turns, codec)), turns
@@ -106,14 +104,12 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     turns = 0
     broken = start.broke_at
     if isinstance(broken, int) and any(share.place == broken for share in made.shares):
-        turns = sum(
-            1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < broken, made.shares)
-        )
+        turns = turns_before(made, broken)
     tokens = _stable_tokens(made, turns, codec) if turns else _frame_tokens(made)
     return Prefix(tokens, start.broke_at, start.reason), turns
 
 
-def _turns_before(made: Made, position: int) -> int:
+def turns_before(made: Made, position: int) -> int:
     """Return the number of turns before the first message at or behind a position."""
     return sum(
         1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)

@@ -90,16 +90,10 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
     """
     if loop.level != "whole":
         return loop
-    key = (reason, max_message_chars, ledger)
-    units, known = loop.digests.get(key, ((), None))
-    if known is not None and units is loop.units:
-        return known
     made = with_note(
         replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
     )
-    made = replace(made if made.notes or digest_pieces(made) else out(loop, reason), digests={})
-    loop.digests[key] = (loop.units, made)
-    return made
+    return made if made.notes or digest_pieces(made) else out(loop, reason)
 
 
 def out(loop: Loop, reason: str) -> Loop:

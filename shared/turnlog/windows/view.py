@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref, pair
@@ -124,8 +124,7 @@ class Note:
 class Loop:
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
-    ``notes`` belong to a digest, or replace the earlier steps of a long loop. ``digests`` is a cache of digests made from its
-    units, because two windows are planned from one loop.
+    ``notes`` belong to a digest, or replace the earlier steps of a long loop.
     """
 
     number: int
@@ -139,9 +138,6 @@ class Loop:
     reason: str = ""
     max_message_chars: int = 0
     notes: tuple[Note, ...] = ()
-    digests: dict[tuple[str, int, int], tuple[tuple[Unit, ...], Loop]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
     @property
     def tokens(self) -> int:

@@ -160,3 +160,18 @@ def test_a_loop_that_is_too_long_to_be_read_says_so(session: Session, monkeypatc
     loop, older = session.loops()
     assert (loop.loop, loop.partial, older.loop, older.partial) == (2, True, 1, False)
     assert [call.call_id for call in loop.tool_calls] == [f"c{n}" for n in range(60, 100)]
+
+
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_what_is_pinned_before_a_fork_is_in_every_window_of_it(session: Session, at: int) -> None:
+    """The fork shares a part of the commit that holds the pinned message."""
+    talk(session, 2)
+    session.append({"role": "user", "content": "pinned"}, *talks(2), meta=[{"pin": True}, {}, {}])
+    fork = session.fork(at=at)
+    for _ in range(60):
+        talk(fork, 20)
+    assert str(fork.context(budget=2_000).messages).count("'pinned'") == (at > 3)
+
+
+def talks(count: int) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(count)]

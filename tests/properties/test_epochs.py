@@ -228,6 +228,14 @@ def test_W11_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[
             assert_W11(held, Asked("default", max(300, held.total // 3), FORMATS[index % len(FORMATS)]))
 
 
+def test_W12_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[str, History]]) -> None:
+    for index, (_, history) in enumerate(real_histories):
+        policy = ("default", "run_loops", "classic", "turns(3)")[index % 4]
+        held, wanted = stored(history), Asked(policy, 8_000 if index % 2 else 2_000, FORMATS[index % len(FORMATS)])
+        whole, wanted = built(window, held, wanted)
+        assert build(Pages(held, index % 20 + 1), request(wanted)) == whole
+
+
 @pytest.mark.full
 def test_W11_holds_on_all_real_conversations(all_real_histories: list[tuple[str, History]]) -> None:
     for _, history in all_real_histories:

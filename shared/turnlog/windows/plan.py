@@ -391,7 +391,10 @@ class WindowPlan:
             yield EpochStart(
                 max(answer.entry.position for answer in answers if answer.entry is not None), "stub", "base"
             )
-        if any(not loop.is_covered and loop.reason != NOT_READ and not _is_whole(loop) for loop in stepped.past):
+        # The loop before the oldest one that is sent matters when a step has left it out: then each new loop moves the border.
+        before = [loop for loop in stepped.past if loop.number < oldest]
+        lowered = [loop for loop in (*before[-1:], *sent[:-1]) if not loop.is_covered and loop.reason != NOT_READ]
+        if not all(map(_is_whole, lowered)):
             # A late result of a past call makes its loop larger, so the steps may leave other messages.
             entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
             newest = max((entry.position for entry in entries), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
-    "engines/__init__": "engines/test_settings engines/test_tenancy",
+    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models",
     "engines/aws_clients": (
         "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
         "functions/test_tenant_credentials functions/test_service_models"
@@ -51,7 +51,7 @@ RELATED = {
         "log/test_storage"
     ),
     "log/headers": (
-        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
+        "log/test_headers sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
         "log/test_storage log/test_faults_of_items log/test_damage log/test_pointer_cycles"
     ),
     "log/keys": (
@@ -64,12 +64,12 @@ RELATED = {
         "summaries/test_summary_life sessions/test_decisions privacy/test_redact"
     ),
     "log/packing": (
-        "sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export security/test_forged "
+        "log/test_packing sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export security/test_forged "
         "snapshots/test_segments log/test_storage server/test_content_budget"
     ),
     "log/payloads": (
-        "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at "
-        "engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork privacy/test_redact "
+        "log/test_payload_borders log/test_stored_events snapshots/test_segments search/test_recall log/test_storage "
+        "sessions/test_at engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork privacy/test_redact "
         "memory/test_offload log/test_pairs security/test_forged server/test_content_budget"
     ),
     "log/read_lines": (

@@ -22,6 +22,7 @@ RELATED = {
         "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
         "log/test_pairs privacy/test_erased_bytes"
     ),
+    "engines/http_post": "engines/test_http_post engines/test_chat_models memory/test_webhook",
     "engines/openai_compatible": "engines/test_chat_models summaries/test_summary_texts",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
@@ -85,7 +86,7 @@ RELATED = {
     ),
     "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
     "log/tombstones": (
-        "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
+        "log/test_slot_leases snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
@@ -127,7 +128,8 @@ RELATED = {
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
     ),
     "summaries/summarisers": (
-        "summaries/test_summary_texts summaries/test_budget summaries/test_compress engines/test_chat_models"
+        "summaries/test_summary_texts summaries/test_model_tries summaries/test_budget summaries/test_compress "
+        "engines/test_chat_models"
     ),
     "summaries/trigger": (
         "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "

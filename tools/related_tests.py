@@ -19,7 +19,7 @@ RELATED = {
     "engines/bedrock": "search/test_reranking engines/test_chat_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/files": (
-        "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
+        "engines/test_blob_folders engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
         "log/test_pairs privacy/test_erased_bytes"
     ),
     "engines/http_post": "engines/test_http_post engines/test_chat_models memory/test_webhook",
@@ -30,13 +30,13 @@ RELATED = {
         "engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqlite_tables": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
-        "engines/test_sqlite_file privacy/test_erased_bytes"
+        "engines/test_sqlite_rows engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
-        "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
+        "log/test_settings_caches sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life log/test_storage"
     ),
     "log/commit": (

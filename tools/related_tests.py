@@ -49,7 +49,7 @@ RELATED = {
     ),
     "log/commits": (
         "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
-        "log/test_storage"
+        "log/test_storage log/test_lost_slots"
     ),
     "log/headers": (
         "log/test_headers sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
-    "engines/__init__": "engines/test_settings engines/test_tenancy",
+    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models",
     "engines/aws_clients": (
         "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
         "functions/test_tenant_credentials functions/test_service_models"
@@ -19,9 +19,10 @@ RELATED = {
     "engines/bedrock": "search/test_reranking engines/test_chat_models",
     "engines/dynamodb": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/files": (
-        "engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
+        "engines/test_blob_folders engines/test_engines_embedded log/test_faults_of_disks privacy/test_erase snapshots/test_export "
         "log/test_pairs privacy/test_erased_bytes"
     ),
+    "engines/http_post": "engines/test_http_post engines/test_chat_models memory/test_webhook",
     "engines/openai_compatible": "engines/test_chat_models summaries/test_summary_texts",
     "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/sqlite": (
@@ -29,13 +30,13 @@ RELATED = {
         "engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqlite_tables": (
-        "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
-        "engines/test_sqlite_file privacy/test_erased_bytes"
+        "engines/test_sqlite_rows engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks "
+        "jobs/test_jobs engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/token_counters": "engines/test_token_counters providers/test_counting log/test_cost",
     "log/caches": (
-        "sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
+        "log/test_settings_caches sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life log/test_storage"
     ),
     "log/commit": (
@@ -48,10 +49,10 @@ RELATED = {
     ),
     "log/commits": (
         "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
-        "log/test_storage"
+        "log/test_storage log/test_lost_slots"
     ),
     "log/headers": (
-        "sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
+        "log/test_headers sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
         "log/test_storage log/test_faults_of_items log/test_damage log/test_pointer_cycles"
     ),
     "log/keys": (
@@ -64,12 +65,12 @@ RELATED = {
         "summaries/test_summary_life sessions/test_decisions privacy/test_redact"
     ),
     "log/packing": (
-        "sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export security/test_forged "
+        "log/test_packing sessions/test_append sessions/test_fork privacy/test_redact snapshots/test_export security/test_forged "
         "snapshots/test_segments log/test_storage server/test_content_budget"
     ),
     "log/payloads": (
-        "log/test_stored_events snapshots/test_segments search/test_recall log/test_storage sessions/test_at "
-        "engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork privacy/test_redact "
+        "log/test_payload_borders log/test_stored_events snapshots/test_segments search/test_recall log/test_storage "
+        "sessions/test_at engines/test_tenancy snapshots/test_restore sessions/test_append sessions/test_fork privacy/test_redact "
         "memory/test_offload log/test_pairs security/test_forged server/test_content_budget"
     ),
     "log/read_lines": (
@@ -85,7 +86,7 @@ RELATED = {
     ),
     "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
     "log/tombstones": (
-        "snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
+        "log/test_slot_leases snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
     "memory/agentcore": "memory/test_agentcore",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
@@ -127,7 +128,8 @@ RELATED = {
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
     ),
     "summaries/summarisers": (
-        "summaries/test_summary_texts summaries/test_budget summaries/test_compress engines/test_chat_models"
+        "summaries/test_summary_texts summaries/test_model_tries summaries/test_budget summaries/test_compress "
+        "engines/test_chat_models"
     ),
     "summaries/trigger": (
         "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from turnlog.log.reading import newest_commits
+from tests.log.test_storage import memory
+from turnlog import Session
+from turnlog.core.errors import CorruptError
+from turnlog.core.events import Envelope, MessageEvent
+from turnlog.core.identity import Owner
+from turnlog.log.commits import CommitLog
+from turnlog.log.keys import SessionKeys
+from turnlog.log.payloads import Payloads
+from turnlog.log.reading import Located, located, newest_commits, newest_within
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 
 @pytest.mark.parametrize(
@@ -17,3 +27,84 @@ def test_the_newest_commits_have_at_least_as_many_events_as_needed(events: int, 
     commits: Any = [SimpleNamespace(lines=[b"x"] * size) for size in (4, 1, 3, 2)]
     assert newest_commits(commits, events=events) == commits[-count:]
     assert list(newest_commits([], events=events)) == []
+
+
+KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
+
+
+def with_log() -> tuple[Session, CommitLog, Any]:
+    """Return a session of three messages, a reader of its log, and the blobs: the second message is stored as a blob."""
+    log, items, blobs = memory()
+    session = log.sessions.create("s", recall="never")
+    session.append({"role": "user", "content": "go"})
+    session.append({"role": "assistant", "content": random.Random(1).randbytes(40_000).hex()})
+    session.append({"role": "user", "content": "on"})
+    return session, CommitLog(items, Payloads(items, blobs), FixedClock(), SequentialIds()), blobs
+
+
+def test_large_messages_are_read_as_cards_until_their_bodies_are_asked_for() -> None:
+    session, log, blobs = with_log()
+    commits = log.range(KEYS, 1, session.info().head)
+    bodies = [message.event.body is not None for message in located(log, KEYS, commits)]
+    assert bodies == [True, False, True]
+    assert [message.event.body is not None for message in located(log, KEYS, commits, fetch=True)] == [True] * 3
+    card = located(log, KEYS, commits)[1]
+    assert card.message is None
+    assert (card.facts.role, card.facts.chars) == ("assistant", 80_000)
+    blobs.erase("")
+    assert len(located(log, KEYS, commits)) == 3, "no request for what is not needed"
+    with pytest.raises(CorruptError, match="missing"):
+        located(log, KEYS, commits, fetch=True)
+
+
+def messages_of(*calls: int) -> list[Located]:
+    """Return messages with so many calls each, at positions from 1 on."""
+    return [
+        Located(
+            MessageEvent(
+                position=position,
+                body={
+                    "role": "assistant",
+                    "content": "x",
+                    "tool_calls": [{"id": f"{index}"} for index in range(count)],
+                },
+                format="openai",
+                tokens=1,
+                envelope=Envelope(),
+            ),
+            loop=1,
+            time_ms=0,
+        )
+        for position, count in enumerate(calls, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_messages", "max_calls", "loop_start", "positions"),
+    [
+        (5, 99, 0, [1, 2, 3, 4, 5]),
+        (4, 99, 0, [2, 3, 4, 5]),
+        (1, 99, 0, [5]),
+        (99, 15, 0, [1, 2, 3, 4, 5]),
+        (99, 14, 0, [2, 3, 4, 5]),
+        (99, 9, 0, [4, 5]),
+        (99, 8, 0, [5]),
+        (99, 1, 0, [5]),
+        (2, 99, 2, [2, 4, 5]),
+        (2, 99, 4, [4, 5]),
+        (99, 1, 1, [1, 5]),
+    ],
+)
+def test_the_newest_messages_are_read_up_to_both_limits_with_the_one_that_opens_the_loop(
+    max_messages: int, max_calls: int, loop_start: int, positions: list[int]
+) -> None:
+    newest = newest_within(
+        messages_of(1, 2, 3, 4, 5), max_messages=max_messages, max_calls=max_calls, loop_start=loop_start
+    )
+    assert [message.event.position for message in newest] == positions
+
+
+@pytest.mark.parametrize(("calls", "positions"), [((3, 0, 0), [2, 3]), ((0, 2, 0), [1, 2, 3])])
+def test_messages_without_calls_cost_nothing(calls: tuple[int, ...], positions: list[int]) -> None:
+    newest = newest_within(messages_of(*calls), max_messages=9, max_calls=2)
+    assert [message.event.position for message in newest] == positions

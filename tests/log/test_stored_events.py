@@ -121,6 +121,20 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
         assert read(event, PAYLOAD) == replace(event, payload=PAYLOAD)
 
 
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (events.RewindEvent(9, 3, ((1, 3),), None), {"k": "r", "to": 3, "vw": [[1, 3]]}),
+        (events.RewindEvent(9, 3, ((1, 3),), "snap"), {"k": "r", "to": 3, "vw": [[1, 3]], "sn": "snap"}),
+        (events.CloseEvent(9), {"k": "e"}),
+    ],
+)
+def test_a_line_has_these_names(event: Any, line: Any) -> None:
+    """Logs of years ago are read by them."""
+    assert stored_line(event, None, None) == line
+    assert read(event, None) == event
+
+
 @settings(max_examples=examples(800), deadline=None)
 @given(MESSAGES)
 def test_a_line_of_a_message_has_each_thing_once_and_nothing_that_is_as_in_most(event: events.MessageEvent) -> None:

@@ -291,6 +291,26 @@ def test_many_erasures_share_few_purges(tmp_path: Path, shift: list[int], monkey
     assert places_of(tmp_path) == {}
 
 
+def test_a_redaction_whose_second_pass_finds_nothing_purges_once(
+    tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purge, purges = SqliteDatabase.purge, list[int]()
+
+    def counted(self: SqliteDatabase) -> None:
+        purge(self)
+        purges.append(1)
+
+    monkeypatch.setattr(SqliteDatabase, "purge", counted)
+    with Turnlog.open(f"sqlite:///{tmp_path}/a.db") as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": CANARY})
+        job = session.redact(next(iter(session.messages())).position)
+        drained(log, shift)
+        assert (log.job(job.job_id).result or {})["status"] == "redacted"
+        assert len(purges) == 1
+    assert places_of(tmp_path) == {}
+
+
 def test_a_purge_before_the_end_of_an_erasure_is_not_enough(tmp_path: Path) -> None:
     clock, purges = FixedClock(), list[str]()
 

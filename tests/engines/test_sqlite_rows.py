@@ -1,0 +1,136 @@
+"""Rows of a SQLite file: how an item is stored, which damage is told, and in which turn jobs are delivered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from turnlog.core.errors import CorruptError
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
+from turnlog.ports import Key, Query
+from turnlog.testing.fixed import FixedClock, SequentialIds
+
+KEY = Key("p", "C#1")
+
+
+@pytest.fixture
+def database() -> SqliteDatabase:
+    return SqliteDatabase(MEMORY)
+
+
+def test_a_row_has_texts_and_numbers_as_json_and_bytes_beside_it(database: SqliteDatabase) -> None:
+    """Files of years ago are read by this form."""
+    item = {"pk": "p", "sk": "C#1", "a": b"12", "n": 7, "e": b"", "b": b"345", "t": "ä"}
+    SqliteItemTable(database).put(item)
+    with database.reading() as connection:
+        attributes, data = connection.execute("SELECT attributes, data FROM items").fetchone()
+    assert attributes == b'{"pk":"p","sk":"C#1","a":[0,2],"n":7,"e":[2,0],"b":[2,3],"t":"\\u00e4"}'
+    assert data == b"12345"
+    assert SqliteItemTable(database).get_many([KEY]) == {KEY: item}
+
+
+@pytest.mark.parametrize("b", [[0, 5], [5, 0], [4, 1], [0, 0]], ids=str)
+def test_bytes_up_to_the_end_of_the_data_are_read(database: SqliteDatabase, b: list[int]) -> None:
+    table = changed(database, {"b": b})
+    item = {"pk": "p", "sk": "C#1", "n": 1, "b": b"12345"[b[0] : sum(b)]}
+    assert table.get_many([KEY])[KEY] == item
+    assert table.query(Query("p", "C#", "C~")).items == (item,)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"b": [0, 6]},
+        {"b": [5, 1]},
+        {"b": [6, 0]},
+        {"b": [-1, 2]},
+        {"b": [3, -1]},
+        {"b": [0]},
+        {"b": [0, 1, 2]},
+        {"b": ["0", "1"]},
+        {"n": 1.5},
+        {"n": True},
+        {"n": None},
+        {"n": {}},
+        {"pk": "q"},
+        {"sk": "C#2"},
+    ],
+    ids=str,
+)
+def test_d4_a_damaged_row_is_told_with_the_name_of_its_item(database: SqliteDatabase, changes: dict[str, Any]) -> None:
+    table = changed(database, changes)
+    for read in (lambda: table.get_many([KEY]), lambda: table.query(Query("p", "C#", "C~"))):
+        with pytest.raises(CorruptError) as raised:
+            read()
+        assert raised.value.details["item"] == "C#1"
+
+
+def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTable:
+    """Return a table with an item whose row was changed."""
+    table = SqliteItemTable(database)
+    table.put({"pk": "p", "sk": "C#1", "n": 1})
+    attributes = json.dumps({"pk": "p", "sk": "C#1", "n": 1, **changes}).encode()
+    with database.writing() as connection:
+        connection.execute("UPDATE items SET attributes = ?, data = ?", (attributes, b"12345"))
+    return table
+
+
+# ------------------------------------------------------------ jobs
+
+
+class Queue:
+    """A queue with a clock; a job is hidden for 60 s and dies of its third delivery."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.clock = FixedClock()
+        self.jobs = SqliteJobQueue(database, SequentialIds(), self.clock.now_ms, visibility_seconds=60, max_receives=2)
+
+    def bodies(self, limit: int = 10) -> list[str]:
+        return [delivery.body for delivery in self.jobs.receive(limit=limit)]
+
+
+@pytest.mark.parametrize(("limit", "count"), [(-1, 1), (0, 1), (1, 1), (9, 9), (10, 10), (11, 10)])
+def test_a_delivery_has_one_to_ten_jobs(database: SqliteDatabase, limit: int, count: int) -> None:
+    queue = Queue(database)
+    for number in range(12):
+        queue.jobs.send(str(number), group="acme")
+    assert queue.bodies(limit) == [str(number) for number in range(count)]
+
+
+def test_groups_take_turns_and_each_is_in_order(database: SqliteDatabase) -> None:
+    queue = Queue(database)
+    for body in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.jobs.send(body, group=body[0])
+        queue.clock.advance(1)
+    assert queue.bodies(4) == ["a1", "b1", "c1", "a2"]
+    assert queue.bodies(4) == ["a3", "b2"]
+
+
+@pytest.mark.parametrize(("seconds", "bodies"), [(59.999, []), (60, ["a"])])
+def test_a_job_is_hidden_for_exactly_its_time(database: SqliteDatabase, seconds: float, bodies: list[str]) -> None:
+    queue = Queue(database)
+    queue.jobs.send("a", group="acme")
+    assert [(delivery.body, delivery.receives) for delivery in queue.jobs.receive()] == [("a", 1)]
+    queue.clock.advance(seconds)
+    assert queue.bodies() == bodies
+    queue.jobs.send("b", group="acme", delay_seconds=60)
+    queue.clock.advance(seconds)
+    assert ("b" in queue.bodies()) is bool(bodies)
+
+
+def test_a_dead_job_is_listed_delivered_no_more_and_comes_new_after_a_redrive(database: SqliteDatabase) -> None:
+    queue = Queue(database)
+    queue.jobs.send("a", group="acme")
+    for receives in (1, 2):
+        assert [delivery.receives for delivery in queue.jobs.receive()] == [receives]
+        assert queue.jobs.dead_letters() == [], "the last delivery may still succeed"
+        queue.clock.advance(60)
+    assert [(letter.body, letter.receives, letter.receipt) for letter in queue.jobs.dead_letters()] == [("a", 2, "")]
+    assert queue.bodies() == []
+    assert queue.jobs.redrive(lambda body: None) == 0
+    assert queue.jobs.redrive(lambda body: "acme") == 1
+    assert queue.jobs.dead_letters() == []
+    assert [(delivery.body, delivery.receives) for delivery in queue.jobs.receive()] == [("a", 1)]

@@ -171,3 +171,14 @@ def test_d4_a_missing_blob_is_none_and_another_is_named() -> None:
         cache.blob("a", "0" * 64, lambda: b"other")
     assert raised.value.details["item"] == "a"
     assert cache.bytes == 0
+
+
+def test_the_commits_that_were_read_longest_ago_go_first(items: list[Item]) -> None:
+    measured = VerifiedItems()
+    for item in items[1:4]:
+        measured.read(item)
+    known = VerifiedItems(measured.bytes)
+    read = [known.read(item) for item in items[:4]]
+    assert known.bytes == measured.bytes, "exactly full"
+    assert [known.read(item) is verified for item, verified in zip(items[1:4], read[1:], strict=True)] == [True] * 3
+    assert known.read(items[0]) is not read[0]

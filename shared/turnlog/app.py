@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from turnlog.sessions.messages import ReadLoops, ReadMessages
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
+    from turnlog.sessions.rewind_and_fork import RewindSessions
     from turnlog.sessions.session_log import SessionLog
     from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
-    from turnlog.sessions.time_travel import RewindSessions
     from turnlog.sessions.update import UpdateSessions
     from turnlog.snapshots.exports import ExportSessions, ImportSessions
     from turnlog.snapshots.full import FullSnapshots
@@ -182,7 +182,7 @@ class Application:
     read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
     record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")
     compare_moments: CompareMoments = use_case("sessions.history.CompareMoments", "log", "read_messages")
-    rewind_session: RewindSessions = use_case("sessions.time_travel.RewindSessions", "log", "summaries")
+    rewind_session: RewindSessions = use_case("sessions.rewind_and_fork.RewindSessions", "log", "summaries")
     documents: DocumentStore = use_case("sessions.documents.DocumentStore", "items", "engine.blobs", "clock")
     get_documents: GetDocuments = use_case("sessions.documents.GetDocuments", "log", "documents")
     put_documents: PutDocuments = use_case("sessions.documents.PutDocuments", "log", "documents")

@@ -74,7 +74,7 @@ def test_system_messages_before_it_have_no_loop_and_later_ones_belong_to_theirs(
 def test_a_loop_is_closed_if_its_newest_assistant_message_has_no_calls_else_interrupted(
     script: str, status: str
 ) -> None:
-    assert fold(script)[1].ended_as == status
+    assert fold(script)[1].final == (status == "closed")
 
 
 def test_after_the_time_out_a_user_message_opens_a_loop_though_nothing_was_answered() -> None:

@@ -35,10 +35,10 @@ from turnlog.sessions.incoming import Incoming, message_event
 from turnlog.sessions.models import Bootstrap, CreateSession, Session
 from turnlog.sessions.models import ForkPoint as ForkPointBody
 from turnlog.sessions.read import session_answer
+from turnlog.sessions.rewind_and_fork import ForkOrigin
 from turnlog.sessions.session_log import CurrentSettings, SessionLog
 from turnlog.sessions.state import check_change
 from turnlog.sessions.state_store import States, created_state
-from turnlog.sessions.time_travel import ForkOrigin
 from turnlog.sessions.update import check_settings_size, fields_of
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of

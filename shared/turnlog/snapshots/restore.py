@@ -35,8 +35,8 @@ from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.lifecycle import CreateSessions, made_id
 from turnlog.sessions.models import CreateSession, ForkPoint, Session
 from turnlog.sessions.read import GetSession
+from turnlog.sessions.rewind_and_fork import RewindSessions
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.time_travel import RewindSessions
 from turnlog.snapshots.full import FullSnapshots
 from turnlog.snapshots.lifecycle import find_snapshot
 from turnlog.snapshots.materialise import Materialiser

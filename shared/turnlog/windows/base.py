@@ -15,6 +15,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.windows.costs import LINE_TOKENS, bare_tokens
 from turnlog.windows.digests import (
     MAX_LINES,
+    Ledgers,
     Tally,
     bare_note,
     digest_pieces,
@@ -121,6 +122,7 @@ class _Filling:
     def __init__(self, room: int) -> None:
         self.room = room
         self._tally = Tally()
+        self._ledgers = Ledgers()
         self.is_full = False
 
     def parted(self, loop: Loop) -> Loop:
@@ -146,7 +148,13 @@ class _Filling:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
             note = steps_note(
-                title, units, shown=shown, max_values=size.values, max_lines=size.lines, outcome_chars=size.chars
+                title,
+                units,
+                shown=shown,
+                max_values=size.values,
+                max_lines=size.lines,
+                outcome_chars=size.chars,
+                values_of=self._ledgers,
             )
             cost = self._tally.add(note)
             if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
@@ -166,7 +174,7 @@ class _Filling:
             return out(loop, NO_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
-            digest = resized(loop, size, step)
+            digest = resized(loop, size, step, self._ledgers)
             if digest.level != "digest":
                 return digest
             cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
@@ -178,7 +186,7 @@ class _Filling:
         return out(loop, DROPPED)
 
 
-def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
+def resized(loop: Loop, size: Size, step: DigestWhenFull, ledgers: Ledgers) -> Loop:
     """Return a loop as a digest of at most a size; out, when the digest would say nothing.
 
     The step may allow less than the size does. A loop that is a digest already keeps its reason.
@@ -188,7 +196,7 @@ def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
     values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else step.ledger)
     reason = loop.reason if is_digest else DIGESTED
     digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
-    digest = with_note(digest, max_values=values, max_lines=size.lines)
+    digest = with_note(digest, max_values=values, max_lines=size.lines, values_of=ledgers)
     return digest if digest.notes or digest_pieces(digest) else out(loop, reason)
 
 

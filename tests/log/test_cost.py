@@ -140,6 +140,19 @@ def test_a_window_costs_the_same_at_any_length(moto: Harness, messages: int) -> 
     assert any(part.kind == "older" for part in window.manifest.parts)
 
 
+def test_system_messages_at_the_beginning_cost_a_long_window_one_small_request(moto: Harness) -> None:
+    session = moto.log(*OWNER).sessions.create("session-0001")
+    session.append({"role": "system", "content": "Be brief."})
+    for number in range(300):
+        session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}. {TEXT[:400]}"})
+    with moto.meter.measure() as spent:
+        window = session.context(budget=8_000)
+    assert any(part.kind == "older" for part in window.manifest.parts)
+    assert {"role": "system", "content": "Be brief."} in window.messages
+    assert dict(spent.requests) == {"Query": 2}
+    assert spent.read_units <= 30
+
+
 def test_a_window_with_payloads_that_are_sent_whole_is_two_requests(moto: Harness) -> None:
     session = harness_conversation(moto, commits=20)
     call = {"id": "c9", "type": "function", "function": {"name": "cat", "arguments": "{}"}}

@@ -380,7 +380,7 @@ class _SessionHistory:
         count = header.flow.lead.messages
         if not count or header.flow.messages == len(self._messages):
             return []
-        for page in self._log.in_view_on(self._keys, header, limit=FIRST_ITEMS // 4):
+        for page in self._log.in_view_on(self._keys, header, limit=min(count + 1, FIRST_ITEMS)):
             messages += located(self._log, self._keys, page)
             if len(messages) >= count:
                 break

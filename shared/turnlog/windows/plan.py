@@ -326,9 +326,12 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(history: History, request: WindowRequest) -> Settled:
-    """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
-    read = _Entries(history)
+def settled(history: History, request: WindowRequest, entries: dict[int, Entry]) -> Settled:
+    """Return the view of a request; ``entries`` are those that are known already, and get the new ones.
+
+    Raises `BudgetTooSmallError` when even the smallest window is above the budget.
+    """
+    read = _Entries(history, entries)
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
@@ -356,15 +359,15 @@ def settled(history: History, request: WindowRequest) -> Settled:
 class _Entries:
     """The entries of the messages that have been read, each made once."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, entries: dict[int, Entry]) -> None:
         self._history = history
-        self._entries = dict[int, Entry]()
+        self._entries = entries
 
     def all(self) -> Mapping[int, Entry]:
         """Return all entries by position, those of messages without a card with their bodies."""
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
-        self._entries |= {source.event.position: entry_of(source) for source in new}
+        self._entries.update((source.event.position, entry_of(source)) for source in new)
         self.bring([source.event for source in new if source.event.body is None and source.event.facts is None])
         return self._entries
 

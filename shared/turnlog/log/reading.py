@@ -108,7 +108,7 @@ def newest_within(
     """
     newest, call_count = list[_Message](), 0
     for message in reversed(messages[-max_messages:]):
-        call_count += _call_count(message.event)
+        call_count += calls_in(message.event)
         if newest and call_count > max_calls:
             break
         newest.append(message)
@@ -116,7 +116,7 @@ def newest_within(
     return [*(message for message in older if message.event.position == loop_start), *reversed(newest)]
 
 
-def _call_count(event: MessageEvent) -> int:
+def calls_in(event: MessageEvent) -> int:
     """Return the calls and results of a message without parsing it: a block that has no text counts as one."""
     if event.body is None:
         return len(event.facts.calls) + len(event.facts.results) if event.facts is not None else 0

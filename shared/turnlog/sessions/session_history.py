@@ -26,7 +26,7 @@ from turnlog.log.keys import (
     SessionKeys,
     commit_sort_key,
 )
-from turnlog.log.reading import Located, above_head_error, header_at, located, newest_commits, newest_within
+from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_commits, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query
 from turnlog.sessions.context_requests import ContextRequest, RequestHistory
@@ -53,7 +53,8 @@ _MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
 class WarmSession:
     """What a window has read of a session, and the entries that it made of it.
 
-    ``header`` is that of the newest commit. ``cold_count`` is the number of messages that were read from the log at once.
+    ``header`` is that of the newest commit. ``entries`` are those of a format. ``calls`` counts calls and results.
+    ``cold_count`` is the number of messages that were read from the log at once.
     """
 
     header: Header
@@ -62,7 +63,9 @@ class WarmSession:
     covered_to: int
     commits: tuple[Commit, ...]
     messages: tuple[Source, ...]
+    calls: int
     older: dict[int, Source] | None
+    format: str
     entries: dict[int, Entry]
     cold_count: int
 
@@ -79,13 +82,14 @@ class WarmSession:
         names = ("view", "redacted", "rewound", "last_settings", "summary")
         if any(getattr(self.header, name) != getattr(header, name) for name in names):
             return None
-        newer = [*self.messages, *messages]
+        newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
         if len(newer) > self.cold_count + max(self.cold_count // 2, LEAST_GROWTH):
             return None
-        if newest_within(newer, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS) != newer:
+        if len(newer) > MAX_WINDOW_MESSAGES or calls > MAX_CALLS:
             return None
         older = self.older if self.header.pinned == header.pinned else None
-        return replace(self, header=header, commits=(*self.commits, *commits), messages=tuple(newer), older=older)
+        commits = (*self.commits, *commits)
+        return replace(self, header=header, commits=commits, messages=newer, calls=calls, older=older)
 
 
 class WarmSessions:
@@ -201,6 +205,7 @@ class SessionHistory:
         self._covered = self._header.summary if self._summary is not None else None
         self._covered_to = self._covered.last if self._covered is not None else 0
         self._is_limited = False
+        self._calls: int | None = None
         self._commits, self.sources = list[Commit](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
@@ -208,7 +213,8 @@ class SessionHistory:
         warm = reading.warm
         if warm is not None and warm.covered_to == self._covered_to:
             self._commits, self.sources = list(warm.commits), list(warm.messages)
-            self._older, self.entries, self._cold_count = warm.older, warm.entries, warm.cold_count
+            self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
+            self.entries = warm.entries if warm.format == context.request.format else {}
         else:
             self._begin(reading.items)
 
@@ -220,7 +226,7 @@ class SessionHistory:
         )
         self._item_count = len(items)
         self._oldest_read = first_position(items[-1])
-        self._page_count, self._cold_count = 1, 0
+        self._page_count, self._cold_count, self._calls = 1, 0, None
         self._commits, self.sources, self._older = [], [], None
         self._read_page()
 
@@ -240,7 +246,9 @@ class SessionHistory:
             self._covered_to,
             tuple(self._commits),
             tuple(self.sources),
+            sum(calls_in(source.event) for source in self.sources) if self._calls is None else self._calls,
             self._older,
+            self._context.request.format,
             self.entries,
             self._cold_count or len(self.sources),
         )

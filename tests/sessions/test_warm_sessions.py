@@ -153,23 +153,67 @@ def test_a_message_that_was_redacted_by_another_process_is_in_no_warm_window(har
     assert "1234" not in str(session.context().messages)
 
 
-def test_a_message_that_was_redacted_through_a_fork_is_in_no_warm_window_of_its_session(harness: Harness) -> None:
+@pytest.mark.parametrize("through_fork", [False, True])
+@pytest.mark.parametrize("newer", [1, 60])
+def test_a_message_that_a_fork_shares_is_in_no_warm_window_after_its_redaction(
+    harness: Harness, through_fork: bool, newer: int
+) -> None:
     log = harness.log()
     parent = log.sessions.create("parent")
-    parent.append({"role": "user", "content": "My PIN is 1234."})
+    parent.append({"role": "user", "content": "My PIN is 1234."}, meta=[{"pin": True}])
     position = parent.info().head
+    talk(parent, 2)
     child = parent.fork("child")
-    child.append({"role": "user", "content": "And now?"})
+    talk(child, newer)
     for session in (parent, child):
-        assert "1234" in str(session.context().messages)
-    child.redact(position)
+        assert "1234" in str(session.context(budget=1_500).messages)
+    (child if through_fork else parent).redact(position)
     for session in (parent, child):
-        assert "1234" not in str(session.context().messages)
+        assert "1234" not in str(session.context(budget=1_500).messages)
 
 
-def test_a_session_that_was_erased_and_begun_again_is_another(harness: Harness) -> None:
-    log = harness.log()
-    session = log.sessions.create("s")
+def test_a_rewind_and_a_summary_are_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create(policy="classic")
+    talk(session, 40)
+    options: dict[str, Any] = {"budget": 1_500}
+    session.context(**options)
+    assert session.compress().status == "published"
+    assert window(session, **options) == cold(harness, session, **options)
+    assert any(part.kind == "summary" for part in session.context(**options).manifest.parts)
+    session.rewind(to=4)
+    talk(session, 8)
+    assert window(session, **options) == cold(harness, session, **options)
+    assert "9: order" not in str(session.context(**options).messages)
+
+
+def test_other_settings_are_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create(system="Be brief.")
+    talk(session, 4)
+    session.context()
+    session.update(system="Be long.", metadata={"long": "x" * 2_000})
+    assert "Be long." in str(session.context().messages)
+    session.update(system="Be kind. " * 200)
+    for _ in range(2):
+        assert window(session) == cold(harness, session)
+        talk(session, 1)
+
+
+def test_what_is_remembered_of_another_log_is_not_used(harness: Harness) -> None:
+    """An id may come back after an erasure, with as many commits."""
+    log, warm = harness.log(), harness.app.build_context._warm
+    for number in range(2):
+        session = log.sessions.create(f"s{number}")
+        session.append(*({"role": "user", "content": f"{number} {index}"} for index in range(4)))
+        session.context()
+    first, second = warm._sessions
+    (other, size) = warm._sessions[first]
+    warm._sessions[second] = other, size
+    assert window(session) == cold(harness, session)
+    assert "1 3" in str(session.context().messages)
+
+
+def test_a_session_that_was_erased_has_no_warm_window(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
     talk(session, 4)
     session.context()
     session.erase()

@@ -77,9 +77,9 @@ class WarmSession:
     def continued(self, header: Header, commits: Sequence[Commit], messages: Sequence[Source]) -> WarmSession | None:
         """Return the session with newer commits; None when they change what was read before, or when it has grown by half.
 
-        Behind a rewind, a redaction, other settings or another summary the log is read again.
+        Behind a rewind, a redaction or another summary the log is read again.
         """
-        names = ("view", "redacted", "rewound", "last_settings", "summary")
+        names = ("view", "redacted", "summary")
         if any(getattr(self.header, name) != getattr(header, name) for name in names):
             return None
         newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
@@ -87,9 +87,7 @@ class WarmSession:
             return None
         if len(newer) > MAX_WINDOW_MESSAGES or calls > MAX_CALLS:
             return None
-        older = self.older if self.header.pinned == header.pinned else None
-        commits = (*self.commits, *commits)
-        return replace(self, header=header, commits=commits, messages=newer, calls=calls, older=older)
+        return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
 
 
 class WarmSessions:

@@ -173,11 +173,11 @@ def test_a_message_that_a_fork_shares_is_in_no_warm_window_after_its_redaction(
 
 
 def test_a_rewind_and_a_summary_are_in_the_next_window(harness: Harness) -> None:
-    session = harness.log().sessions.create(policy="classic")
+    session = harness.log().sessions.create()
     talk(session, 40)
     options: dict[str, Any] = {"budget": 1_500}
     session.context(**options)
-    assert session.compress(keep_loops=2).status == "published"
+    assert session.compress(keep_loops=1).status == "published"
     assert window(session, **options) == cold(harness, session, **options)
     assert any(part.kind == "summary" for part in session.context(**options).manifest.parts)
     session.rewind(to=4)

@@ -154,13 +154,13 @@ def test_a_message_that_was_redacted_by_another_process_is_in_no_warm_window(har
 
 
 @pytest.mark.parametrize("through_fork", [False, True])
-@pytest.mark.parametrize("newer", [1, 60])
+@pytest.mark.parametrize(("pin", "newer"), [(False, 1), (True, 1), (True, 60)])
 def test_a_message_that_a_fork_shares_is_in_no_warm_window_after_its_redaction(
-    harness: Harness, through_fork: bool, newer: int
+    harness: Harness, through_fork: bool, pin: bool, newer: int
 ) -> None:
     log = harness.log()
     parent = log.sessions.create("parent")
-    parent.append({"role": "user", "content": "My PIN is 1234."}, meta=[{"pin": True}])
+    parent.append({"role": "user", "content": "My PIN is 1234."}, meta=[{"pin": pin}])
     position = parent.info().head
     talk(parent, 2)
     child = parent.fork("child")
@@ -172,18 +172,23 @@ def test_a_message_that_a_fork_shares_is_in_no_warm_window_after_its_redaction(
         assert "1234" not in str(session.context(budget=1_500).messages)
 
 
-def test_a_rewind_and_a_summary_are_in_the_next_window(harness: Harness) -> None:
+def test_a_rewind_is_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 200)
+    session.context(budget=1_500)
+    session.rewind(to=session.info().head - 3)
+    talk(session, 1)
+    assert window(session, budget=1_500) == cold(harness, session, budget=1_500)
+    assert "199: order" not in str(session.context(budget=1_500).messages)
+
+
+def test_a_summary_is_in_the_next_window(harness: Harness) -> None:
     session = harness.log().sessions.create()
     talk(session, 40)
-    options: dict[str, Any] = {"budget": 1_500}
-    session.context(**options)
+    session.context(budget=1_500)
     assert session.compress(keep_loops=1).status == "published"
-    assert window(session, **options) == cold(harness, session, **options)
-    assert any(part.kind == "summary" for part in session.context(**options).manifest.parts)
-    session.rewind(to=4)
-    talk(session, 8)
-    assert window(session, **options) == cold(harness, session, **options)
-    assert "9: order" not in str(session.context(**options).messages)
+    assert window(session, budget=1_500) == cold(harness, session, budget=1_500)
+    assert any(part.kind == "summary" for part in session.context(budget=1_500).manifest.parts)
 
 
 def test_other_settings_are_in_the_next_window(harness: Harness) -> None:

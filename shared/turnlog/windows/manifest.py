@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.windows.budgets import Budget
-from turnlog.windows.costs import (
+from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
     has_evicted,

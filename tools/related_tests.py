@@ -233,13 +233,10 @@ RELATED = {
         "windows/test_published_limits windows/test_stub_step windows/test_windows windows/test_windows_policies "
         "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_large_results"
     ),
-    "windows/summaries": (
-        "summaries/test_chosen_facts properties/test_summary_step summaries/test_compress windows/test_windows "
-        "windows/test_windows_policies windows/test_classic windows/test_prefix"
-    ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "summaries/test_chosen_facts summaries/test_compress"
     ),
     "windows/triggers": (
         "windows/test_published_limits windows/test_triggers sessions/test_reach windows/test_windows_policies "

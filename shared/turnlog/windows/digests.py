@@ -13,10 +13,11 @@ from functools import lru_cache
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.text import NO_REPLY, escaped, fenced, truncation_mark
+from turnlog.windows.text import NO_REPLY, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
 MAX_LINES = 20

@@ -24,7 +24,7 @@ from turnlog.windows.large_results import capped_tokens, cut_results, results_to
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04

@@ -16,7 +16,7 @@ from turnlog.windows.prices import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]

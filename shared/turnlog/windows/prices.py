@@ -27,8 +27,7 @@ from turnlog.providers.blocks import (
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, pieces_tokens, pinned_pieces, shown_pieces
-from turnlog.windows.summaries import summary_tokens
-from turnlog.windows.text import NOTHING_SAID, left_out_line
+from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most

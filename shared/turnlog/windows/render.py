@@ -14,8 +14,15 @@ from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import without_thinking
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import FENCING, has_evicted, is_evicted, says_nothing
-from turnlog.windows.summaries import summary_text
-from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
+from turnlog.windows.text import (
+    NOTHING_SAID,
+    SETTLEMENT,
+    cut,
+    left_out_line,
+    summary_text,
+    truncation_mark,
+    user_call_text,
+)
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
 Place: TypeAlias = int | Literal["summary", "line"]

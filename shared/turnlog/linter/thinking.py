@@ -132,14 +132,14 @@ def _signature(block: Any) -> str | None:
     if not isinstance(block, dict):
         return None
     if block.get("type") in ("thinking", "redacted_thinking"):
-        found = block.get("signature") or block.get("data")
-        return found if isinstance(found, str) else None
+        signature = block.get("signature") or block.get("data")
+        return signature if isinstance(signature, str) else None
     reasoning = block.get("reasoningContent")
     if not isinstance(reasoning, dict):
         return None
     text = reasoning.get("reasoningText")
-    found = text.get("signature") if isinstance(text, dict) else reasoning.get("redactedContent")
-    return found if isinstance(found, str) else None
+    signature = text.get("signature") if isinstance(text, dict) else reasoning.get("redactedContent")
+    return signature if isinstance(signature, str) else None
 
 
 def _canonical(value: object) -> str:

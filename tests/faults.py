@@ -1,4 +1,4 @@
-"""What faults were tried: tests tell it, and docs/faults.md is made of it (`make faults`)."""
+"""What faults were tried: tests tell it, and docs/contributing/faults.md is made of it (`make faults`)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FaultReport:
                 cell.engines.add(engine)
 
     def page(self, *, commit: str, command: str) -> str:
-        """docs/faults.md."""
+        """docs/contributing/faults.md."""
         kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.cells)]
         operations = sorted({operation for _, operation in self.cells})
         tried = sum(cell.tried for cell in self.cells.values())

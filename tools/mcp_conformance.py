@@ -175,7 +175,7 @@ def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
             wrong += [f"{version} {name}: {MESSAGES}: {one.get('errorMessage', '')}" for one in failed]
     lines += [
         "",
-        f"{len(DOES_NOT)} scenarios do not apply (docs/frameworks.md); their messages are checked all the same",
+        f"{len(DOES_NOT)} scenarios do not apply (docs/how-to/frameworks.md); their messages are checked all the same",
     ]
     never = [name for name in APPLIES if not any(found[version].get(name) for version in SPECIFICATIONS)]
     wrong += [f"{name} was not run" for name in never]

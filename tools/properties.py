@@ -1,4 +1,4 @@
-"""What must hold, and the tests that show it: docs/properties.md, made of the names of the tests themselves.
+"""What must hold, and the tests that show it: docs/contributing/properties.md, made of the names of the tests themselves.
 
 A test says what it shows by its name: ``test_d2_every_order_of_…`` is of property D2, ``test_W1_to_W5_and_W7_hold_…`` of six. A
 property without a test is an error here.
@@ -98,7 +98,7 @@ def tests_of() -> dict[str, list[tuple[str, str]]]:
 
 
 def page() -> str:
-    """docs/properties.md. `ValueError` when a property has no test, or a test names none that there is."""
+    """docs/contributing/properties.md. `ValueError` when a property has no test, or a test names none that there is."""
     found, known = tests_of(), {name for group in PROPERTIES.values() for name in group}
     if wrong := known ^ set(found):
         raise ValueError(f"a property without a test, or a test without a property: {', '.join(sorted(wrong))}")
@@ -123,4 +123,4 @@ def page() -> str:
 
 def _link(path: str, name: str) -> str:
     words = _NAMED.sub("", name, count=1).replace("_", " ").strip()
-    return f"[{words}](../{path})"
+    return f"[{words}](../../{path})"

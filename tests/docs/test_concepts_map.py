@@ -1,4 +1,4 @@
-"""docs/concepts-map.md names routes, calls, tests and other libraries' classes that are there, and leaves no route out."""
+"""The map of concepts names routes, calls, tests and other libraries' classes that are there, and leaves no route out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from turnlog.client import model
 from turnlog.routing import ROUTES
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "concepts-map.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "concepts-map.md").read_text(encoding="utf-8")
 ROW = re.compile(
-    r"^\| ([^|]+) \| ([^|]*) \| ([^|]+) \| ([^|]*) \| ([^|]*) \| \[(\w+)\]\(\.\./(tests/[\w/.]+)\) \|$", re.M
+    r"^\| ([^|]+) \| ([^|]*) \| ([^|]+) \| ([^|]*) \| ([^|]*) \| \[(\w+)\]\(\.\./\.\./(tests/[\w/.]+)\) \|$", re.M
 )
 IDEAS = ROW.findall(PAGE)
 MAPPED, _, LIBRARIES = PAGE.partition("\n## Names of other libraries\n")

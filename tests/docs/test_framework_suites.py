@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tools.suites import run
 from tools.suites.run import SUITES, Ran, Suite, explained, section
 
-PAGE = ROOT / "docs" / "framework-suites.md"
+PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
 PINS = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE))
 SUITE = Suite("x", "pytest", "X", "a store", (), {"has no attribute '_inside'": "looks inside"})
 

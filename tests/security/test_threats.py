@@ -1,4 +1,4 @@
-"""docs/security.md: each threat names tests that are there, and what is shown here is named there."""
+"""docs/reference/security.md: each threat names tests that are there, and what is shown here is named there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -42,6 +42,6 @@ def test_every_file_of_security_tests_is_named() -> None:
 
 def test_it_can_be_found_and_says_where_to_report() -> None:
     for page in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md"):
-        assert "](docs/security.md)" in (ROOT / page).read_text(encoding="utf-8"), page
-    assert "](security.md)" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert "](../SECURITY.md)" in PAGE
+        assert "](docs/reference/security.md)" in (ROOT / page).read_text(encoding="utf-8"), page
+    assert "](reference/security.md)" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert "](../../SECURITY.md)" in PAGE

@@ -1,4 +1,4 @@
-"""The frameworks' own tests on Turnlog's stores, and docs/framework-suites.md of what came out.
+"""The frameworks' own tests on Turnlog's stores, and docs/contributing/framework-suites.md of what came out.
 
 python tools/suites/run.py [NAME ...]      # make framework-suites
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.faults import commit_id  # noqa: E402
 from tools.suites.turnlog_in_suites import MADE  # noqa: E402
 
-PAGE = ROOT / "docs" / "framework-suites.md"
+PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
 FOLDER = ROOT / ".venv-suites" / "sources"
 _SECONDS = 1_800
 

@@ -310,6 +310,7 @@ def test_every_page_can_be_found(path: Path) -> None:
     assert path in seen
 
 
+WAS = re.compile(r"^## .+ \(was ([\d and]+)\)$", re.M)
 FORBIDDEN = re.compile(
     r"(?<![\w.$/{}])/(?:work|root|tmp|opt|mnt|usr|var|etc|workspace)/|(?:pypi|npmjs|crates)\.|files\.pythonhosted|\bartifactory\b",
     re.I,
@@ -553,4 +554,13 @@ def test_the_samples_are_described_with_their_size() -> None:
 def test_every_decision_is_in_the_list_of_decisions() -> None:
     listed = re.findall(r"^\| \[\d{4}\]\((\S+)\) \| .+ \|$", page("docs/contributing/adr/README.md"), re.M)
     assert listed == sorted(path.name for path in (ROOT / "docs" / "contributing" / "adr").glob("0*.md"))
-    assert len(page("docs/contributing/adr/README.md").splitlines()) == len(listed) + 4, "nothing else is in it"
+
+
+def test_a_merged_decision_is_listed_with_the_one_that_it_stands_in() -> None:
+    folder = ROOT / "docs" / "contributing" / "adr"
+    rows = re.findall(r"^\| ([\d, ]+) \| (\d{4}) \|$", page("docs/contributing/adr/README.md"), re.M)
+    kept = {path.name[:4]: path.read_text(encoding="utf-8") for path in folder.glob("0*.md")}
+    moved = {number for numbers, _ in rows for number in numbers.split(", ")}
+    assert len(moved) > 20 and moved.isdisjoint(kept) and {number for _, number in rows} <= set(kept)
+    told = {f"{int(number):04}" for text in kept.values() for was in WAS.findall(text) for number in was.split(" and ")}
+    assert moved - told == {"0010"}, "superseded"

@@ -35,7 +35,7 @@ MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
 LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 2_200_000}
 """Bytes zipped; of the shared one by docs/contributing/adr/0041. AWS's own limit is 250 MB for all of a function, unzipped."""
 SOURCES_LIMIT = 700_000
-"""Bytes zipped, of the shared layer without its bytecode: docs/contributing/adr/0046."""
+"""Bytes zipped, of the shared layer without its bytecode: docs/contributing/adr/0041."""
 _EMBEDDED = ("files", "sqlite", "sqlite_tables")
 _MODULES = (*(f"engines/{name}.py" for name in _EMBEDDED), "jobs/redrive.py")
 LEFT_OUT = tuple(

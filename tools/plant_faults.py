@@ -113,7 +113,7 @@ def _told() -> dict[str, str]:
 
 
 def _link(path: str, name: str) -> str:
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../../{path})"
+    return f"[{Path(path).stem}](../../{path})"
 
 
 def copy_project(to: Path) -> None:

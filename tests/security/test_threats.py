@@ -19,9 +19,11 @@ def names_in(path: str) -> set[str]:
 
 
 def rows() -> list[list[str]]:
-    table = PAGE.split("## Threats")[1].split("\n## ")[0]
-    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    """Return threat, defence and tests of each item of the list."""
+    section = PAGE.split("## Threats")[1].split("\n## ")[0]
+    items = re.findall(r"^- \*\*([^*]+)\*\*: ((?:.+\n)(?:  [^ -].*\n)*)((?:  - .+\n)+)", section, re.M)
+    assert len(items) == section.count("\n- ")
+    return [[threat, defence.strip(), ", ".join(shown.split("  - ")).strip(", \n")] for threat, defence, shown in items]
 
 
 def test_every_threat_has_a_defence_and_a_test_that_is_there() -> None:
@@ -29,7 +31,7 @@ def test_every_threat_has_a_defence_and_a_test_that_is_there() -> None:
     for threat, defence, shown in rows():
         assert threat and defence
         named = NAMED.findall(shown)
-        assert named and NAMED.sub("", shown).strip(", ") == "", threat
+        assert named and NAMED.sub("", shown).strip(", \n") == "", threat
         for path, name in named:
             assert name in names_in(path), f"{threat}: {path}::{name}"
 

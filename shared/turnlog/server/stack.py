@@ -120,6 +120,8 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
         raise InvalidInputError(f"{str(path)!r} is not YAML: {error}", code="invalid_template") from error
     if not isinstance(source, dict) or not isinstance(source.get("Resources"), dict):
         raise InvalidInputError(f"{str(path)!r} has no resources", code="invalid_template")
+    # Aliases of YAML are one object in several places, and the translator changes objects in place.
+    source = json.loads(json.dumps(source))
     values = _parameters(source, parameters or {})
     # The translator warns about usage metrics that it could not send to AWS.
     logging.getLogger("samtranslator.metrics").setLevel(logging.ERROR)

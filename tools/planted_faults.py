@@ -564,7 +564,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "template",
         "a permission is a wildcard",
-        (("template.yaml", "dynamodb:BatchGetItem, dynamodb:Query], Re", "dynamodb:BatchGetItem, dynamodb:Query*], Re"),),
+        (
+            (
+                "template.yaml",
+                "Sid: Read, Action: [dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Query]",
+                "Sid: Read, Action: [dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Query*]",
+            ),
+        ),
         (f"{_TEMPLATE}::test_a_role_has_inline_statements_without_wildcards",),
     ),
     Planted(

@@ -60,7 +60,9 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_resources_share_is_left_out_of_the_template(build: Path) -> None:
     finish(build)
     left = (build / "template.yaml").read_text(encoding="utf-8")
-    assert left == _TEMPLATE.replace("  Turnlog::Shared:\n    Read:\n      Fn::If:\n      - IsTraced\n      - Sid: Read\n", "")
+    assert left == _TEMPLATE.replace(
+        "  Turnlog::Shared:\n    Read:\n      Fn::If:\n      - IsTraced\n      - Sid: Read\n", ""
+    )
 
 
 def _bytecode(build: Path, name: str) -> bytes:

@@ -52,7 +52,9 @@ def pages() -> dict[str, str]:
         "openapi.html": reference_page("openapi.json"),
         "configuration.md": configuration(),
         "costs.md": month.with_tables(costs := (DOCS / "costs.md").read_text(encoding="utf-8")),
-        "deploy.md": stack_docs.with_stack((DOCS / "deploy.md").read_text(encoding="utf-8")),
+        "deploy.md": month.with_tables(
+            stack_docs.with_stack((DOCS / "deploy.md").read_text(encoding="utf-8")), own_times=costs
+        ),
         "limits.md": month.with_tables((DOCS / "limits.md").read_text(encoding="utf-8"), own_times=costs),
         "properties.md": properties.page(),
         "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),

@@ -1,7 +1,7 @@
-"""An update of a deployed stack keeps its data: table, bucket, queues and their policies stay what they are, and outputs keep names.
+"""An update of a deployed stack keeps its data: table, bucket, queues and their policies stay, and outputs keep their names.
 
-`deployed_stack.json` is what template.yaml made, with its defaults, before ADR 50. Do not make it again: it stands for stacks in use.
-`make e2e` deploys it onto the emulator and updates it to the template of today.
+`deployed_stack.json` is what template.yaml made, with its defaults, before ADR 50. Do not make it again: it stands for stacks in
+use. `make e2e` deploys it onto the emulator and updates it to the template of today.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def today() -> dict[str, Any]:
 
 
 def replacing(kind: str) -> set[str]:
-    """Return the properties of a type for whose change CloudFormation makes a new resource, by AWS's schemas, which cfn-lint ships."""
+    """Return the properties whose change makes CloudFormation replace a resource, by AWS's schemas, which cfn-lint ships."""
     manager = pytest.importorskip("cfnlint.schema.manager").PROVIDER_SCHEMA_MANAGER
     schema = manager.get_resource_schema("us-east-1", kind).schema
     paths = [*schema.get("createOnlyProperties", []), *schema.get("conditionalCreateOnlyProperties", [])]
@@ -40,8 +40,8 @@ def test_an_update_replaces_and_removes_nothing_that_holds_data(name: str) -> No
     before, now = RECORDED["Resources"][name], today()[name]
     kept = ("Type", "DeletionPolicy", "UpdateReplacePolicy")
     assert [now.get(key) for key in kept] == [before.get(key) for key in kept]
-    for name in replacing(before["Type"]):
-        assert now["Properties"].get(name) == before["Properties"].get(name), name
+    for key in replacing(before["Type"]):
+        assert now["Properties"].get(key) == before["Properties"].get(key), key
 
 
 def test_the_indexes_of_the_table_stay() -> None:

@@ -230,13 +230,17 @@ def idle(model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int
     )
     polls = queues * _POLLERS * DAYS * 86_400 / _POLL_SECONDS
     return [
-        Standing(f"alarms: {alarm_metrics} metrics", alarm_metrics * MORE_PRICES["alarm-month of a metric"], "Alarms=false"),
+        Standing(
+            f"alarms: {alarm_metrics} metrics", alarm_metrics * MORE_PRICES["alarm-month of a metric"], "Alarms=false"
+        ),
         Standing("the dashboard", dashboards * MORE_PRICES["dashboard-month"], "Dashboard=false"),
         Standing(
             f"Lambda asks {queues} queues for jobs: {_POLLERS} pollers each, a request in {_POLL_SECONDS} s",
             polls * PRICES["SQS request, standard"],
         ),
-        Standing(f"`RetentionWorker`: {RETENTION_RUNS} runs every {RETENTION_MINUTES} minutes, and their logs", retention),
+        Standing(
+            f"`RetentionWorker`: {RETENTION_RUNS} runs every {RETENTION_MINUTES} minutes, and their logs", retention
+        ),
         Standing("traces of these runs", traces, "Tracing=PassThrough"),
         Standing("API, functions, table, bucket, log groups, with nothing in them", 0.0),
     ]

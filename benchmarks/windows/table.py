@@ -34,7 +34,7 @@ NOTES = (
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
     "said ones: the same of leaves that were said, not only written by the model into an earlier call.",
     "broken: the window does not begin as that of the call before; behind it why, as Turnlog says (baselines say nothing).",
-    "of the result: its tokens that are sent; of the budget: what windows that do not send it whole say they take; counted: do take.",
+    "of the result: its tokens that are sent; of the budget: what windows without all of it say they take; counted: do take.",
     "ms, p95: process time of building one window.",
 )
 

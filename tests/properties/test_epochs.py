@@ -33,6 +33,8 @@ from tests.properties.test_prefix import Blocks, built, without_frame
 from tests.properties.test_window_laws import assert_budget_is_hard, assert_laws
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent
+from turnlog.linter.thinking import check, fingerprint
+from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS
 from turnlog.windows.build import Source, Window, build
 from turnlog.windows.epochs import EpochStart
@@ -279,6 +281,56 @@ def assert_bound(held: Stored, wanted: Asked) -> None:
         numbers = [int(signatures[number].removeprefix("signature-")) for number in kept]
         between = [count for count in answers(held.history) if numbers and numbers[0] <= count <= numbers[-1]]
         assert numbers == [count for count in between if count in numbers]
+
+
+def as_claude(history: History) -> History:
+    """The same conversation as Anthropic's messages, as far as they can say it, with thinking in each answer."""
+    messages = list[Given]()
+    for stored_message in history:
+        message = CODECS[stored_message.format].parse(stored_message.body)
+        call_ids = tuple(call.id for call in message.tool_calls)
+        turn = Turn(
+            message, call_ids=call_ids, result_ids=tuple(result.tool_call_id for result in message.tool_results)
+        )
+        bodies = CODECS["anthropic"].bodies(turn)
+        messages += [replace(stored_message, body=body, format="anthropic") for body in bodies]
+    return with_thinking(tuple(messages))
+
+
+def epochs_with_all_thinking_bound(held: Stored, wanted: Asked) -> tuple[int, int]:
+    """Return the calls and the epochs of a conversation. The linter knows what each block was made behind."""
+    made_behind, epochs, count = dict[str, str](), set[str](), 0
+    for call in calls(held, wanted):
+        request: dict[str, Any] = {"format": "anthropic", "system": call.window.system, "tools": call.window.tools}
+        violations = check(call.window.messages, made_behind, **request)
+        assert violations == [], call.count
+        made_behind[f"signature-{call.count}"] = str(fingerprint(call.window.messages, **request))
+        epochs.add(call.window.epoch)
+        count += 1
+    return count, len(epochs)
+
+
+def test_no_thinking_of_a_sample_of_real_conversations_is_bound_elsewhere(
+    real_histories: list[tuple[str, History]],
+) -> None:
+    for index, (_, history) in enumerate(real_histories):
+        if len(history) <= 120:
+            held = stored(as_claude(history))
+            epochs_with_all_thinking_bound(held, Asked("default", max(300, held.total // (index % 4 + 1)), "anthropic"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("budget", [AMPLE, 32_000, 8_000, 4_000])
+def test_no_thinking_of_all_real_conversations_is_bound_elsewhere(
+    all_real_histories: list[tuple[str, History]], budget: int
+) -> None:
+    counts = [
+        epochs_with_all_thinking_bound(stored(as_claude(history)), Asked("default", budget, "anthropic"))
+        for _, history in all_real_histories
+    ]
+    made, epochs = (sum(column) for column in zip(*counts, strict=True))
+    print(f"budget {budget}: {made} calls, {epochs} epochs")
+    assert made > 0
 
 
 def _signature(block: bytes) -> str:

@@ -65,11 +65,7 @@ def listed(
 
 @jobs.command()
 @with_connection
-def show(
-    connection: Connection,
-    job_id: JobId,
-    json: Json = False,
-) -> None:
+def show(connection: Connection, job_id: JobId, json: Json = False) -> None:
     """Print one job."""
     with open_client(connection) as log:
         job = log.job(job_id)

@@ -55,11 +55,7 @@ def sessions(
 
 
 @with_connection
-def end(
-    connection: Connection,
-    session: Session,
-    json: Json = False,
-) -> None:
+def end(connection: Connection, session: Session, json: Json = False) -> None:
     """End a session: it takes no more messages."""
     with open_client(connection) as log:
         ended = log.sessions.get(session).end()
@@ -70,11 +66,7 @@ def end(
 
 
 @with_connection
-def reset(
-    connection: Connection,
-    session: Session,
-    json: Json = False,
-) -> None:
+def reset(connection: Connection, session: Session, json: Json = False) -> None:
     """End a session and create a new one with its settings."""
     with open_client(connection) as log:
         fresh = log.sessions.get(session).reset()
@@ -86,11 +78,7 @@ def reset(
 
 
 @with_connection
-def loops(
-    connection: Connection,
-    session: Session,
-    json: Json = False,
-) -> None:
+def loops(connection: Connection, session: Session, json: Json = False) -> None:
     """List a session's run loops, newest first."""
     with open_client(connection) as log:
         run_loops = list(log.sessions.get(session).loops())
@@ -150,12 +138,7 @@ _VALUE_CHARS = 100
 
 
 @with_connection
-def state(
-    connection: Connection,
-    session: Session,
-    at: At = None,
-    json: Json = False,
-) -> None:
+def state(connection: Connection, session: Session, at: At = None, json: Json = False) -> None:
     """Print a session's state, current or at an earlier moment."""
     with open_client(connection) as log:
         answer = log.sessions.get(session).state(at=parse_moment(at))

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 from turnlog.core.calls import outline_of
@@ -455,6 +455,24 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
     waiting = [unit for unit in units if not _is_complete(unit, position)]
     last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
     return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
+
+
+def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
+    """Return the position of the newest answer that nothing prompted; 0 when there is none.
+
+    It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
+    neutral message, or lacked those calls, so no later window begins with it.
+    """
+    units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
+    turns = turns_of(view)
+    is_first = not view.unread and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    newest = turns[0][0] if is_first else 0
+    for (before, role), (position, next_role) in pairwise(turns):
+        unit = units.get(before)
+        is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
+        if role == next_role == "assistant" and not is_prompted:
+            newest = position
+    return newest
 
 
 def fixed_tokens(request: WindowRequest) -> int:

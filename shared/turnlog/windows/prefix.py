@@ -16,7 +16,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
 from turnlog.windows.items import is_item
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
-from turnlog.windows.plan import Settled, WindowRequest, sent_before
+from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares
 from turnlog.windows.view import Entry
@@ -52,7 +52,11 @@ class Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks = (*breaks, *settled.breaks)
         start = max((broken.position for broken in breaks), default=0)
-        request, window_shares = settled.plan.request, shares(settled.view, codec, unsigned_to=start)
+        request, unsigned_to = settled.plan.request, start
+        if codec.format in FENCING:
+            unprompted = newest_unprompted(settled.view, answer_open_calls=request.answer_open_calls)
+            unsigned_to = max(start, unprompted)
+        window_shares = shares(settled.view, codec, unsigned_to=unsigned_to)
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
         return cls(settled, window_shares, rendered, breaks)
 

@@ -8,18 +8,30 @@ import re
 import pytest
 
 from tests.conftest import ROOT
-from tools.house import PACKAGE, RIDDLE, Budget, budgets, first_lines, private_locals, sources
+from tools.house import (
+    PACKAGE,
+    RIDDLE,
+    Budget,
+    budgets,
+    docs_budgets,
+    first_lines,
+    private_locals,
+    sources,
+    without_addresses,
+)
 
 CEILINGS = {
     "files": 290,
     "lines": 60_060,
+    "words in docs, without decisions and translations": 49_000,
+    "lines of Markdown over 140 characters": 39,
 }
 """Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""
 NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server", "testing", "upkeep")
 """Packages that no Lambda function imports."""
 
 
-@pytest.mark.parametrize("budget", budgets(sources()), ids=lambda budget: budget.name)
+@pytest.mark.parametrize("budget", [*budgets(sources()), *docs_budgets()], ids=lambda budget: budget.name)
 def test_no_figure_of_the_house_gets_worse(budget: Budget) -> None:
     ceiling = CEILINGS.get(budget.name, budget.limit)
     assert budget.value >= budget.limit if budget.at_least else budget.value <= ceiling, "\n".join(budget.places[:20])
@@ -30,6 +42,11 @@ def test_a_riddle_and_a_private_name_are_seen() -> None:
     module = type("Source", (), {"tree": source, "path": ROOT / "x.py", "text": ""})()
     assert [text for _, text in first_lines(module) if RIDDLE.match(text)] == ["Of what is asked."]
     assert sorted(place.split(" ")[1] for place in private_locals(module)) == ["found", "one"]
+
+
+def test_addresses_make_no_line_long() -> None:
+    line = "see [the page](../a/very/long/path.md) and https://example.com/a/very/long/address"
+    assert without_addresses(line) == "see [the page]() and ]()"
 
 
 def left_out() -> set[str]:

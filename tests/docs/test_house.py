@@ -23,7 +23,7 @@ from tools.house import (
 CEILINGS = {
     "files": 290,
     "lines": 60_060,
-    "words in docs, without decisions and translations": 49_000,
+    "words in docs, without decisions and translations": 47_700,
     "lines of Markdown over 140 characters": 39,
 }
 """Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.windows.budgets import Budget
-from turnlog.windows.costs import (
+from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
     has_evicted,
@@ -16,7 +16,7 @@ from turnlog.windows.costs import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
@@ -57,18 +57,20 @@ def manifest_of(
 
     ``frame_tokens`` are those of the neutral messages that the format needs.
     """
-    parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
+    costs = loops_tokens(view.loops)
+    parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
-    costs = loops_tokens(view.loops)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
     return Manifest(budget, tuple(parts), totals)
 
 
-def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int) -> Iterator[ManifestPart]:
+def _parts(
+    view: WindowDraft, costs: Mapping[int, int], system_tokens: int, tools_tokens: int, frame: int
+) -> Iterator[ManifestPart]:
     if system_tokens:
         yield ManifestPart("system", "whole", system_tokens)
     if tools_tokens:
@@ -88,7 +90,7 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
             view.summary_reason or None,
         )
     yield from _lines(view, frame)
-    costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
+    notes = notes_tokens(view.loops)
     for loop in view.loops:
         yield _loop(loop, costs[loop.number])
         for unit in loop.units:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
 from turnlog.windows.items import is_item
 from turnlog.windows.keep_newest import Pin
+from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
 from turnlog.windows.registry import applied, is_built_in
@@ -137,7 +139,7 @@ class WindowPlan:
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
         chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
         view = assemble(
-            [_priced(entry, request.format) for entry in chosen],
+            chosen,
             total=history.total,
             answer_open_calls=request.answer_open_calls,
             settlement_tokens=SETTLEMENT_TOKENS,
@@ -326,9 +328,12 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(history: History, request: WindowRequest) -> Settled:
-    """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
-    read = _Entries(history)
+def settled(history: History, request: WindowRequest, entries: dict[int, Entry]) -> Settled:
+    """Return the view of a request. ``entries`` are those that are known already, of the same format; new ones are added.
+
+    Raises `BudgetTooSmallError` when even the smallest window is above the budget.
+    """
+    read = _Entries(history, entries, request.format)
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
@@ -356,15 +361,16 @@ def settled(history: History, request: WindowRequest) -> Settled:
 class _Entries:
     """The entries of the messages that have been read, each made once."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, entries: dict[int, Entry], format: str) -> None:
         self._history = history
-        self._entries = dict[int, Entry]()
+        self._entries = entries
+        self._format = format
 
     def all(self) -> Mapping[int, Entry]:
         """Return all entries by position, those of messages without a card with their bodies."""
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
-        self._entries |= {source.event.position: entry_of(source) for source in new}
+        self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
         self.bring([source.event for source in new if source.event.body is None and source.event.facts is None])
         return self._entries
 
@@ -373,7 +379,8 @@ class _Entries:
         fetched = self._history.fetch(events) if events else {}
         for event in events:
             entry = self._entries[event.position]
-            self._entries[event.position] = _read(fetched[event.position], entry.loop, entry.time_ms)
+            entry = _read(fetched[event.position], entry.loop, entry.time_ms)
+            self._entries[event.position] = _priced(entry, self._format)
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:
@@ -396,6 +403,8 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
     """
     units = [unit for loop in view.loops for unit in loop.units]
+    if not any(unit.answers for unit in units):
+        return
     roles = dict(turns_of(view))
     turns = list(roles)
     said = [position for position, role in roles.items() if role == "assistant"]
@@ -442,10 +451,10 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
     """
     if answer_open_calls:
         return position
-    units = [unit for loop in view.loops for unit in loop.units if unit.position < position]
-    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0)
-    waiting = [unit for unit in units if unit.said[-1].position >= last_turn and not _is_complete(unit, position)]
-    return min((unit.position for unit in waiting), default=position)
+    units = [unit for loop in view.loops for unit in loop.units if unit.answers and unit.position < position]
+    waiting = [unit for unit in units if not _is_complete(unit, position)]
+    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
+    return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
 
 
 def fixed_tokens(request: WindowRequest) -> int:
@@ -456,7 +465,8 @@ def fixed_tokens(request: WindowRequest) -> int:
 def entry_of(source: Source) -> Entry:
     """Return the source as an entry; its message is parsed when its body is known."""
     if source.event.body is None:
-        return Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
+        facts = source.event.facts or _NO_FACTS
+        return Entry(source.event, facts, source.loop, source.time_ms, values=lambda: facts.ledger)
     return _read(source.event, source.loop, source.time_ms)
 
 
@@ -464,7 +474,11 @@ def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """Return the entry of an event with its message parsed."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return Entry(event, outline_of(message), loop, time_ms, message)
+    return Entry(event, outline_of(message), loop, time_ms, message, values=cache(partial(_values, message)))
+
+
+def _values(message: Message) -> tuple[str, ...]:
+    return bounded(ledger_of_message(message))
 
 
 def _priced(entry: Entry, sent: str) -> Entry:

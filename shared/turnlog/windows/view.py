@@ -7,8 +7,8 @@ never be sent (an interrupted stream, an unknown role, a result without a call) 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref, pair
@@ -34,6 +34,7 @@ class Entry:
     """A message with its outline. ``message`` is None while its payload has not been fetched.
 
     ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.
+    ``values`` returns the values of its calls and results; it reads them once.
     """
 
     event: MessageEvent
@@ -42,6 +43,7 @@ class Entry:
     time_ms: int
     message: Message | None = None
     extra: int = 0
+    values: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
     @property
     def position(self) -> int:
@@ -316,6 +318,8 @@ def _unit(
     is_folded: bool = False,
 ) -> Unit:
     group = group if len(group) > 1 else ()
+    if not (group or answers):
+        return Unit(entry, (entry,), (), tokens, before, pinned=entry.event.envelope.pin)
     members = {member.position: member for member in group or (entry,)}
     members |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
     entries = tuple(members.values())
@@ -326,8 +330,7 @@ def _unit(
 def _own_tokens(entry: Entry) -> int:
     """Return what a message takes without its results, which are charged where their calls are."""
     facts, message = entry.facts, entry.message
-    is_text = message is not None and all(isinstance(block, Text) for block in message.content)
-    if not facts.results or not is_text:
+    if not facts.results or message is None or not all(isinstance(block, Text) for block in message.content):
         return entry.cost
     bound = upper_bound_tokens(facts.head) + upper_bound_tokens(facts.name) + MESSAGE_OVERHEAD
     return min(entry.cost, bound)
@@ -346,7 +349,9 @@ def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
-        extent = extents.setdefault(entry.loop, _Extent(entry.position, entry.time_ms, befores[entry.position]))
+        extent = extents.get(entry.loop)
+        if extent is None:
+            extent = extents[entry.loop] = _Extent(entry.position, entry.time_ms, befores[entry.position])
         extent.last, extent.last_ms = entry.position, entry.time_ms
     by_loop = dict[int, list[Unit]]()
     for unit in units:

@@ -16,7 +16,9 @@ from tools.house import (
     docs_budgets,
     first_lines,
     private_locals,
+    repeated_statements,
     sources,
+    template_budgets,
     without_addresses,
 )
 
@@ -25,13 +27,19 @@ CEILINGS = {
     "lines": 60_060,
     "words in docs, without decisions and translations": 46_850,
     "lines of Markdown over 140 characters": 38,
+    "resources that it makes": 165,
+    "statements of its roles": 167,
+    "different statements": 66,
 }
-"""Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""
+"""Figures that are not at their limit yet, or below it: none may rise. Lower one when a change makes it smaller."""
 NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server", "testing", "upkeep")
 """Packages that no Lambda function imports."""
 
 
-@pytest.mark.parametrize("budget", [*budgets(sources()), *docs_budgets()], ids=lambda budget: budget.name)
+BUDGETS = [*budgets(sources()), *docs_budgets(), *template_budgets()]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: budget.name)
 def test_no_figure_of_the_house_gets_worse(budget: Budget) -> None:
     ceiling = CEILINGS.get(budget.name, budget.limit)
     assert budget.value >= budget.limit if budget.at_least else budget.value <= ceiling, "\n".join(budget.places[:20])
@@ -47,6 +55,16 @@ def test_a_riddle_and_a_private_name_are_seen() -> None:
 def test_addresses_make_no_line_long() -> None:
     line = "see [the page](../a/very/long/path.md) and https://example.com/a/very/long/address"
     assert without_addresses(line) == "see [the page]() and ]()"
+
+
+def test_a_statement_that_is_written_twice_is_seen() -> None:
+    read, send = ({"Sid": sid, "Effect": "Allow"} for sid in ("Read", "Send"))
+
+    def role(*statements: object) -> dict[str, object]:
+        return {"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": statements}}]}}
+
+    assert repeated_statements({"A": role(read, send), "B": role(read)}) == [], "an alias is one object"
+    assert len(repeated_statements({"A": role(read, send), "B": role(dict(read))})) == 1
 
 
 def left_out() -> set[str]:

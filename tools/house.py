@@ -121,6 +121,8 @@ def words(page: Path) -> int:
 def without_addresses(line: str) -> str:
     """Return a line without the addresses of its links and without bare URLs."""
     return re.sub(r"\]\([^)\s]*\)|https?://\S+", "]()", line)
+
+
 def template_budgets(template: Path = TEMPLATE) -> list[Budget]:
     """Measure template.yaml: its lines, and the resources and statements of roles that SAM expands it to."""
     from samtranslator.yaml_helper import yaml_parse

@@ -26,7 +26,7 @@ CEILINGS = {
     "files": 290,
     "lines": 60_060,
     "words in docs, without decisions and translations": 46_850,
-    "lines of Markdown over 140 characters": 38,
+    "lines of Markdown over 140 characters": 22,
     "resources that it makes": 165,
     "statements of its roles": 167,
     "different statements": 66,

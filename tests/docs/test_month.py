@@ -62,7 +62,7 @@ def test_an_idle_stack_costs_what_stands() -> None:
     """What the bill calls standing, and the runs of retention that no session pays for."""
     model, page = (
         LambdaModel(),
-        (Path(__file__).parent.parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8"),
+        (Path(__file__).parent.parent.parent / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8"),
     )
     parts = month.idle(model, **month.standing())
     cost = {part.without or part.name.split(":")[0].strip("`"): part.usd for part in parts}

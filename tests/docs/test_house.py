@@ -23,7 +23,7 @@ from tools.house import (
 CEILINGS = {
     "files": 290,
     "lines": 60_060,
-    "words in docs, without decisions and translations": 46_850,
+    "words in docs, without decisions and translations": 46_510,
     "lines of Markdown over 140 characters": 38,
 }
 """Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""

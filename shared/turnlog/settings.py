@@ -39,7 +39,7 @@ class Settings(BaseModel):
     user_claim: str = Field(default="sub", min_length=1, description="JWT claim that names the user")
     delegating_principals: tuple[_Role, ...] = Field(
         default=(),
-        description="Roles that may name the person in X-Turnlog-User, separated by commas; iam only",
+        description="Roles (names or ARNs, by commas) that may name the person in X-Turnlog-User; iam only",
     )
     plain_iam_users: tuple[_IamName, ...] = Field(
         default=(),

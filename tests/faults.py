@@ -96,8 +96,8 @@ class FaultReport:
             "",
         ]
         for operation in operations:
-            cells = {kind: self.cells.get((kind, operation)) for kind in kinds}
-            shown = ", ".join(f"{kind} {_shown(cell)}" for kind, cell in cells.items() if cell is not None)
+            of_kind = {kind: self.cells.get((kind, operation)) for kind in kinds}
+            shown = ", ".join(f"{kind} {_shown(cell)}" for kind, cell in of_kind.items() if cell is not None)
             lines.append(textwrap.fill(f"- {operation}: {shown}", 120, subsequent_indent="  ", break_on_hyphens=False))
         return "\n".join([*lines, ""])
 

@@ -42,12 +42,13 @@ test: $(VENV)/dev.stamp  ## Run the tests
 serve: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## The service on http://127.0.0.1:8787 [ENGINE=moto]
 	@$(BIN)/turnlog serve --engine $(ENGINE)
 
-lint: $(VENV)/dev.stamp  ## Style, types, import direction
+lint: $(VENV)/dev.stamp  ## Style, types, import direction, spelling and prose of the pages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests benchmarks tools examples/demo.py
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/prose.py
 
 house: $(VENV)/dev.stamp  ## The budgets of the code base beside their limits [ARGS=--list]
 	@$(BIN)/python tools/house.py $(ARGS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -367,7 +368,7 @@ def with_tables(page: str, *, own_times: str = "") -> str:
     model, own = LambdaModel(), {name: float(ms.replace(",", "")) for name, ms in _ROW.findall(own_times or page)}
     lives = [replace(metered(name), own_ms=own[name]) for name in KINDS]
     bill = markdown(month_lines(lives, model, **standing()))
-    told = "\n".join(f"- {note}" for note in notes(model))
+    told = "\n".join(textwrap.fill(f"- {note}", 120, subsequent_indent="  ") for note in notes(model))
     made = {
         "sessions": markdown(life_lines(lives)),
         "bill": f"{bill}\n\n{told}",

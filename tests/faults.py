@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -92,12 +94,11 @@ class FaultReport:
             "",
             "How many were tried; with `+ n lost` where a test has failed.",
             "",
-            f"| | {' | '.join(kinds)} |",
-            f"|---|{'---:|' * len(kinds)}",
         ]
         for operation in operations:
-            cells_of = [self.cells.get((kind, operation)) for kind in kinds]
-            lines.append(f"| {operation} | {' | '.join(map(_shown, cells_of))} |")
+            of_kind = {kind: self.cells.get((kind, operation)) for kind in kinds}
+            shown = ", ".join(f"{kind} {_shown(cell)}" for kind, cell in of_kind.items() if cell is not None)
+            lines.append(textwrap.fill(f"- {operation}: {shown}", 120, subsequent_indent="  ", break_on_hyphens=False))
         return "\n".join([*lines, ""])
 
 
@@ -109,19 +110,17 @@ def commit_id() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _shown(cell: Told | None) -> str:
-    if cell is None:
-        return ""
+def _shown(cell: Told) -> str:
     lost = cell.tried - cell.survived
     return f"{cell.tried:,}" + (f" + {lost:,} lost" if lost else "")
 
 
 def cells_of(page: Path) -> dict[tuple[str, str], str]:
     """(Kind, operation) -> what the page shows of it."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.read_text(encoding="utf-8").partition("## By operation")[2].splitlines()
-        if line.startswith("|")
-    ]
-    header, _, *body = rows
-    return {(kind, row[0]): shown for row in body for kind, shown in zip(header[1:], row[1:], strict=True) if shown}
+    part = page.read_text(encoding="utf-8").partition("## By operation")[2]
+    items = re.findall(r"^- (.+): ((?:.+)(?:\n  .+)*)$", part, re.M)
+    return {
+        (kind, operation): shown
+        for operation, cells in items
+        for kind, shown in re.findall(r"([a-z][a-z ]*?) ([\d,]+(?: \+ [\d,]+ lost)?)(?:, |$)", " ".join(cells.split()))
+    }

@@ -1,4 +1,4 @@
-"""Print the budgets of the code base beside their limits: size, language, duplication of names, size of template.yaml.
+"""Print budgets of code, documentation and template.yaml beside their limits: size, language, duplication of names.
 
     python tools/house.py           # the table
     python tools/house.py --list    # and each place that counts against a limit of language
@@ -25,6 +25,8 @@ TEMPLATE = ROOT / "template.yaml"
 GENERATED = {PACKAGE / "client" / "async_twins.py"}
 SMALL_LINES = 60
 LONGEST_LINE = 132
+LONGEST_PROSE_LINE = 140
+LONGEST_PAGE = 1_500
 RIDDLE = re.compile(r"(Of|What|The same|Whoever|How|It)\b")
 PRIVATE_LOCALS = frozenset({"one", "found", "given", "told"})
 FEATURES = ("memory", "summaries", "snapshots")
@@ -83,6 +85,42 @@ def budgets(files: list[Source]) -> list[Budget]:
         Budget(f"lines over {LONGEST_LINE} characters", len(long_lines), 0, places=long_lines),
         *(Budget(f"packages that hold a part of {name}", len(packages_of(name)), 4) for name in FEATURES),
     ]
+
+
+def docs_budgets(root: Path = ROOT) -> list[Budget]:
+    """Measure the documentation: words of the README and of the pages, decisions, long lines of Markdown sources."""
+    pages = [path for path in (root / "docs").rglob("*.md") if not {"adr", "zh-CN"} & set(path.parts)]
+    decisions = list((root / "docs").rglob("adr/0*.md"))
+    written = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
+    long_lines = tuple(
+        f"{path.relative_to(root)}:{number}"
+        for path in sorted(written)
+        if path.name != "CHANGELOG.md"  # merged by union: a line that is wrapped later would be there twice
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(without_addresses(line)) > LONGEST_PROSE_LINE
+    )
+    too_long = tuple(
+        f"{path.relative_to(root)}: {words(path)}"
+        for path in sorted(pages)
+        if words(path) > LONGEST_PAGE and not {"reference", "contributing"} & set(path.parts)
+    )
+    return [
+        Budget("words in README.md", words(root / "README.md"), 1_500),
+        Budget("words in docs, without decisions and translations", sum(map(words, pages)), 45_000),
+        Budget(f"pages over {LONGEST_PAGE} words that are no reference", len(too_long), 0, places=too_long),
+        Budget("decisions (ADRs)", len(decisions), 25),
+        Budget(f"lines of Markdown over {LONGEST_PROSE_LINE} characters", len(long_lines), 0, places=long_lines),
+    ]
+
+
+def words(page: Path) -> int:
+    """Count the words of a page, those of examples too: what has a letter or a digit. Bars of tables are no words."""
+    return sum(any(map(str.isalnum, word)) for word in page.read_text(encoding="utf-8").split())
+
+
+def without_addresses(line: str) -> str:
+    """Return a line without the addresses of its links and without bare URLs."""
+    return re.sub(r"\]\([^)\s]*\)|https?://\S+", "]()", line)
 
 
 def template_budgets(template: Path = TEMPLATE) -> list[Budget]:
@@ -184,7 +222,7 @@ def place_of(source: Source, node: ast.AST) -> str:
 
 def main() -> None:
     """Print the table, and with ``--list`` the places."""
-    measured = [*budgets(sources()), *template_budgets()]
+    measured = [*budgets(sources()), *docs_budgets(), *template_budgets()]
     width = max(len(budget.name) for budget in measured)
     for budget in measured:
         bound = "at least" if budget.at_least else "at most"

@@ -1,5 +1,6 @@
 """Write the generated pages below docs/: the OpenAPI document and page, JSON Schemas, configuration, properties; the measured
-parts of policies, costs and limits; the stack's resources in how-to/deploy.md.
+parts of policies, costs and limits; the stack's resources in how-to/deploy.md and
+its rights in operations.
 
 `tests/docs/test_generated.py` fails when they differ from what the code says.
 """
@@ -38,6 +39,7 @@ PAGES = (
     "reference/costs.md",
     "how-to/deploy.md",
     "reference/limits.md",
+    "reference/operations.md",
     "reference/policies.md",
     "contributing/properties.md",
     *(f"reference/schemas/{name}.json" for name in SCHEMAS),
@@ -56,6 +58,9 @@ def pages() -> dict[str, str]:
         ),
         "reference/limits.md": month.with_tables(
             (DOCS / "reference/limits.md").read_text(encoding="utf-8"), own_times=costs
+        ),
+        "reference/operations.md": stack_docs.with_rights(
+            (DOCS / "reference/operations.md").read_text(encoding="utf-8")
         ),
         "contributing/properties.md": properties.page(),
         "reference/policies.md": with_measured((DOCS / "reference/policies.md").read_text(encoding="utf-8")),

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -202,7 +203,7 @@ def main() -> int:
         text = PAGE.read_text(encoding="utf-8")
         above, _, _ = text.partition(SAMPLE_HEADING)
         PAGE.write_text(
-            above + page(outcomes, _judged(text), asked.sample, seed=asked.seed, commit=commit), encoding="utf-8"
+            above + page(outcomes, judged_on(text), asked.sample, seed=asked.seed, commit=commit), encoding="utf-8"
         )
     print(f"{sum(bool(outcome.by) for outcome in outcomes)} of {len(outcomes)} killed, seed {asked.seed}")
     return 0
@@ -211,7 +212,7 @@ def main() -> int:
 def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, seed: int, commit: str) -> str:
     """Return the last section of docs/contributing/mutants.md; a person writes what is above it."""
     survivors = [outcome.mutant for outcome in outcomes if not outcome.by]
-    reasons = [judged.get(mutant.name, "not judged") for mutant in survivors]
+    reasons = [judged.get(" ".join(mutant.name.split()), "not judged") for mutant in survivors]
     equal = sum(reason.startswith("equivalent") for reason in reasons)
     killed, counted = len(outcomes) - len(survivors), len(outcomes) - equal
     lines = [
@@ -223,17 +224,24 @@ def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, se
         f"{len(outcomes)} were tried, of which {equal} are equivalent, of `make mutants ARGS='--seed {seed} --sample {sample}'`",
         f"at commit `{commit}`. The survivors, and why:",
         "",
-        "| file | kind | was | became | why |",
-        "|---|---|---|---|---|",
+        "File · kind · was · became · why",
+        "",
     ]
-    lines += [f"| {mutant.name} | {reason} |" for mutant, reason in zip(survivors, reasons, strict=True)]
+    lines += [_item(f"{mutant.name} | {reason}") for mutant, reason in zip(survivors, reasons, strict=True)]
     return "\n".join([*lines, ""])
 
 
-def _judged(page: str) -> dict[str, str]:
+def judged_on(page: str) -> dict[str, str]:
     """Return what the page says already of survivors, by their names."""
-    rows = [line.removeprefix("| ").removesuffix(" |").rpartition(" | ") for line in page.splitlines()]
-    return {name: reason for name, _, reason in rows if name.startswith("`")}
+    items = re.findall(r"^- (`.*(?:\n  .*)*)$", page, re.MULTILINE)
+    rows = [re.sub(r"(?<=`) · | · (?=`)", " | ", " ".join(item.split())).rpartition(" | ") for item in items]
+    return {name: reason for name, _, reason in rows}
+
+
+def _item(row: str) -> str:
+    """Return a survivor as an item of the page's list, in lines that can be read."""
+    item = "- " + re.sub(r"(?<=`) \| | \| (?=`)", " · ", row)
+    return textwrap.fill(item, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

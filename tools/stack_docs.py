@@ -1,15 +1,19 @@
-"""What the stack makes, by kind of resource: a table of docs/how-to/deploy.md, made of template.yaml."""
+"""What the stack makes, a table of docs/how-to/deploy.md, and what its roles may do, lists of docs/reference/operations.md."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnlog.server.stack import expand, template_path
 
 _MARKED = re.compile(r"(<!-- stack; made by `make docs` -->\n).*?(<!-- end -->)", re.S)
+_RIGHTS = re.compile(r"(<!-- rights of (functions|tenants); made by `make docs` -->\n).*?(<!-- end -->)", re.S)
+_BASICS = frozenset({"logs:CreateLogStream", "logs:PutLogEvents"})
+_SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue", "bedrock": "model", "bedrock-agentcore": "memory"}
 _COSTS = {
     "AWS::DynamoDB::Table": "by request and GB; point-in-time recovery by GB",
     "AWS::S3::Bucket": "by request and GB; payloads over 32 KiB, segments, snapshots, exports",
@@ -44,3 +48,53 @@ def with_stack(page: str) -> str:
         for kind, count, cost, end in kinds(expand(template_path()).document["Resources"])
     ]
     return _MARKED.sub(lambda found: f"{found[1]}{chr(10).join(rows)}\n{found[2]}", page)
+
+
+def with_rights(page: str) -> str:
+    """Return the page with its lists of rights made again."""
+    resources = expand(template_path()).document["Resources"]
+    lists = {"functions": function_rights(resources), "tenants": tenant_rights(resources)}
+    return _RIGHTS.sub(lambda found: f"{found[1]}{_wrapped(lists[found[2]])}\n{found[3]}", page)
+
+
+def function_rights(resources: Mapping[str, Any]) -> list[str]:
+    """List what each function may do by its own role, as ``- `SessionsFunction`: table: GetItem ...``."""
+    functions = [name for name, resource in resources.items() if resource["Type"] == "AWS::Lambda::Function"]
+    roles = {name: resources[resources[name]["Properties"]["Role"]["Fn::GetAtt"][0]] for name in functions}
+    return [f"- `{name}`: {rights(role) or 'its log, as every function'}" for name, role in roles.items()]
+
+
+def tenant_rights(resources: Mapping[str, Any]) -> list[str]:
+    """List what each role of tenants may do, and for which functions."""
+    takers = defaultdict[str, list[str]](list)
+    for name, resource in sorted(resources.items()):
+        role = resource["Properties"].get("Environment", {}).get("Variables", {}).get("TURNLOG_TENANT_ROLE_ARN")
+        if resource["Type"] == "AWS::Lambda::Function" and role is not None:
+            takers[role["Fn::If"][1]["Fn::GetAtt"][0]].append(f"`{name}`")
+    return [f"- `{role}` for {', '.join(names)}: {rights(resources[role])}" for role, names in takers.items()]
+
+
+def rights(role: Mapping[str, Any]) -> str:
+    """Return ``table: GetItem ...; bucket: ...``; a star is for a condition, which all have that are of a tenant."""
+    is_of_tenants = role.get("Condition") == "IsolatesTenants"
+    verbs = defaultdict[str, set[str]](set)
+    for statement in _statements(role):
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        for action in set(actions) - _BASICS:
+            service, _, verb = action.partition(":")
+            star = "\\*" if "Condition" in statement and not is_of_tenants else ""
+            verbs[_SERVICES[service]].add(f"{verb}{star}")
+    return "; ".join(f"{what}: {', '.join(sorted(verbs[what]))}" for what in _SERVICES.values() if what in verbs)
+
+
+def _statements(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the statements of a role but those that all have, and another variant's."""
+    for policy in role["Properties"]["Policies"]:
+        for statement in policy["PolicyDocument"]["Statement"]:
+            condition, inner = statement["Fn::If"][:2] if "Fn::If" in statement else ("", statement)
+            if condition not in ("HasKmsKey", "IsTraced", "IsolatesTenants"):
+                yield inner
+
+
+def _wrapped(items: list[str]) -> str:
+    return "\n".join(textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False) for item in items)

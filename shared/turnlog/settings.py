@@ -33,19 +33,17 @@ class Settings(BaseModel):
     )
     identity: Literal["iam", "jwt"] = Field(
         default="iam",
-        description="Source of the caller's identity: iam (tenant = account, user = role, or iam-user/NAME of an IAM user) or "
-        "jwt (tenant and user from the claims named below)",
+        description="Who calls: iam (tenant = account, user = role, or iam-user/NAME) or jwt (the claims below)",
     )
     tenant_claim: str = Field(default="tenant", min_length=1, description="JWT claim that names the tenant")
     user_claim: str = Field(default="sub", min_length=1, description="JWT claim that names the user")
     delegating_principals: tuple[_Role, ...] = Field(
         default=(),
-        description="Names or ARNs of the roles that may name the person in X-Turnlog-User, separated by commas; for iam only",
+        description="Roles (names or ARNs, by commas) that may name the person in X-Turnlog-User; iam only",
     )
     plain_iam_users: tuple[_IamName, ...] = Field(
         default=(),
-        description="IAM users that own the sessions of their plain name, as every user did at first, separated by commas. A role "
-        "of that name then is iam-role/NAME",
+        description="IAM users that own the sessions of their plain name; a role of it is iam-role/NAME",
     )
     token_counter: Literal["o200k_base", "estimate"] = Field(
         default="o200k_base",
@@ -53,14 +51,12 @@ class Settings(BaseModel):
     )
     models: dict[str, Annotated[int, Field(ge=1, le=100_000_000)]] = Field(
         default_factory=dict,
-        description='Context sizes of models that Turnlog does not know or that differ, as JSON: {"my-model": 32000}. The longest '
-        "prefix of a model's name decides; a call's `budget` wins over it",
+        description='Context sizes of other models, as JSON: {"my-model": 32000}. The longest prefix of a name decides',
     )
     summary_model: str = Field(
         default="",
         max_length=2048,
-        description="Model that writes summaries: the id of a Bedrock model or inference profile, or with TURNLOG_SUMMARY_URL a "
-        "name that the endpoint knows. Without it they are extracted, and no model is called",
+        description="Bedrock model, or with TURNLOG_SUMMARY_URL the endpoint's name of one. Without it they are extracted",
     )
     summary_url: str = Field(
         default="",
@@ -78,13 +74,11 @@ class Settings(BaseModel):
     summary_tokens_per_day: int = Field(
         default=1_000_000,
         ge=0,
-        description="Input and output tokens that a tenant's summaries may use per day (UTC). Above this limit, summaries are "
-        "extracted without a model",
+        description="Tokens of a tenant's summaries per day (UTC), in and out. Above it, they are extracted",
     )
     memory: Literal["facts", "none", "agentcore", "webhook"] = Field(
         default="facts",
-        description="Long-term memory: facts (extracted from messages, stored with the sessions), none, agentcore (Amazon Bedrock "
-        "AgentCore Memory) or webhook (an engine of your own)",
+        description="Long-term memory: facts (kept with the sessions), none, agentcore or webhook",
     )
     memory_id: str = Field(default="", max_length=256, description="Id or ARN of the AgentCore memory")
     memory_namespace: str = Field(
@@ -109,8 +103,7 @@ class Settings(BaseModel):
         default="",
         max_length=2048,
         pattern=r"^$|titan-embed|cohere\.embed",
-        description="Bedrock embedding model (titan-embed or cohere.embed) that ranks search results by meaning as well. Without "
-        "it, results are ranked by words alone and no model is called",
+        description="Bedrock embedding model (titan-embed or cohere.embed) that ranks search results by meaning as well",
     )
     rerank_timeout_seconds: int = Field(
         default=3,
@@ -126,8 +119,7 @@ class Settings(BaseModel):
         default="",
         max_length=2048,
         pattern=r"^$|^arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
-        description="Role that is assumed with the session tag `tenant` for each tenant's requests to the table and the bucket "
-        "(docs/reference/operations.md, Tenant isolation). Without it, the process's own rights are used",
+        description="Role assumed with the session tag `tenant` for each tenant's requests; else the process's own rights",
     )
     endpoint_url: str | None = Field(
         default=None, description="Another address for DynamoDB, S3, SQS, STS and Bedrock, for tests and emulators"

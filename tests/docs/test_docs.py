@@ -54,6 +54,7 @@ RUNNABLE = (
     "docs/how-to/agent-loop.md",
     "docs/how-to/client.md",
 )
+RECIPES = ("A new event", "A new policy step", "A new engine", "A new route", "A new adapter", "A new job")
 SERVICE = (
     *("core", "engines", "http", "jobs", "log", "memory", "privacy", "providers", "search"),
     *("sessions", "snapshots", "summaries", "windows"),
@@ -253,6 +254,17 @@ def test_every_package_of_the_house_is_documented() -> None:
     packages = {module.name for module in pkgutil.iter_modules(turnlog.__path__) if module.ispkg}
     text = page("CONTRIBUTING.md")
     assert {name for name in packages if not re.search(rf"`(shared/turnlog/)?{name}/`", text)} == set()
+
+
+def test_the_recipes_name_what_is_there() -> None:
+    recipes = section(page("CONTRIBUTING.md"), "## Recipes")
+    assert all(f"**{kind}" in recipes for kind in RECIPES)
+    package = ROOT / "shared" / "turnlog"
+    files = {name for name in re.findall(r"`([\w./-]+)`", recipes) if "/" in name or name.endswith((".py", ".yaml"))}
+    assert {name for name in files if not ((package / name).exists() or (ROOT / name).exists())} == set()
+    for names, file in re.findall(r"((?:`\w+`(?:, | and )?)+) (?:of|in) `([\w/]+\.py)`", recipes):
+        text = (package / file if (package / file).exists() else ROOT / file).read_text(encoding="utf-8")
+        assert [name for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", text)] == [], file
 
 
 def test_the_examples_of_lint_are_what_it_says() -> None:

@@ -13,16 +13,19 @@ from tools.house import (
     RIDDLE,
     Budget,
     budgets,
+    docs_budgets,
     first_lines,
     private_locals,
     repeated_statements,
     sources,
     template_budgets,
+    without_addresses,
 )
 
 CEILINGS = {
     "files": 290,
     "lines": 60_060,
+    "words in docs, without decisions and translations": 46_840,
     "resources that it makes": 165,
     "statements of its roles": 167,
     "different statements": 66,
@@ -32,7 +35,10 @@ NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server
 """Packages that no Lambda function imports."""
 
 
-@pytest.mark.parametrize("budget", [*budgets(sources()), *template_budgets()], ids=lambda budget: budget.name)
+BUDGETS = [*budgets(sources()), *docs_budgets(), *template_budgets()]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: budget.name)
 def test_no_figure_of_the_house_gets_worse(budget: Budget) -> None:
     ceiling = CEILINGS.get(budget.name, budget.limit)
     assert budget.value >= budget.limit if budget.at_least else budget.value <= ceiling, "\n".join(budget.places[:20])
@@ -43,6 +49,11 @@ def test_a_riddle_and_a_private_name_are_seen() -> None:
     module = type("Source", (), {"tree": source, "path": ROOT / "x.py", "text": ""})()
     assert [text for _, text in first_lines(module) if RIDDLE.match(text)] == ["Of what is asked."]
     assert sorted(place.split(" ")[1] for place in private_locals(module)) == ["found", "one"]
+
+
+def test_addresses_make_no_line_long() -> None:
+    line = "see [the page](../a/very/long/path.md) and https://example.com/a/very/long/address"
+    assert without_addresses(line) == "see [the page]() and ]()"
 
 
 def test_a_statement_that_is_written_twice_is_seen() -> None:

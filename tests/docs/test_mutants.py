@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tools.mutants import Outcome, Results, chosen, page
+from tools.mutants import Outcome, Results, chosen, judged_on, page
 from tools.mutation import mutants_of
 from tools.related_tests import RECORDED, SCOPE, related
 
@@ -97,6 +97,9 @@ def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
     mutants = chosen(7, 12)
     outcomes = [Outcome(one, "tests/x.py::test_y" if at < 9 else "") for at, one in enumerate(mutants)]
     judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
-    told = page(outcomes, judged, 30, seed=7, commit="abc")
+    text = page(outcomes, judged, 30, seed=7, commit="abc")
+    told = " ".join(text.split())
     assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 30" in told
-    assert told.count("| equivalent: a cache |") == told.count("| hole |") == told.count("| not judged |") == 1
+    assert told.count("· equivalent: a cache") == told.count("· hole") == told.count("· not judged") == 1
+    again = judged_on(text)
+    assert [again[" ".join(one.name.split())] for one in mutants[9:]] == ["equivalent: a cache", "hole", "not judged"]

@@ -26,11 +26,12 @@ from turnlog.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^# (\d+) +.*\n(.+)$", PAGE, re.M)
-EXPECTED = re.findall(r"^# \d+ +.*\n.+\n# {4}-> (.+)$", PAGE, re.M)
+COMMANDS = re.findall(r"^# (\d+) +.*\n((?:.+\\\n)*.+)$", PAGE, re.M)
+"""Number and command; a command goes on in the next line behind a backslash."""
+EXPECTED = re.findall(r"^# \d+ +.*\n(?:.+\\\n)*.+\n# {4}-> (.+)$", PAGE, re.M)
 
 
-def test_there_are_ten_commands_and_each_is_one_line() -> None:
+def test_there_are_ten_commands_and_each_says_what_it_prints() -> None:
     assert [int(number) for number, _ in COMMANDS] == list(range(1, 11))
     assert all(command and not command.startswith("#") for _, command in COMMANDS)
     assert len(EXPECTED) == len(COMMANDS), "each says what it prints"

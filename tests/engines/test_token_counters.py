@@ -223,10 +223,24 @@ def test_w8_the_estimate_of_a_text_stays_the_same(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "tokens"), [("a", 12_548), (" ", 830), ("7", 33_382), ("aB", 50_055), ("中", 100_048), ("é", 100_048)]
+    ("unit", "length", "tokens"),
+    [
+        ("a", 16_384, 2_048),
+        ("a", 16_385, 2_057),
+        ("a", 32_768, 4_104),
+        ("a", 32_769, 4_113),
+        ("a", 100_000, 12_548),
+        ("7", 16_384, 5_462),
+        ("7", 32_768, 10_939),
+        ("7", 100_000, 33_382),
+        (" ", 100_000, 830),
+        ("aB", 100_000, 50_055),
+        ("中", 100_000, 100_048),
+        ("é", 100_000, 100_048),
+    ],
 )
-def test_w8_a_long_text_without_a_safe_cut_has_always_the_same_count(unit: str, tokens: int) -> None:
-    assert TiktokenCounter().count(unit * (100_000 // len(unit))) == tokens
+def test_w8_a_long_text_without_a_safe_cut_has_always_the_same_count(unit: str, length: int, tokens: int) -> None:
+    assert TiktokenCounter().count(unit * (length // len(unit))) == tokens
 
 
 @given(st.text())

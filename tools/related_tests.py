@@ -82,7 +82,7 @@ RELATED = {
         "search/test_search snapshots/test_segments sessions/test_bounded_reading log/test_reading"
     ),
     "log/records": (
-        "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
+        "log/test_records privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
     ),
     "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
     "log/tombstones": (

@@ -44,12 +44,12 @@ RELATED = {
         "log/test_damage privacy/test_redact server/test_content_budget log/test_pointer_cycles"
     ),
     "log/commit_items": (
-        "log/test_ranges_of_forks log/test_pointer_cycles sessions/test_fork sessions/test_at sessions/test_rewind "
-        "privacy/test_erase"
+        "log/test_ranges_of_forks log/test_commit_log log/test_pointer_cycles sessions/test_fork sessions/test_at "
+        "sessions/test_rewind privacy/test_erase"
     ),
     "log/commits": (
-        "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
-        "log/test_storage log/test_lost_slots"
+        "log/test_commit_log sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles "
+        "sessions/test_fork log/test_storage log/test_lost_slots"
     ),
     "log/headers": (
         "log/test_headers sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
@@ -78,13 +78,14 @@ RELATED = {
         "summaries/test_summary_life log/test_storage"
     ),
     "log/reading": (
-        "sessions/test_at sessions/test_history privacy/test_retention search/test_recall sessions/test_rewind "
+        "log/test_commit_log sessions/test_at sessions/test_history privacy/test_retention search/test_recall sessions/test_rewind "
         "search/test_search snapshots/test_segments sessions/test_bounded_reading log/test_reading"
     ),
     "log/records": (
-        "log/test_records privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
+        "log/test_records privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive "
+        "snapshots/test_full_snapshots"
     ),
-    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
+    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys log/test_commit_log",
     "log/tombstones": (
         "log/test_slot_leases snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),

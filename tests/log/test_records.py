@@ -220,9 +220,7 @@ def test_a_name_is_taken_once(room: Room) -> None:
 
 
 @pytest.mark.parametrize(("after_ms", "is_free"), [(0, False), (59_999, False), (60_000, True)])
-def test_a_name_whose_record_was_never_stored_is_free_after_a_minute(
-    room: Room, after_ms: int, is_free: bool
-) -> None:
+def test_a_name_whose_record_was_never_stored_is_free_after_a_minute(room: Room, after_ms: int, is_free: bool) -> None:
     first = Record(f"{1:013d}-x", room.clock.now_ms(), "ready", {})
     assert room.records.take_name(KEYS, "n", first)
     room.clock.advance(after_ms / 1000)

@@ -264,7 +264,9 @@ def test_d5_an_early_meta_says_beside_its_content_what_it_lacks(early_code: int 
     assert read_meta(item).missing == (early_code or 0)
 
 
-@pytest.mark.parametrize("changes", [{"b": None}, {"b": "text"}, {"b": pack(b"[]")}, {"c": "5"}, {"pos": b"3"}, {"v": "1"}])
+@pytest.mark.parametrize(
+    "changes", [{"b": None}, {"b": "text"}, {"b": pack(b"[]")}, {"c": "5"}, {"pos": b"3"}, {"v": "1"}]
+)
 def test_d4_a_damaged_meta_is_told_by_its_name(changes: dict[str, Any]) -> None:
     with pytest.raises(CorruptError) as raised:
         read_meta(meta_of(SessionSettings(title="t"), **changes))
@@ -283,4 +285,9 @@ def test_d4_an_entry_without_a_status_is_told_by_its_name() -> None:
 
 
 def test_the_content_of_meta_has_no_key() -> None:
-    assert dict(meta_content({}, missing=0, created_ms=5, has_schema=True)) == {"v": 1, "c": 5, "b": pack(b"{}"), "ss": 1}
+    assert dict(meta_content({}, missing=0, created_ms=5, has_schema=True)) == {
+        "v": 1,
+        "c": 5,
+        "b": pack(b"{}"),
+        "ss": 1,
+    }

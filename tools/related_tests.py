@@ -89,7 +89,7 @@ RELATED = {
     "log/tombstones": (
         "log/test_slot_leases snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
-    "memory/agentcore": "memory/test_agentcore",
+    "memory/agentcore": "memory/test_agentcore memory/test_memory_settings",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
     "memory/embedded": "memory/test_memories memory/test_embedded memory/test_memory_erasure",
     "memory/facts": (
@@ -97,7 +97,7 @@ RELATED = {
         "memory/test_embedded summaries/test_facts"
     ),
     "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
-    "memory/webhook": "memory/test_webhook",
+    "memory/webhook": "memory/test_webhook memory/test_memory_settings",
     "privacy/erase": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots privacy/test_erase "
         "privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure privacy/test_redact"

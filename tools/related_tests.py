@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
-    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models",
+    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models search/test_reranking",
     "engines/aws_clients": (
-        "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
-        "functions/test_tenant_credentials functions/test_service_models"
+        "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials engines/test_settings "
+        "functions/test_tenant_credentials functions/test_service_models functions/test_stalls"
     ),
     "engines/aws_errors": (
         "engines/test_engines_aws log/test_faults_of_aws engines/test_chat_models search/test_reranking "
@@ -24,7 +24,7 @@ RELATED = {
     ),
     "engines/http_post": "engines/test_http_post engines/test_chat_models memory/test_webhook",
     "engines/openai_compatible": "engines/test_chat_models summaries/test_summary_texts",
-    "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/s3": "engines/test_engines_aws log/test_faults_of_aws functions/test_stalls",
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
         "engines/test_sqlite_file privacy/test_erased_bytes"
@@ -120,7 +120,7 @@ RELATED = {
         "sessions/test_state sessions/test_at sessions/test_decisions log/test_pointer_cycles log/test_faults_of_items"
     ),
     "snapshots/exchange": "snapshots/test_export log/test_pointer_cycles security/test_forged security/test_parsers",
-    "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
+    "snapshots/full": "snapshots/test_archive_items snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
     "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",

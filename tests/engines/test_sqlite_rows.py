@@ -79,6 +79,17 @@ def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTabl
     return table
 
 
+@pytest.mark.parametrize(
+    ("ttl", "column"), [(0, 0), (1, 1), (2**63 - 1, 2**63 - 1), (2**63, None), (-1, None), ("1", None), (b"1", None)]
+)
+def test_a_time_that_no_column_can_hold_removes_no_item(database: SqliteDatabase, ttl: Any, column: int | None) -> None:
+    table, item = SqliteItemTable(database), {"pk": "p", "sk": "C#1", "ttl": ttl}
+    table.put(item)
+    with database.reading() as connection:
+        assert connection.execute("SELECT ttl FROM items").fetchall() == [(column,)]
+    assert table.get_many([KEY]) == {KEY: item}
+
+
 def test_d4_damage_of_the_file_is_listed_and_other_errors_are_raised(tmp_path: Path) -> None:
     path = tmp_path / "turnlog.db"
     database = SqliteDatabase(path)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,6 +169,63 @@ def test_a_thread_that_releases_its_connection_closes_it_and_may_open_another(tm
         assert database.open_connections == 1
     database.close()
     assert database.open_connections == 0
+
+
+def test_a_thread_that_ends_closes_its_connection(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with ThreadPoolExecutor(1) as pool:
+        connection = pool.submit(database.connection).result()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    gc.collect()
+    assert database.open_connections == 0
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    database.close()
+
+
+@pytest.mark.parametrize("ends_with", ["close", "release", "nothing"])
+def test_a_forked_child_opens_its_own_connection_and_leaves_that_of_its_parent(tmp_path: Path, ends_with: str) -> None:
+    """A SQLite connection must not be used, nor closed, in a child: it would drop the locks of the parent."""
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    mine = database.connection()
+
+    def child() -> None:
+        try:
+            if ends_with == "release":
+                database.release()
+            own = database.connection()
+            is_own = own is not mine and database.open_connections == 1
+            with database.writing() as connection:
+                is_own = is_own and connection is own
+            if ends_with == "close":
+                database.close()
+            mine.execute("SELECT 1")
+            os._exit(0 if is_own else 1)
+        except BaseException:
+            os._exit(2)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert database.connection() is mine and mine.execute("SELECT 1").fetchone() == (1,)
+    database.close()
+
+
+def test_a_copy_is_a_new_file_that_only_its_user_can_read(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with database.writing() as connection:
+        connection.execute("INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES ('1', 'g', 'b', 0, 0)")
+    path = tmp_path / "copy.db"
+    database.copy_to(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(path)) as copy:
+        assert copy.execute("SELECT body FROM jobs").fetchall() == [("b",)]
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        database.copy_to(path)
+    assert path.read_bytes() == before
+    database.close()
 
 
 def test_a_database_in_memory_stays_when_a_thread_releases_it() -> None:

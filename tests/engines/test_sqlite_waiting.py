@@ -238,6 +238,8 @@ def test_a_database_in_memory_stays_when_a_thread_releases_it() -> None:
     with database.reading() as connection:
         assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
     database.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
     assert database.open_connections == 0
     with pytest.raises(UnavailableError, match="closed"):
         database.connection()

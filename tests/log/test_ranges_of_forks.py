@@ -10,8 +10,18 @@ import pytest
 from tests.conftest import Harness, sqlite_harness
 from turnlog.core.identity import Owner
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.log.commit_items import CommitItems, Forks, first_position, parent_of, shared_of, shared_position
+from turnlog.log.commit import VERIFIED, read_commit, stored_lines
+from turnlog.log.commit_items import (
+    CommitItems,
+    Forks,
+    as_shared,
+    first_position,
+    parent_of,
+    shared_of,
+    shared_position,
+)
 from turnlog.log.keys import MAX_POSITION, SessionKeys
+from turnlog.log.packing import REDACTED_LINE
 from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import slot_tombstone
 from turnlog.ports import Item, ItemTable, Key, Page, Query
@@ -197,3 +207,22 @@ def test_own_commits_of_a_fork_take_one_request_and_a_second_finds_the_fork(
         asked.clear()
         CommitItems(table).slots(of, positions)
         assert sum(key.pk == of.partition for key in asked) == count, positions
+
+
+def test_what_a_fork_shares_of_a_commit_is_the_commit_with_the_rest_hidden(keys: tuple[Harness, SessionKeys]) -> None:
+    harness, of = keys
+    for item in flat(CommitItems(harness.app.engine.items).on(of, 1)):
+        first, last = first_position(item), int(str(item["l"]))
+        whole = {name: value for name, value in item.items() if name != "fu"}
+        assert as_shared(whole) is whole and as_shared(whole, last) is whole
+        for end in range(first, last):
+            for shared in (
+                as_shared(whole, end),
+                as_shared({**whole, "fu": end}),
+                as_shared({**whole, "fu": end}, last),
+            ):
+                lines, before = stored_lines(shared), stored_lines(whole)
+                assert lines[: end - first + 1] == before[: end - first + 1]
+                assert all(line.startswith(REDACTED_LINE) for line in lines[end - first + 1 :])
+                assert read_commit(shared).header == read_commit(whole).header
+                assert VERIFIED.read(shared).digests == VERIFIED.read(whole).digests, "the chain holds"

@@ -15,6 +15,9 @@ SOURCE = '''
 """A text with 1 < 2."""
 from x import y
 
+if TYPE_CHECKING:
+    from z import a
+
 _log = y(1)
 
 def f(a: int = 3, *, b: bool = True) -> list[int]:

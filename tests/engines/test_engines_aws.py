@@ -18,7 +18,6 @@ from moto.s3.models import s3_backends
 
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.limits import with_deadline
-from turnlog.engines import dynamodb
 from turnlog.engines.aws_clients import Clients, fitting, make_clients
 from turnlog.engines.aws_errors import DENIED, MISSING, REFUSED
 from turnlog.engines.dynamodb import DynamoItemTable
@@ -604,7 +603,7 @@ def test_pauses_of_a_batch_grow_until_there_is_headway(
         bounds.append((low, round(high, 9)))
         return high
 
-    monkeypatch.setattr(dynamodb.random, "uniform", longest)
+    monkeypatch.setattr("turnlog.engines.dynamodb.random.uniform", longest)
     _leave_unprocessed(clients, operation, at_most=at_most)
     with contextlib.suppress(ThrottledError):
         if operation == "BatchGetItem":

@@ -10,7 +10,7 @@ from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.log import headers
 from turnlog.providers import openai_chat
-from turnlog.sessions import append, context, messages
+from turnlog.sessions import append, messages, session_history
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def call_of(number: int) -> dict[str, object]:
 def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unread(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "MAX_WINDOW_MESSAGES", 30)
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", 30)
     for _ in range(5):
         talk(session, 20)
     window = session.context(budget=1_000_000, policy="full")
@@ -56,7 +56,7 @@ def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unr
 def test_a_window_parses_no_more_messages_after_more_appends(
     session: Session, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
 ) -> None:
-    monkeypatch.setattr(context, "MAX_WINDOW_MESSAGES", 30)
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", 30)
     counts = list[int]()
     for _ in range(4):
         for _ in range(3):
@@ -113,7 +113,7 @@ def test_a_pinned_message_that_was_rewound_is_gone(session: Session) -> None:
 def test_a_window_considers_the_newest_calls_and_the_message_that_opens_their_loop(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "MAX_CALLS", 10)
+    monkeypatch.setattr(session_history, "MAX_CALLS", 10)
     session.append({"role": "user", "content": "go"})
     for start in range(0, 60, 20):
         session.append(*map(call_of, range(start, start + 20)))

@@ -14,7 +14,7 @@ from turnlog.client.model import Session
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.sessions import context as build_context
+from turnlog.sessions import session_history as build_context
 from turnlog.sessions.context_models import PrefixAnswer
 
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from turnlog.core.errors import MalformedError, TooLargeError
 
@@ -42,6 +42,18 @@ def canonical_json(value: object) -> bytes:
 def decode_json(data: bytes) -> Any:
     """Decode stored JSON that `encode_json` wrote. Use `parse_strict_json` for a caller's bytes."""
     return json.loads(data)
+
+
+_Json = TypeVar("_Json")
+
+
+def copied_json(value: _Json) -> _Json:
+    """Return a JSON value whose objects and lists are copies, all the way down."""
+    if isinstance(value, dict):
+        return cast("_Json", {key: copied_json(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return cast("_Json", [copied_json(item) for item in value])
+    return value
 
 
 def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> JsonValue:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Protocol, TypeVar
 
 from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import (
@@ -64,6 +65,14 @@ class Located:
         return self.event.facts
 
 
+class _HasEvent(Protocol):
+    @property
+    def event(self) -> MessageEvent: ...
+
+
+_Message = TypeVar("_Message", bound=_HasEvent)
+
+
 def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = False) -> list[Located]:
     """Return the messages in view of commits, in order.
 
@@ -91,15 +100,15 @@ def newest_commits(commits: Sequence[Commit], *, events: int) -> Sequence[Commit
 
 
 def newest_within(
-    messages: Sequence[Located], *, max_messages: int, max_calls: int, loop_start: int = 0
-) -> list[Located]:
+    messages: Sequence[_Message], *, max_messages: int, max_calls: int, loop_start: int = 0
+) -> list[_Message]:
     """Return the newest messages, up to ``max_messages`` with ``max_calls`` calls and results, which bounds the work of a reader.
 
     The newest message is always among them, and so is the one at position ``loop_start``, which opens the newest loop.
     """
-    newest, call_count = list[Located](), 0
+    newest, call_count = list[_Message](), 0
     for message in reversed(messages[-max_messages:]):
-        call_count += _call_count(message.event)
+        call_count += calls_in(message.event)
         if newest and call_count > max_calls:
             break
         newest.append(message)
@@ -107,7 +116,7 @@ def newest_within(
     return [*(message for message in older if message.event.position == loop_start), *reversed(newest)]
 
 
-def _call_count(event: MessageEvent) -> int:
+def calls_in(event: MessageEvent) -> int:
     """Return the calls and results of a message without parsing it: a block that has no text counts as one."""
     if event.body is None:
         return len(event.facts.calls) + len(event.facts.results) if event.facts is not None else 0

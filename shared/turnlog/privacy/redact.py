@@ -271,6 +271,10 @@ class RedactMessages:
         self._redaction.overwrite(home, redacted, alone=True)
         if not is_noted:
             self._note(keys, redacted)
+            if home.session_id != keys.session_id:
+                # Processes that remember the session look for the note; a fork's processes do not remember what is its parent's.
+                with suppress(NotFoundError):
+                    self._note(SessionKeys(home.owner, home.session_id), redacted)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:

@@ -25,14 +25,23 @@ from turnlog.providers.cache_breakpoints import (
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.costs import has_evicted, message_tokens
+from turnlog.windows.costs import has_evicted
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
-from turnlog.windows.plan import History, MessageList, Settled, Source, WindowRequest, entry_of, fixed_tokens, settled
+from turnlog.windows.plan import (
+    WINDOW_OVERHEAD,
+    History,
+    MessageList,
+    Settled,
+    Source,
+    WindowRequest,
+    entry_of,
+    settled,
+)
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import frame_tokens
 from turnlog.windows.version import RENDERER_VERSION
-from turnlog.windows.view import WindowDraft
+from turnlog.windows.view import Entry, WindowDraft
 
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
@@ -144,23 +153,31 @@ class Window:
     since: int = 0
 
 
-def build(history: History, request: WindowRequest) -> Window:
+def build(history: History, request: WindowRequest, entries: dict[int, Entry] | None = None) -> Window:
     """Return the window over a log. Of older messages it reads only those that may change it.
 
+    ``entries`` are those that were made for an earlier window of the same log and format, by position; new ones are added.
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     codec = codec_of(request.format)
     request = with_tools_of(codec, request)
-    plan = settled(history, request)
+    plan = settled(history, request, entries if entries is not None else {})
     breaks = history.breaks()
     position = newest_answer(plan.plan.entries)
     made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
     prefix, turns = prefix_of(made, position, codec)
-    tokens = fixed_tokens(request) + message_tokens(plan.view)
-    return _window(made, prefix, places_of(made, turns, tokens=tokens), tokens=tokens)
+    manifest = manifest_of(
+        plan.view,
+        request.budget,
+        system_tokens=request.system_tokens,
+        tools_tokens=request.tools_tokens,
+        frame_tokens=frame_tokens(request.format),
+    )
+    tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
+    return _window(made, prefix, places_of(made, turns, tokens=tokens), manifest, tokens=tokens)
 
 
-def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int) -> Window:
+def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int) -> Window:
     request, view = made.request, made.settled.view
     rendered: Rendered = made.rendered
     system: System = rendered.system
@@ -176,13 +193,7 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], *, tokens: int
         tool_names=tuple(dict.fromkeys(_tool_name(call.name, request) for call in called)),
         open_calls=view.open_calls,
         tokens=tokens,
-        manifest=manifest_of(
-            view,
-            request.budget,
-            system_tokens=request.system_tokens,
-            tools_tokens=request.tools_tokens,
-            frame_tokens=frame_tokens(request.format),
-        ),
+        manifest=manifest,
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),

@@ -303,7 +303,7 @@ def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
         # A card does not say how many blocks become the one text.
         is_known = entry.message is not None
         return Piece(unit, limit, entry.cost if is_known else _text_tokens(facts.head, entry))
-    mark = upper_bound_tokens(truncation_mark(facts.chars - limit))
+    mark = _bound_of_head(truncation_mark(facts.chars - limit))
     if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
         return Piece(unit, limit, event.head_tokens + mark + _text_tokens("", entry))
     # A card's head may be shorter than the cut: then the body is read, and the plan made again.
@@ -312,4 +312,10 @@ def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
 
 def _text_tokens(text: str, entry: Entry) -> int:
     """Return the most that a message of that text takes, with its author's name."""
-    return upper_bound_tokens(text) + upper_bound_tokens(entry.facts.name) + MESSAGE_OVERHEAD
+    return _bound_of_head(text) + _bound_of_head(entry.facts.name) + MESSAGE_OVERHEAD
+
+
+@lru_cache(maxsize=4096)
+def _bound_of_head(text: str) -> int:
+    """Return the most tokens of the beginning of a text. The windows of an epoch ask for the same ones again."""
+    return upper_bound_tokens(text)

@@ -57,18 +57,20 @@ def manifest_of(
 
     ``frame_tokens`` are those of the neutral messages that the format needs.
     """
-    parts = list(_parts(view, system_tokens, tools_tokens, frame_tokens))
+    costs = loops_tokens(view.loops)
+    parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens))
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
-    costs = loops_tokens(view.loops)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
     return Manifest(budget, tuple(parts), totals)
 
 
-def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int) -> Iterator[ManifestPart]:
+def _parts(
+    view: WindowDraft, costs: Mapping[int, int], system_tokens: int, tools_tokens: int, frame: int
+) -> Iterator[ManifestPart]:
     if system_tokens:
         yield ManifestPart("system", "whole", system_tokens)
     if tools_tokens:
@@ -88,7 +90,7 @@ def _parts(view: WindowDraft, system_tokens: int, tools_tokens: int, frame: int)
             view.summary_reason or None,
         )
     yield from _lines(view, frame)
-    costs, notes = loops_tokens(view.loops), notes_tokens(view.loops)
+    notes = notes_tokens(view.loops)
     for loop in view.loops:
         yield _loop(loop, costs[loop.number])
         for unit in loop.units:

@@ -137,7 +137,7 @@ class WindowPlan:
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
         chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
         view = assemble(
-            [_priced(entry, request.format) for entry in chosen],
+            chosen,
             total=history.total,
             answer_open_calls=request.answer_open_calls,
             settlement_tokens=SETTLEMENT_TOKENS,
@@ -326,9 +326,12 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(history: History, request: WindowRequest) -> Settled:
-    """Return the view of a request. Raises `BudgetTooSmallError` when even the smallest window is above the budget."""
-    read = _Entries(history)
+def settled(history: History, request: WindowRequest, entries: dict[int, Entry]) -> Settled:
+    """Return the view of a request. ``entries`` are those that are known already, of the same format; new ones are added.
+
+    Raises `BudgetTooSmallError` when even the smallest window is above the budget.
+    """
+    read = _Entries(history, entries, request.format)
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
@@ -356,15 +359,16 @@ def settled(history: History, request: WindowRequest) -> Settled:
 class _Entries:
     """The entries of the messages that have been read, each made once."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, entries: dict[int, Entry], format: str) -> None:
         self._history = history
-        self._entries = dict[int, Entry]()
+        self._entries = entries
+        self._format = format
 
     def all(self) -> Mapping[int, Entry]:
         """Return all entries by position, those of messages without a card with their bodies."""
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
-        self._entries |= {source.event.position: entry_of(source) for source in new}
+        self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
         self.bring([source.event for source in new if source.event.body is None and source.event.facts is None])
         return self._entries
 
@@ -373,7 +377,8 @@ class _Entries:
         fetched = self._history.fetch(events) if events else {}
         for event in events:
             entry = self._entries[event.position]
-            self._entries[event.position] = _read(fetched[event.position], entry.loop, entry.time_ms)
+            entry = _read(fetched[event.position], entry.loop, entry.time_ms)
+            self._entries[event.position] = _priced(entry, self._format)
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:
@@ -396,6 +401,8 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
     """
     units = [unit for loop in view.loops for unit in loop.units]
+    if not any(unit.answers for unit in units):
+        return
     roles = dict(turns_of(view))
     turns = list(roles)
     said = [position for position, role in roles.items() if role == "assistant"]
@@ -442,10 +449,10 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
     """
     if answer_open_calls:
         return position
-    units = [unit for loop in view.loops for unit in loop.units if unit.position < position]
-    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0)
-    waiting = [unit for unit in units if unit.said[-1].position >= last_turn and not _is_complete(unit, position)]
-    return min((unit.position for unit in waiting), default=position)
+    units = [unit for loop in view.loops for unit in loop.units if unit.answers and unit.position < position]
+    waiting = [unit for unit in units if not _is_complete(unit, position)]
+    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
+    return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
 
 
 def fixed_tokens(request: WindowRequest) -> int:

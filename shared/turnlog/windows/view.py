@@ -316,6 +316,8 @@ def _unit(
     is_folded: bool = False,
 ) -> Unit:
     group = group if len(group) > 1 else ()
+    if not (group or answers):
+        return Unit(entry, (entry,), (), tokens, before, pinned=entry.event.envelope.pin)
     members = {member.position: member for member in group or (entry,)}
     members |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
     entries = tuple(members.values())
@@ -326,8 +328,7 @@ def _unit(
 def _own_tokens(entry: Entry) -> int:
     """Return what a message takes without its results, which are charged where their calls are."""
     facts, message = entry.facts, entry.message
-    is_text = message is not None and all(isinstance(block, Text) for block in message.content)
-    if not facts.results or not is_text:
+    if not facts.results or message is None or not all(isinstance(block, Text) for block in message.content):
         return entry.cost
     bound = upper_bound_tokens(facts.head) + upper_bound_tokens(facts.name) + MESSAGE_OVERHEAD
     return min(entry.cost, bound)
@@ -346,7 +347,9 @@ def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
-        extent = extents.setdefault(entry.loop, _Extent(entry.position, entry.time_ms, befores[entry.position]))
+        extent = extents.get(entry.loop)
+        if extent is None:
+            extent = extents[entry.loop] = _Extent(entry.position, entry.time_ms, befores[entry.position])
         extent.last, extent.last_ms = entry.position, entry.time_ms
     by_loop = dict[int, list[Unit]]()
     for unit in units:

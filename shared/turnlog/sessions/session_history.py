@@ -1,0 +1,367 @@
+"""The messages of a session as windows read them: from the newest commit back, as far as a window needs.
+
+A process remembers what it has read of a session. The next window reads the newest commits alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from threading import Lock
+
+from turnlog.core.errors import BuildMismatchError, CorruptError
+from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_WINDOW_MESSAGES
+from turnlog.core.session_settings import SessionSettings
+from turnlog.log.commit import Commit, checked_chain, clipped, header_in
+from turnlog.log.commit_items import first_position, is_tombstone
+from turnlog.log.headers import Header
+from turnlog.log.keys import (
+    COMMITS_FROM,
+    META,
+    TAIL_TO,
+    WINDOW_TO,
+    SessionKeys,
+    commit_sort_key,
+)
+from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_commits, newest_within
+from turnlog.log.tombstones import MATERIALISING
+from turnlog.ports import Item, Query
+from turnlog.sessions.context_requests import ContextRequest, RequestHistory
+from turnlog.sessions.incoming import MAX_CALLS
+from turnlog.sessions.session_log import SessionLog
+from turnlog.windows.build import Source
+from turnlog.windows.epochs import EpochStart
+from turnlog.windows.view import Entry
+
+MAX_PAGES = 8
+"""Pages of commits that a window reads at most; each rewind of the session allows one more."""
+SMALL_PAGES = 4
+"""Pages before those that have no limit but 1 MB."""
+FIRST_ITEMS = 160
+"""Items on the first page: all commits of most sessions, and few more than needed where a summary covers the older ones."""
+LEAST_GROWTH = 32
+"""Messages that a session may grow by, whatever was read of it, before the log is read again."""
+WARM_BYTES = 16 * 1024 * 1024
+"""Estimated memory of the sessions that a process remembers."""
+_MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WarmSession:
+    """What a window has read of a session, and the entries that it made of it.
+
+    ``header`` is that of the newest commit. ``entries`` are those of a format. ``calls`` counts calls and results.
+    ``cold_count`` is the number of messages that were read from the log at once.
+    """
+
+    header: Header
+    settings: SessionSettings
+    summary: SummaryEvent | None
+    covered_to: int
+    commits: tuple[Commit, ...]
+    messages: tuple[Source, ...]
+    calls: int
+    older: dict[int, Source] | None
+    format: str
+    entries: dict[int, Entry]
+    cold_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimated memory of the messages."""
+        return sum(_MESSAGE_BYTES + _TOKEN_BYTES * message.event.tokens for message in self.messages)
+
+    def continued(self, header: Header, commits: Sequence[Commit], messages: Sequence[Source]) -> WarmSession | None:
+        """Return the session with newer commits; None when they change what was read before, or when it has grown by half.
+
+        Behind a rewind, a redaction or another summary the log is read again.
+        """
+        names = ("view", "redacted", "summary")
+        if any(getattr(self.header, name) != getattr(header, name) for name in names):
+            return None
+        newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
+        if len(newer) > self.cold_count + max(self.cold_count // 2, LEAST_GROWTH):
+            return None
+        if len(newer) > MAX_WINDOW_MESSAGES or calls > MAX_CALLS:
+            return None
+        return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
+
+
+class WarmSessions:
+    """A thread-safe cache of the sessions that windows were built of last, with ``max_bytes`` of memory together."""
+
+    def __init__(self, max_bytes: int = WARM_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._sessions: OrderedDict[SessionKeys, tuple[WarmSession, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def take(self, keys: SessionKeys) -> WarmSession | None:
+        """Remove a session from the cache and return it, if it is there. Its reader puts it back."""
+        with self._lock:
+            session, size = self._sessions.pop(keys, (None, 0))
+            self._bytes -= size
+        return session
+
+    def put(self, keys: SessionKeys, session: WarmSession | None) -> None:
+        """Add a session, if there is one, and drop the oldest ones for which there is no room any more."""
+        if session is None:
+            return
+        size = session.size_bytes
+        with self._lock:
+            self._bytes += size - self._sessions.pop(keys, (None, 0))[1]
+            self._sessions[keys] = session, size
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._sessions.popitem(last=False)[1][1]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SessionReading:
+    """The newest commits of a session and its caches, read in one request.
+
+    ``items`` are the commits, newest first. ``warm`` has them already, and all that was read before; None when it is not known or
+    has changed. ``settings`` and ``summary`` are the current ones, where they are known.
+    ``position`` is where the window is built; None for the log's end.
+    """
+
+    keys: SessionKeys
+    header: Header
+    items: Sequence[Item]
+    caches: Mapping[str, Item] = field(default_factory=dict)
+    position: int | None = None
+    warm: WarmSession | None = None
+    settings: SessionSettings | None = None
+    summary: SummaryEvent | None = None
+
+
+def read_newest(log: SessionLog, keys: SessionKeys, warm: WarmSession | None) -> SessionReading:
+    """Read the end of a session: what is new behind a warm session, or a page. Raises `NotFoundError` when there is none."""
+    first, last = (commit_sort_key(warm.header.first), TAIL_TO) if warm is not None else (COMMITS_FROM, WINDOW_TO)
+    page = log.items.query(Query(keys.partition, first, last, descending=True, limit=FIRST_ITEMS))
+    commits = [item for item in page.items if str(item["sk"]).startswith(COMMITS_FROM)]
+    caches = {str(item["sk"]): item for item in page.items if not str(item["sk"]).startswith(COMMITS_FROM)}
+    if not commits or is_tombstone(commits[:1]) or MATERIALISING in caches.get(META, {}):
+        log.commits.tail(keys)
+    header = header_in(commits[0])
+    log.commits.check_alive(keys, header)
+    log.commits.check_reached(keys, header, caches.values())
+    reading = SessionReading(keys, header, commits, caches)
+    return _continued(log, reading, warm) if warm is not None else reading
+
+
+def _continued(log: SessionLog, reading: SessionReading, warm: WarmSession) -> SessionReading:
+    """Return the reading with what is known from before, as far as its commits follow the warm session and do not change it."""
+    header, known = reading.header, warm.header
+    if header_in(reading.items[-1]).hash != known.hash:
+        return reading
+    commits = checked_chain(reading.items[::-1])[1:]
+    messages = _sources(located(log.commits, reading.keys, commits))
+    return replace(
+        reading,
+        warm=warm.continued(header, commits, messages),
+        settings=warm.settings if header.last_settings == known.last_settings else None,
+        summary=warm.summary if header.summary == known.summary else None,
+    )
+
+
+def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: bool) -> SessionReading:
+    """Read the newest commits up to a position. ``is_build``: a build names the position.
+
+    Raises an error for a position that the log has not reached.
+    """
+    items = next(log.commits.stored.back(keys, position, limit=FIRST_ITEMS), ())
+    if not items or is_tombstone(items[:1]):
+        log.commits.tail(keys)
+    header = header_in(items[0])
+    if position > header.last:
+        error = above_head_error(header, position)
+        raise BuildMismatchError(error.detail, details=error.details) if is_build else error
+
+    def before() -> Header:
+        if len(items) > 1:
+            return header_in(items[1])
+        commit = log.commits.containing(keys, header.first - 1)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(header.first - 1))
+        return commit.header
+
+    return SessionReading(keys, header_at(log.commits, keys, items[0], position, before), items, {}, position)
+
+
+class SessionHistory:
+    """The messages of a session as a window reads them: from the newest commit back, as far as the plan needs."""
+
+    def __init__(self, log: SessionLog, reading: SessionReading, context: ContextRequest) -> None:
+        """Begin with the messages of a warm session, or else with the first page."""
+        self._log, self._keys, self._header, self._context = log.commits, reading.keys, reading.header, context
+        self.total = self._header.flow.tokens
+        self._requests = RequestHistory(log, reading.keys, self._header, context)
+        self._summary = context.request.summary
+        self._covered = self._header.summary if self._summary is not None else None
+        self._covered_to = self._covered.last if self._covered is not None else 0
+        self._is_limited = False
+        self._calls: int | None = None
+        self._commits, self.sources = list[Commit](), list[Source]()
+        self._older: dict[int, Source] | None = None
+        self._pages: Iterator[list[Commit]] | None = None
+        self.entries = dict[int, Entry]()
+        warm = reading.warm
+        if warm is not None and warm.covered_to == self._covered_to:
+            self._commits, self.sources = list(warm.commits), list(warm.messages)
+            self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
+            self.entries = warm.entries if warm.format == context.request.format else {}
+        else:
+            self._begin(reading.items)
+
+    def _begin(self, items: Sequence[Item]) -> None:
+        """Read the log from its end, of which the newest ``items`` are known."""
+        items = items or next(self._log.stored.back(self._keys, self._header.last, limit=FIRST_ITEMS), ())
+        self._pages = self._log.in_view(
+            self._keys, self._header, first=self._covered_to + 1, read=items, limit=self._page_size
+        )
+        self._item_count = len(items)
+        self._oldest_read = first_position(items[-1])
+        self._page_count, self._cold_count, self._calls = 1, 0, None
+        self._commits, self.sources, self._older = [], [], None
+        self._read_page()
+
+    def warm(self) -> WarmSession | None:
+        """Return what a process may remember of the session; None for a fork, and for a log that is read in part only.
+
+        A redaction is noted in the session that stores the message, before it is answered; in forks, it is noted later.
+        """
+        if self._is_limited or any(commit.home != self._keys.partition for commit in self._commits):
+            return None
+        if self._older and self._header.rewound:
+            return None  # They may be the parent's.
+        return WarmSession(
+            self._header,
+            self._context.settings,
+            self._summary,
+            self._covered_to,
+            tuple(self._commits),
+            tuple(self.sources),
+            sum(calls_in(source.event) for source in self.sources) if self._calls is None else self._calls,
+            self._older,
+            self._context.request.format,
+            self.entries,
+            self._cold_count or len(self.sources),
+        )
+
+    @property
+    def kept(self) -> Sequence[Source]:
+        """The messages before the first loop, pinned ones, and those that the summary keeps; none that `sources` has."""
+        if self._older is None:
+            self._older = self._read_kept()
+        first = self.sources[0].event.position if self.sources else self._header.last + 1
+        return [source for position, source in sorted(self._older.items()) if position < first]
+
+    @property
+    def has_all_kept(self) -> bool:
+        return self._header.pinned is not None
+
+    @property
+    def unread(self) -> int:
+        kept = sum(source.event.position > self._covered_to for source in self.kept)
+        covered = self._covered.messages if self._covered is not None else 0
+        return self._header.flow.messages - covered - len(self.sources) - kept
+
+    def read_on(self) -> bool:
+        """Read one more page. Behind the last one that may be read, read the message that opens the current loop."""
+        if self._pages is None:
+            self._begin(())
+            return True
+        return self._read_page() or self._read_opening()
+
+    def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
+        return self._log.fetch(self._keys, events)
+
+    def breaks(self) -> Sequence[EpochStart]:
+        return self._requests.breaks(self._commits)
+
+    def _read_page(self) -> bool:
+        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""
+        page = next(self._pages, None) if self._pages is not None and not self._is_limited else None
+        if page is None:
+            return False
+        self._page_count += page[0].header.first < self._oldest_read
+        commits = newest_commits(
+            [*(commit for commit in page if commit.header.last > self._covered_to), *self._commits],
+            events=MAX_WINDOW_MESSAGES,
+        )
+        new = _sources(located(self._log, self._keys, commits[: len(commits) - len(self._commits)]))
+        self._commits = list(commits)
+        messages = [
+            *(message for message in new if self._covered_to < message.event.position <= self._header.last),
+            *self.sources,
+        ]
+        self.sources = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        is_last_page = self._page_count == MAX_PAGES + len(self._header.view.closed)
+        self._is_limited = (
+            len(self.sources) < len(messages)
+            or sum(len(commit.lines) for commit in commits) >= MAX_WINDOW_MESSAGES
+            or (is_last_page and page[0].header.first <= self._oldest_read)
+        )
+        return True
+
+    def _page_size(self) -> int | None:
+        """Return how many commits to look at next: those that bring twice the budget's tokens, if they are like those before.
+
+        That is at least half as many as before; None, as many as there are in 1 MB, behind a few pages.
+        """
+        if self._page_count >= SMALL_PAGES:
+            return None
+        flow, count = self._header.flow, len(self._commits)
+        tokens = sum(message.event.tokens for message in self.sources)
+        missing = 2 * self._context.request.budget.tokens - tokens
+        positions = missing * self._header.last // max(1, flow.tokens)
+        size = positions * self._item_count // (self._header.last - self._oldest_read + 1)
+        size = max(size, count // 2, 8 if count < self._item_count else FIRST_ITEMS // 4)
+        return size if size < FIRST_ITEMS * 4 else None
+
+    def _read_kept(self) -> dict[int, Source]:
+        """Read the older messages that every window sends, by position. One request if there are any; a lead takes another."""
+        header, places = self._header, set[tuple[int, int]]()
+        if self._summary is not None:
+            places |= {(kept.commit, kept.position) for kept in self._summary.kept}
+        first = self.sources[0].event.position if self.sources else header.last + 1
+        pinned = [place for place in header.pinned or () if header.view.shows(place[1])]
+        places |= {place for place in pinned if self._covered_to < place[1] < first}
+        commits = self._log.at(self._keys, sorted({commit for commit, _ in places}))
+        positions = {position for _, position in places}
+        kept = [message for message in located(self._log, self._keys, commits) if message.event.position in positions]
+        if self._covered is None:
+            kept += self._lead(first)
+        return {source.event.position: source for source in _sources(kept)}
+
+    def _lead(self, first: int) -> list[Located]:
+        """Return the messages before the first loop, as far as they are before position ``first``."""
+        header, messages = self._header, list[Located]()
+        count = header.flow.lead.messages
+        if not count or header.flow.messages == len(self.sources):
+            return []
+        for page in self._log.in_view_on(self._keys, header, limit=min(count + 1, FIRST_ITEMS)):
+            messages += located(self._log, self._keys, page)
+            if len(messages) >= count:
+                break
+        return [message for message in messages[:count] if message.event.position < first]
+
+    def _read_opening(self) -> bool:
+        start = self._header.flow.loop.start
+        if not self._is_limited or self._older is None or start in self._older:
+            return False
+        if not self.sources or self.sources[0].event.position <= start:
+            return False
+        commit = self._log.containing(self._keys, start)
+        opening = located(
+            self._log, self._keys, [clipped(commit, self._header.view.up_to(self._header.last))] if commit else []
+        )
+        self._older |= {source.event.position: source for source in _sources(opening) if source.event.position == start}
+        return start in self._older
+
+
+def _sources(messages: Iterable[Located]) -> list[Source]:
+    return [Source(message.event, message.loop, message.time_ms) for message in messages]

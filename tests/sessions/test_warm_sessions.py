@@ -1,0 +1,266 @@
+"""A process remembers what it read of a session. Its next window is the one that a process without memory would build."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Harness
+from tests.effort import examples
+from turnlog.client.model import Session
+from turnlog.core.errors import TurnlogError
+from turnlog.sessions import session_history
+from turnlog.sessions.session_history import WarmSessions
+
+WORDS = "order A17 was shipped from Lyon to Graz on the 4th and the invoice is late because of customs "
+CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": "A17"}'}}
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "Where is it?"},
+    {"role": "user", "content": WORDS * 8},
+    {"role": "assistant", "content": "On its way."},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": WORDS * 3},
+    {"role": "tool", "tool_call_id": "c1", "content": WORDS * 60},
+    {"role": "system", "content": "Be kind."},
+]
+WINDOWS: list[dict[str, Any]] = [
+    {"budget": 900},
+    {"budget": 2_500},
+    {"budget": 2_500, "format": "anthropic"},
+    {"budget": 1_500, "policy": "run_loops"},
+    {"budget": 4_000, "policy": "classic"},
+    {},
+]
+appends = st.tuples(st.just("append"), st.lists(st.sampled_from(range(len(MESSAGES))), min_size=1, max_size=4))
+pins = st.tuples(st.just("pin"), st.just([0]))
+others = st.sampled_from(["rewind", "redact", "system", "policy", "compress", "end_of_loop"]).map(
+    lambda name: (name, [0])
+)
+windows = st.tuples(st.just("window"), st.lists(st.sampled_from(range(len(WINDOWS))), min_size=1, max_size=1))
+steps = st.lists(st.one_of(appends, appends, windows, windows, pins, others), min_size=4, max_size=40)
+
+
+def do(session: Session, name: str, numbers: list[int]) -> None:
+    if name in ("append", "pin"):
+        meta = [{"pin": True} for _ in numbers] if name == "pin" else None
+        session.append(*(MESSAGES[number] for number in numbers), meta=meta)
+    elif name == "end_of_loop":
+        session.append(MESSAGES[2], MESSAGES[0])
+    elif name == "rewind":
+        session.rewind(to=max(1, session.info().head // 2))
+    elif name == "redact":
+        session.redact(max(2, session.info().head - 1))
+    elif name == "system":
+        session.update(system=f"Be brief, {session.info().head} times.")
+    elif name == "policy":
+        session.update(policy="run_loops" if session.info().head % 2 else "default")
+    else:
+        session.compress()
+
+
+def window(session: Session, **options: Any) -> dict[str, Any]:
+    """Return the window, or the refusal of the budget."""
+    try:
+        return session.context(**options).model_dump(mode="json")
+    except TurnlogError as error:
+        return {"refused": error.code, "details": dict(error.details)}
+
+
+def cold(harness: Harness, session: Session, **options: Any) -> dict[str, Any]:
+    """Return the window of a process that remembers nothing, and leave what this one remembers."""
+    use_case = harness.app.build_context
+    remembered, use_case._warm = use_case._warm, WarmSessions()
+    try:
+        return window(session, **options)
+    finally:
+        use_case._warm = remembered
+
+
+@settings(
+    max_examples=examples(200),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=steps)
+def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(harness: Harness, steps: Any) -> None:
+    session = harness.log().sessions.create(system="Be brief.")
+    session.append(MESSAGES[0])
+    for name, numbers in steps:
+        if name != "window":
+            with suppress(TurnlogError):
+                do(session, name, numbers)
+        options = WINDOWS[numbers[0] % len(WINDOWS)]
+        assert window(session, **options) == cold(harness, session, **options)
+
+
+def talk(session: Session, count: int) -> None:
+    for number in range(count):
+        session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}: {WORDS}"})
+
+
+@pytest.mark.parametrize("length", [10, 400])
+def test_a_warm_window_reads_what_is_new(moto: Harness, length: int) -> None:
+    session = moto.log().sessions.create(system="Be brief.")
+    talk(session, length)
+    session.context(budget=8_000)
+    for _ in range(4):
+        talk(session, 2)
+        with moto.meter.measure() as spent:
+            session.context(budget=8_000)
+        assert dict(spent.requests) == {"Query": 1}
+        assert spent.read_units <= 2
+
+
+def test_a_session_that_grows_is_read_anew_now_and_then(harness: Harness) -> None:
+    """What is remembered is bounded by what a window reads, however many windows follow."""
+    session = harness.log().sessions.create()
+    talk(session, 60)
+    session.context(budget=1_500)
+    for _ in range(60):
+        talk(session, 2)
+        session.context(budget=1_500)
+    remembered = harness.app.build_context._warm._sessions
+    ((held, _),) = remembered.values()
+    assert len(held.messages) <= 1.5 * session_history.FIRST_ITEMS + session_history.LEAST_GROWTH
+
+
+def test_what_a_caller_does_with_its_window_changes_no_later_one(harness: Harness) -> None:
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+    session = harness.log().sessions.create(system="Be brief.", tools=[tool])
+    session.append({"role": "user", "content": [{"type": "text", "text": "hello"}]})
+    before = session.context().model_dump_json()
+    window = session.context()
+    window.messages[-1]["content"][0]["text"] = "changed"  # type: ignore[index]
+    window.tools[0]["function"]["name"] = "changed"  # type: ignore[index]
+    assert session.context().model_dump_json() == before
+
+
+def test_a_message_that_was_redacted_by_another_process_is_in_no_warm_window(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 6)
+    session.append({"role": "user", "content": "My PIN is 1234."})
+    assert "1234" in str(session.context().messages)
+    remembered = harness.app.build_context._warm
+    harness.app.build_context._warm = WarmSessions()
+    session.redact(session.info().head)
+    harness.app.build_context._warm = remembered
+    assert "1234" not in str(session.context().messages)
+
+
+@pytest.mark.parametrize("through_fork", [False, True])
+@pytest.mark.parametrize(("pin", "newer"), [(False, 1), (True, 1), (True, 60)])
+def test_a_message_that_a_fork_shares_is_in_no_warm_window_after_its_redaction(
+    harness: Harness, through_fork: bool, pin: bool, newer: int
+) -> None:
+    log = harness.log()
+    parent = log.sessions.create("parent")
+    parent.append({"role": "user", "content": "My PIN is 1234."}, meta=[{"pin": pin}])
+    position = parent.info().head
+    talk(parent, 2)
+    child = parent.fork("child")
+    talk(child, newer)
+    for session in (parent, child):
+        assert "1234" in str(session.context(budget=1_500).messages)
+    (child if through_fork else parent).redact(position)
+    for session in (parent, child):
+        assert "1234" not in str(session.context(budget=1_500).messages)
+
+
+def test_a_rewind_is_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 200)
+    session.context(budget=1_500)
+    session.rewind(to=session.info().head - 3)
+    talk(session, 1)
+    assert window(session, budget=1_500) == cold(harness, session, budget=1_500)
+    assert "199: order" not in str(session.context(budget=1_500).messages)
+
+
+def test_a_summary_is_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 40)
+    session.context(budget=1_500)
+    assert session.compress(keep_loops=1).status == "published"
+    assert window(session, budget=1_500) == cold(harness, session, budget=1_500)
+    assert any(part.kind == "summary" for part in session.context(budget=1_500).manifest.parts)
+
+
+def test_other_settings_are_in_the_next_window(harness: Harness) -> None:
+    session = harness.log().sessions.create(system="Be brief.")
+    talk(session, 4)
+    session.context()
+    session.update(system="Be long.", metadata={"long": "x" * 2_000})
+    assert "Be long." in str(session.context().messages)
+    session.update(system="Be kind. " * 200)
+    for _ in range(2):
+        assert window(session) == cold(harness, session)
+        talk(session, 1)
+
+
+def test_what_is_remembered_of_another_log_is_not_used(harness: Harness) -> None:
+    """An id may come back after an erasure, with as many commits."""
+    log, warm = harness.log(), harness.app.build_context._warm
+    for number in range(2):
+        session = log.sessions.create(f"s{number}")
+        session.append(*({"role": "user", "content": f"{number} {index}"} for index in range(4)))
+        session.context()
+    first, second = warm._sessions
+    (other, size) = warm._sessions[first]
+    warm._sessions[second] = other, size
+    assert window(session) == cold(harness, session)
+    assert "1 3" in str(session.context().messages)
+
+
+def test_a_session_that_was_erased_has_no_warm_window(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    talk(session, 4)
+    session.context()
+    session.erase()
+    with pytest.raises(TurnlogError):
+        session.context()
+
+
+def test_users_and_tenants_have_their_own(harness: Harness) -> None:
+    texts = dict[tuple[str, str], str]()
+    for tenant, user in (("acme", "ada"), ("acme", "bob"), ("other", "ada")):
+        session = harness.log(tenant, user).sessions.create("s")
+        session.append({"role": "user", "content": f"{tenant} {user}"})
+        texts[tenant, user] = str(session.context().messages)
+    for (tenant, user), text in texts.items():
+        assert str(harness.log(tenant, user).sessions.get("s").context().messages) == text
+        assert f"{tenant} {user}" in text
+
+
+def test_threads_on_one_session_get_the_same_windows(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 40)
+    expected, windows = window(session, budget=1_500), list[object]()
+
+    def build() -> None:
+        windows.extend(window(session, budget=1_500) for _ in range(10))
+
+    threads = [Thread(target=build) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(windows) == 40
+    assert all(each == expected for each in windows)
+
+
+def test_the_memory_of_a_process_is_bounded(harness: Harness) -> None:
+    use_case = harness.app.build_context
+    use_case._warm = WarmSessions(max_bytes=60_000)
+    for number in range(6):
+        session = harness.log().sessions.create(f"s{number}")
+        talk(session, 6)
+        session.context()
+    assert 0 < len(use_case._warm._sessions) < 6
+    assert use_case._warm._bytes == sum(size for _, size in use_case._warm._sessions.values()) <= 60_000
+    assert "s5" in {keys.session_id for keys in use_case._warm._sessions}

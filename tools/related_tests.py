@@ -119,7 +119,10 @@ RELATED = {
     "sessions/state_store": (
         "sessions/test_state sessions/test_at sessions/test_decisions log/test_pointer_cycles log/test_faults_of_items"
     ),
-    "snapshots/exchange": "snapshots/test_export log/test_pointer_cycles security/test_forged security/test_parsers",
+    "snapshots/exchange": (
+        "snapshots/test_exchange snapshots/test_export log/test_pointer_cycles security/test_forged "
+        "security/test_parsers"
+    ),
     "snapshots/full": "snapshots/test_archive_items snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
     "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.conftest import Harness, sqlite_harness
 from tests.snapshots.test_segments import FEW, KEYS, noise
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError
+from turnlog.core.events import MessageEvent
+from turnlog.core.json_values import encode_json
 from turnlog.engines import sqlite_tables
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, commit_sort_key
 from turnlog.ports import Item, ItemTable, Key, Query
@@ -189,3 +192,27 @@ def test_parts_are_stored_and_read_back_equal(harness: Harness) -> None:
     for position, is_needed in ((25, True), (26, False)):
         assert retained.needs(f"payload/{position:012d}-0123456789abcdef00") is is_needed
     assert retained.needs(archive.parts[0].blob) and not retained.needs("seg/other")
+
+
+def test_a_segment_that_is_exchanged_for_its_own_bytes_stays_as_it_was(harness: Harness) -> None:
+    """Its sizes are counted alike when it is sealed and when it is exchanged: bodies in blobs are in neither."""
+    harness.log().sessions.get("s").append(
+        {"role": "user", "content": noise(90_000)}, {"role": "user", "content": "so"}
+    )
+    harness.log().sessions.get("s").append(*({"role": "user", "content": f"{number}"} for number in range(9)))
+    archive = archive_of(harness)
+    before = list(harness.app.segments.list(KEYS))
+    assert len(before) == 4 and sum(segment.messages for segment in before) == 35
+    for segment in before:
+        data = harness.app.engine.blobs.get(KEYS.segment_blob(segment.first, segment.last, segment.sha256))
+        assert data is not None and segment.size_bytes == len(data)
+        assert harness.app.segments.exchange(KEYS, segment, data)
+    assert list(harness.app.segments.list(KEYS)) == before
+    assert not harness.app.segments.exchange(KEYS, replace(before[0], sha256="00" * 32), data)
+    bodies = [
+        len(encode_json(event.body))
+        for sealed in archive.commits()
+        for event in sealed.events
+        if isinstance(event, MessageEvent) and event.body is not None and sealed.commit.header.last <= before[-1].last
+    ]
+    assert sum(segment.body_bytes for segment in before) == sum(bodies)

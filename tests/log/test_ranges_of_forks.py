@@ -144,7 +144,7 @@ def moved(
     return CommitItems(table), table, of, before
 
 
-def test_d8_a_fork_is_read_as_before_when_its_parent_is_erased_meanwhile(
+def test_a_fork_is_read_as_before_when_its_parent_is_erased_meanwhile(
     moved: tuple[CommitItems, Stale, SessionKeys, list[Item]],
 ) -> None:
     items, table, of, before = moved
@@ -165,7 +165,7 @@ def test_d8_a_fork_is_read_as_before_when_its_parent_is_erased_meanwhile(
                 assert [span for span in spans(flat(iter(back)))[::-1] if span[1] >= first] == wanted, (first, last)
 
 
-def test_d8_each_slot_of_a_fork_is_found_when_its_parent_is_erased_meanwhile(
+def test_each_slot_of_a_fork_is_found_when_its_parent_is_erased_meanwhile(
     moved: tuple[CommitItems, Stale, SessionKeys, list[Item]],
 ) -> None:
     items, table, of, before = moved

@@ -16,6 +16,7 @@ from turnlog.log.commit_items import (
     Forks,
     as_shared,
     first_position,
+    is_tombstone,
     parent_of,
     shared_of,
     shared_position,
@@ -161,6 +162,7 @@ def test_a_fork_is_read_as_before_when_its_parent_is_erased_meanwhile(
                 for pages in (on, back[::-1]):
                     assert all(page for page in pages)
                     assert all(len(page) <= (limit or len(page)) for page in pages), "also the pages of the copy"
+                    assert not is_tombstone(flat(iter(pages)))
                 assert [span for span in spans(flat(iter(on))) if span[1] >= first] == wanted, (first, last, limit)
                 assert [span for span in spans(flat(iter(back)))[::-1] if span[1] >= first] == wanted, (first, last)
 
@@ -171,7 +173,9 @@ def test_each_slot_of_a_fork_is_found_when_its_parent_is_erased_meanwhile(
     items, table, of, before = moved
     for wanted in ([first_position(item) for item in before], *([first_position(item)] for item in before)):
         table.is_stale = True
-        assert sorted(map(first_position, items.slots(of, wanted).values())) == wanted
+        found = items.slots(of, wanted)
+        assert sorted(map(first_position, found.values())) == wanted
+        assert not is_tombstone(list(found.values()))
 
 
 def test_commits_of_before_a_fork_end_where_the_fork_was_made(keys: tuple[Harness, SessionKeys]) -> None:

@@ -100,7 +100,8 @@ RELATED = {
     "memory/webhook": "memory/test_webhook memory/test_memory_settings",
     "privacy/erase": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots privacy/test_erase "
-        "privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure privacy/test_redact"
+        "privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure privacy/test_redact "
+        "privacy/test_erased_bytes"
     ),
     "privacy/fence_and_delete": (
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase privacy/test_erase_user "

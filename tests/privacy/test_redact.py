@@ -395,3 +395,17 @@ def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes(
     for at in boundaries(calls, "explored"):
         explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=False))
         explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=True))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_redacted_session_is_as_inactive_as_it_was(harness: Harness) -> None:
+    """Nobody has said anything."""
+    session = harness.log().sessions.create("s", inactive_after_days=1, ttl_days=9)
+    session.append({"role": "user", "content": CANARY})
+    harness.clock.advance(2 * 86_400)
+    assert harness.app.retain_sessions().timed_out == 1
+    before = session.info()
+    assert worked(harness, session.redact(2)).status == "done"
+    after = session.info()
+    assert (after.status, after.updated_at, after.expires_at) == ("inactive", before.updated_at, before.expires_at)
+    assert after.head == before.head + 1

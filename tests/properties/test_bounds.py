@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise, product
@@ -153,6 +154,13 @@ BOUNDS = [
 def test_w8_the_bounds_of_a_text_stay_the_same(text: str, upper: int, lower: int) -> None:
     """Windows are cut by bounds, so a change of them changes windows."""
     assert (upper_bound_tokens(text), bounds.lower_bound_tokens(text)) == (upper, lower)
+
+
+def test_w8_the_bounds_of_characters_stay_the_same() -> None:
+    bounds_of_one = Counter(upper_bound_tokens(chr(code)) for code in range(0x80, 0x2_0000))
+    assert bounds_of_one == {1: 4_698, 2: 34_565, 3: 35_811, 4: 55_870}
+    borders = [(0x7FF, 2), (0x8FF, 2), (0xFC0, 2), (0xFC1, 3), (0x113FF, 4), (0x11400, 3), (0x1143F, 3), (0x11440, 4)]
+    assert [(code, upper_bound_tokens(chr(code))) for code, _ in borders] == borders
 
 
 def test_up_to_three_digits_are_a_token() -> None:

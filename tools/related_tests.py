@@ -113,6 +113,9 @@ RELATED = {
     "search/index": "search/test_search snapshots/test_segments",
     "search/session_words": "search/test_search_sessions",
     "sessions/documents": "sessions/test_documents log/test_faults_of_items",
+    "sessions/session_history": (
+        "sessions/test_warm_sessions sessions/test_bounded_reading sessions/test_prefix log/test_cost sessions/test_fork"
+    ),
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update sessions/test_append "
         "sessions/test_end sessions/test_rewind sessions/test_listing"
@@ -156,10 +159,6 @@ RELATED = {
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
         "windows/test_stub_step properties/test_breakpoints properties/test_prefix properties/test_recall_tools"
-    ),
-    "windows/costs": (
-        "windows/test_windows_prices windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws"
     ),
     "windows/covering": (
         "windows/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
@@ -220,7 +219,10 @@ RELATED = {
         "windows/test_windows_policies windows/test_classic properties/test_window_laws properties/test_prefix "
         "windows/test_long_runs"
     ),
-    "windows/prices": "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries",
+    "windows/prices": (
+        "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries windows/test_windows "
+        "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
+    ),
     "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (
@@ -236,13 +238,10 @@ RELATED = {
         "windows/test_published_limits windows/test_stub_step windows/test_windows windows/test_windows_policies "
         "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_large_results"
     ),
-    "windows/summaries": (
-        "summaries/test_chosen_facts properties/test_summary_step summaries/test_compress windows/test_windows "
-        "windows/test_windows_policies windows/test_classic windows/test_prefix"
-    ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
+        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
+        "summaries/test_chosen_facts summaries/test_compress"
     ),
     "windows/triggers": (
         "windows/test_published_limits windows/test_triggers sessions/test_reach windows/test_windows_policies "

@@ -14,7 +14,7 @@ from benchmarks.windows.values import identifiers_of, leaves_of, stands
 from turnlog.providers.registry import CODECS
 from turnlog.summaries.routes import SummaryAnswer
 from turnlog.windows.ledger import ledger_of_message
-from turnlog.windows.summaries import summary_body
+from turnlog.windows.text import summary_body
 
 Cause: TypeAlias = Literal["no room", "not extracted", "only said"]
 """Facts had no room for it; it stands in calls or results and is no value to the ledger; it stands in talk alone."""

@@ -22,7 +22,7 @@ from turnlog.settings import Settings
 from turnlog.summaries.routes import Compressed, SummaryAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS
 from turnlog.testing.fixed import FixedClock, SequentialIds
-from turnlog.windows.summaries import summary_body
+from turnlog.windows.text import summary_body
 
 _AMPLE = 10_000_000
 _POLICY = {"steps": [{"step": "summary"}]}

@@ -11,6 +11,10 @@ from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 PLAIN_TOKENS = 4_000
 """What ``last-tokens`` keeps where no budget is given, as the preset ``tokens`` does."""
+CUT_CHARS = 4_000
+"""What ``cut-results`` keeps of each tool result."""
+SUMMARY_TOKENS = 300
+"""What ``summary`` takes for everything older than the newest half of the budget."""
 DEFAULTS = ("full-history", "user+reply", "last-20", "last-20+system", "last-tokens", "last-tokens+system")
 Baseline: TypeAlias = Callable[[History, int, int | None], list[int] | None]
 """(history, messages so far, budget) -> the window's messages by number, or None when none fits."""
@@ -24,6 +28,10 @@ def baseline_of(name: str) -> Baseline | None:
         return lambda history, upto, budget: history.full(upto)
     if name == "user+reply":
         return user_and_reply
+    if name == "cut-results":
+        return cut_results
+    if name == "summary":
+        return summary
     found = _NAMED.fullmatch(name)
     if found is None:
         return None
@@ -52,6 +60,39 @@ def last_tokens(history: History, upto: int, budget: int | None, *, keeps_system
         total -= history.sizes[start]
         start += 1
     return [*head, *history.numbers[start:upto]] if start < upto else None
+
+
+def cut_results(history: History, upto: int, budget: int | None) -> list[int] | None:
+    """Each tool result cut to its beginning; then messages drop from the front until the rest fits."""
+    first = _leading_system(history, upto)
+    head = _kept_head(history, first, keeps_system=True)
+    room = (PLAIN_TOKENS if budget is None else budget) - WINDOW_OVERHEAD - history.tools_tokens - history.tokens(head)
+    kept = list[int]()
+    for at in range(upto - 1, first - 1, -1):
+        body = history.bodies[at]
+        content, number = body.get("content"), history.numbers[at]
+        if body.get("role") == "tool" and isinstance(content, str) and len(content) > CUT_CHARS:
+            number = history.messages.number({**body, "content": content[:CUT_CHARS] + "..."})
+        room -= history.tokens([number])
+        if room < 0:
+            break
+        kept.append(number)
+    return [*head, *reversed(kept)] if kept else None
+
+
+def summary(history: History, upto: int, budget: int | None) -> list[int] | None:
+    """Where all does not fit, the newest messages in half of the budget, behind a summary of the others."""
+    first = _leading_system(history, upto)
+    head = _kept_head(history, first, keeps_system=True)
+    room = (PLAIN_TOKENS if budget is None else budget) - WINDOW_OVERHEAD - history.tools_tokens - history.tokens(head)
+    if sum(history.sizes[first:upto]) <= room:
+        return [*head, *history.numbers[first:upto]]
+    start, taken = upto, SUMMARY_TOKENS
+    while start > first and taken + history.sizes[start - 1] <= room / 2:
+        start -= 1
+        taken += history.sizes[start]
+    text = history.messages.number({"role": "user", "content": "Summary of what was said: " + "and so on " * 145})
+    return [*head, text, *history.numbers[start:upto]]
 
 
 def user_and_reply(history: History, upto: int, budget: int | None) -> list[int]:

@@ -11,6 +11,8 @@ from turnlog.linter.rules import lint
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 _SAYING = ("user", "assistant", "tool")
+LARGE_TOKENS = 1_000
+"""A tool result of so many tokens is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,20 @@ class Moment:
         self.task = history.task(upto)
         self.needs = self._needs()
         self._known = dict[tuple[int, ...], Verdict]()
+
+    def large_result(self) -> int | None:
+        """The number of the newest message, when it is a large tool result: `LARGE_TOKENS` at least."""
+        history = self.history
+        number = history.numbers[self.upto - 1]
+        is_large = history.messages.sizes[number] >= LARGE_TOKENS
+        return number if is_large and history.bodies[self.upto - 1].get("role") == "tool" else None
+
+    def sent_of(self, number: int, window: Sequence[int]) -> int:
+        """The tokens that a window sends of a tool result: of the newest message with the result's call."""
+        messages = self.history.messages
+        call = messages.bodies[number].get("tool_call_id")
+        sent = [one for one in window if messages.bodies[one].get("tool_call_id") == call]
+        return min(messages.sizes[number], messages.sizes[sent[-1]]) if sent else 0
 
     @property
     def identifiers_needed(self) -> int:

@@ -16,6 +16,8 @@ class Row:
     ``broken``: windows that the call before was not sent the beginning of; ``breaks``: why, by Turnlog's own reasons.
     ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``:
     sessions whose full history is within the budget to its end; ``beyond_...``: the others.
+    ``large_...``: calls right after a large tool result, the tokens of these results, and those that windows send of them;
+    ``cut_...``: those windows that do not send all of it, their tokens, and their budgets.
     """
 
     sessions: int = 0
@@ -44,6 +46,12 @@ class Row:
     either_needed: int = 0
     either_lost: int = 0
     only_short_lost: int = 0
+    large_calls: int = 0
+    large_tokens: int = 0
+    large_sent: int = 0
+    cut_windows: int = 0
+    cut_tokens: int = 0
+    cut_budgets: int = 0
     build_ms: list[float] = field(default_factory=list)
 
     def add(self, other: Row) -> None:
@@ -83,6 +91,14 @@ class Row:
         return _ratio(self.either_lost, self.either_needed)
 
     @property
+    def large_ratio(self) -> float | None:
+        return _ratio(self.large_sent, self.large_tokens)
+
+    @property
+    def use_ratio(self) -> float | None:
+        return _ratio(self.cut_tokens, self.cut_budgets)
+
+    @property
     def median_ms(self) -> float | None:
         return statistics.median(self.build_ms) if self.build_ms else None
 
@@ -92,7 +108,18 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "build_ms"}
-        ratios = ("token", "cost", "fitting_cost", "beyond_cost", "identifiers", "leaves", "said", "either")
+        ratios = (
+            "token",
+            "cost",
+            "fitting_cost",
+            "beyond_cost",
+            "identifiers",
+            "leaves",
+            "said",
+            "either",
+            "large",
+            "use",
+        )
         found |= {f"{name}_ratio": getattr(self, f"{name}_ratio") for name in ratios}
         found |= {"build_median_ms": self.median_ms, "build_p95_ms": self.p95_ms}
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}

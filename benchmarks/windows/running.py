@@ -140,3 +140,17 @@ class _Series:
         row.either_needed += moment.either_needed
         row.either_lost += verdict.either
         row.only_short_lost += verdict.short
+        self._take_large_result(moment, window, verdict.tokens)
+
+    def _take_large_result(self, moment: Moment, window: Sequence[int], tokens: int) -> None:
+        row, number = self.row, moment.large_result()
+        if number is None:
+            return
+        size, sent = moment.history.messages.sizes[number], moment.sent_of(number, window)
+        row.large_calls += 1
+        row.large_tokens += size
+        row.large_sent += sent
+        if sent < size and self._budget is not None:
+            row.cut_windows += 1
+            row.cut_tokens += tokens
+            row.cut_budgets += self._budget

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.windows.judging import LARGE_TOKENS
 from benchmarks.windows.limits import Limit, budget_text, limits_of, totals
 from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Rows
@@ -33,6 +34,7 @@ NOTES = (
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
     "said ones: the same of leaves that were said, not only written by the model into an earlier call.",
     "broken: the window does not begin as that of the call before; behind it why, as Turnlog says (baselines say nothing).",
+    "of the result: tokens of it that are sent; use of the budget: by the windows that do not send it whole.",
     "ms, p95: process time of building one window.",
 )
 
@@ -60,6 +62,7 @@ def tables(rows: Rows, *, by_source: bool = True) -> Iterator[Table]:
     for budget in budgets:
         title = f"all {len(sources)} sources" if len(sources) > 1 else sources[0]
         yield _table(title, budget, {key[0]: row for key, row in everything.items() if key[1] == budget})
+    yield from _large_results(everything)
     yield from _breaks(everything)
     limits = limits_of(rows)
     if limits:
@@ -110,6 +113,23 @@ def show(table: Table) -> None:
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     pairs = zip(cells, widths, strict=True)
     return "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(pairs)).rstrip()
+
+
+def _large_results(everything: dict[tuple[str, int | None], Row]) -> Iterator[Table]:
+    lines = [
+        (
+            f"{policy}, {budget_text(budget)}",
+            f"{row.large_calls:,}",
+            percent(row.large_ratio),
+            f"{row.cut_windows:,}",
+            percent(row.use_ratio),
+        )
+        for (policy, budget), row in everything.items()
+        if row.large_calls and budget is not None
+    ]
+    if lines:
+        heads = ("policy", "calls", "of the result", "not whole", "use of the budget")
+        yield Table(f"Right after a tool result of {LARGE_TOKENS:,} tokens or more", heads, lines)
 
 
 def _breaks(everything: dict[tuple[str, int | None], Row]) -> Iterator[Table]:

@@ -20,6 +20,7 @@ from turnlog import lint
 from turnlog.agents import Hooks, Reply, RequestedCall
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.sessions.context_models import WindowAnswer
 
 
 @pytest.fixture
@@ -343,3 +344,23 @@ def test_async_functions_need_an_async_run(session: Session) -> None:
 
     with pytest.raises(InvalidInputError, match="run_async"):
         session.run(model).send("Hi")
+
+
+def test_a_run_gives_the_epoch_of_each_window_back(session: Session) -> None:
+    """So thinking that was made under another budget is left out of the next window, and the provider accepts it."""
+    made_behind, budgets = dict[str, str](), (4_000, 600, 4_000, 600, 900, 4_000)
+
+    def model(window: WindowAnswer) -> dict[str, Any]:
+        request: dict[str, Any] = {"system": window.system, "tools": window.tools, "made_behind": made_behind}
+        checked = lint(window.messages, format="anthropic", **request)
+        assert checked.valid, checked.problems
+        assert checked.fingerprint is not None
+        signature = f"sig{len(made_behind):03d}"
+        made_behind[signature] = checked.fingerprint
+        thinking = {"type": "thinking", "thinking": "hm", "signature": signature}
+        return {"role": "assistant", "content": [thinking, {"type": "text", "text": f"Answer {len(made_behind)}."}]}
+
+    for number, budget in enumerate(budgets):
+        with session.run(model, format="anthropic", budget=budget) as run:
+            run.send(f"Question {number}: " + "where is the order that was shipped from Lyon? " * 12)
+    assert len(made_behind) == len(budgets)

@@ -90,7 +90,7 @@ def test_a_broken_rule_is_named_with_its_place_and_what_to_do(lint: Lint, format
     messages, pointer = UNANSWERED[format]
     status, answer = lint({"messages": messages, **({"format": format} if is_given else {})})
     assert status == 200
-    assert answer.keys() == {"valid", "format", "total", "problems"}
+    assert answer.keys() == {"valid", "format", "total", "problems", "fingerprint"}
     assert (answer["valid"], answer["format"], answer["total"]) == (False, format, 1)
     (problem,) = answer["problems"]
     (violation,) = violations_of(messages, format=format)
@@ -110,7 +110,7 @@ def test_a_valid_history_has_no_problem(lint: Lint, format: str) -> None:
     messages = UNANSWERED[format][0][:1]
     assert lint({"messages": messages, "format": format}) == (
         200,
-        {"valid": True, "format": format, "total": 0, "problems": []},
+        {"valid": True, "format": format, "total": 0, "problems": [], "fingerprint": answer["fingerprint"]},
     )
 
 

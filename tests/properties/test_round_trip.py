@@ -27,7 +27,8 @@ from tests.properties.histories import (
 )
 from tests.properties.plain_pairing import plainly_paired, role_of
 from turnlog.linter.rules import lint
-from turnlog.windows.text import cut, fenced
+from turnlog.providers.blocks import fenced
+from turnlog.windows.text import cut
 
 trips = settings(
     max_examples=examples(150),

@@ -16,7 +16,7 @@ from turnlog.core.events import SummaryEvent
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.policy import Summary
 from turnlog.windows.steps import Room
-from turnlog.windows.summaries import summary_body, summary_text, summary_tokens
+from turnlog.windows.text import summary_body, summary_text, summary_tokens
 from turnlog.windows.view import WindowDraft
 
 laws = settings(

@@ -36,7 +36,7 @@ from turnlog.windows.build import Source, Window, WindowRequest, build, system_c
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.policy import policy_of
 from turnlog.windows.recall import with_recall
-from turnlog.windows.summaries import summary_body
+from turnlog.windows.text import summary_body
 
 RECORD = Path(__file__).parent / "recorded.json"
 PARTS = ("request", "tokens", "manifest", "prefix")

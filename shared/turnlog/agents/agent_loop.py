@@ -184,7 +184,7 @@ class AgentLoop:
         self.iterations += 1
         self._last = Reply(messages, reply.usage, reply.finish_reason)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"window": {"position": window.head, "tokens": window.tokens}}
+        options: dict[str, Any] = {"window": window}
         if reply.usage is not None:
             options["usage"] = dict(reply.usage)
         return (yield self._append(messages, meta=meta, run=self._state(), **options))

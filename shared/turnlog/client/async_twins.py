@@ -49,10 +49,12 @@ class TurnlogCalls(Twin[Turnlog]):
         """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
         return await self._threads.read(lambda: self._sync.build_window(messages, **options))
 
-    async def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+    async def lint(
+        self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None, **request: Any
+    ) -> LintAnswer:
         """List the provider rules that the messages break; store nothing. Without ``format``, it is recognised from the
-        messages."""
-        return await self._threads.read(lambda: self._sync.lint(messages, format=format))
+        messages. ``request`` may have ``system``, ``tools`` and ``made_behind``, as in `turnlog.lint`."""
+        return await self._threads.read(lambda: self._sync.lint(messages, format=format, **request))
 
     async def erase_me(self, *, idempotency_key: str | None = None) -> Job:
         """Erase everything of the owner for good. Only the job's receipt stays.
@@ -313,14 +315,15 @@ class AsyncSession(Twin[Session]):
         if_head: int | None = None,
         run: Mapping[str, Any] | None = None,
         run_id: str | None = None,
-        window: Mapping[str, int] | None = None,
+        window: WindowAnswer | Mapping[str, Any] | None = None,
         usage: Mapping[str, int] | None = None,
         idempotency_key: str | None = None,
     ) -> Appended:
         """Append 1 to 25 messages in one commit.
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
-        the append is refused with a `HeadMismatchError` when the log ends elsewhere.
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
+        by, from `context`: later windows then know what the reply's signed thinking is bound to.
         """
         return await self._threads.finish(
             lambda: self._sync.append(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from turnlog.client import GivenPolicy, Paged, SessionResource, policy_field, without_none
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
+from turnlog.core.json_values import JsonObject
 from turnlog.core.models import FormatName
 from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
@@ -37,14 +38,15 @@ class ConversationCalls(SessionResource):
         if_head: int | None = None,
         run: Mapping[str, Any] | None = None,
         run_id: str | None = None,
-        window: Mapping[str, int] | None = None,
+        window: WindowAnswer | Mapping[str, Any] | None = None,
         usage: Mapping[str, int] | None = None,
         idempotency_key: str | None = None,
     ) -> Appended:
         """Append 1 to 25 messages in one commit.
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
-        the append is refused with a `HeadMismatchError` when the log ends elsewhere.
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
+        by, from `context`: later windows then know what the reply's signed thinking is bound to.
         """
         fields = {
             "messages": list(messages),
@@ -53,7 +55,7 @@ class ConversationCalls(SessionResource):
             "if_head": if_head,
             "run": run,
             "run_id": run_id,
-            "window": window,
+            "window": _sent(window) if isinstance(window, WindowAnswer) else window,
             "usage": usage,
         }
         answer: Appended = self._backend.call(
@@ -304,3 +306,8 @@ class RunCalls(SessionResource):
             options,
             _IDS.new_id,
         )
+
+
+def _sent(window: WindowAnswer) -> JsonObject:
+    """Return what an append says of the window that the model was sent."""
+    return {"position": window.head, "tokens": window.tokens, "epoch": window.manifest.epoch.id}

@@ -80,13 +80,12 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
-    def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+    def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None, **request: Any) -> LintAnswer:
         """List the provider rules that the messages break; store nothing. Without ``format``, it is recognised from the
-        messages.
+        messages. ``request`` may have ``system``, ``tools`` and ``made_behind``, as in `turnlog.lint`.
         """
-        answer: LintAnswer = self._backend.call(
-            "lint_messages", body=without_none({"messages": list(messages), "format": format})
-        )
+        fields = {"messages": list(messages), "format": format, **request}
+        answer: LintAnswer = self._backend.call("lint_messages", body=without_none(fields))
         return answer
 
     def erase_me(self, *, idempotency_key: str | None = None) -> Job:

@@ -17,20 +17,38 @@ from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 
 
-def lint(messages: Sequence[Mapping[str, Any]], *, format: str | None = None) -> LintAnswer:
+def lint(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    format: str | None = None,
+    system: str | Sequence[Mapping[str, Any]] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    made_behind: Mapping[str, str] | None = None,
+) -> LintAnswer:
     """List every rule that the messages break, as the provider of ``format`` would judge them in a request.
 
     ``format`` is ``openai_chat``, ``openai_responses`` (the messages are the items of ``input``), ``anthropic`` or
     ``bedrock_converse``; by default it is recognised from the messages. ``answer.valid`` is true when no rule is broken. A
     problem has ``rule``, ``pointer`` (a JSON pointer into ``{"messages": [...]}``), ``message``, ``provider_says``, ``fix`` and
-    ``source``. Pure, linear in the size of the messages. Raises `InvalidInputError` when the messages are not a list of JSON
-    objects, and for a format without rules.
+    ``source``.
+
+    ``made_behind`` has, by the signature of a thinking block, ``answer.fingerprint`` of the request that the block was made by,
+    which includes ``system`` and ``tools``. These blocks are checked, too.
+
+    Pure, linear in the size of the messages. Raises `InvalidInputError` when the messages are not a list of JSON objects, and
+    for a format without rules.
     """
-    body: dict[str, Any] = {"messages": list(messages)}
-    if format is not None:
-        body["format"] = format
+    fields = {"messages": messages, "format": format, "system": system, "tools": tools, "made_behind": made_behind}
+    body = {name: _plain(value) for name, value in fields.items() if value is not None}
     check_json(body)
     return LintHistories()(read_body(HttpRequest(owner=Owner.of("local", "me"), body=body), LintMessages))
+
+
+def _plain(value: object) -> object:
+    """Return a list for any sequence and a dict for any mapping."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
+from turnlog.linter import thinking
 from turnlog.linter.routes import (
     MAX_PROBLEMS,
     LintAnswer,
@@ -24,7 +25,13 @@ class LintHistories:
     def __call__(self, body: LintMessages) -> LintAnswer:
         """Return the violations. Raises `InvalidInputError` when the messages have a format without rules."""
         format = body.format if body.format is not None else format_of(body.messages)
-        return answer_of(format, lint(body.messages, format=format))
+        violations = lint(body.messages, format=format)
+        if body.made_behind:
+            violations += thinking.check(
+                body.messages, body.made_behind, format=format, system=body.system, tools=body.tools
+            )
+        fingerprint = thinking.fingerprint(body.messages, format=format, system=body.system, tools=body.tools)
+        return answer_of(format, violations, fingerprint)
 
 
 def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
@@ -42,10 +49,12 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
     return cast("LintFormat", format_name)
 
 
-def answer_of(format: LintFormat, violations: Sequence[Violation]) -> LintAnswer:
+def answer_of(format: LintFormat, violations: Sequence[Violation], fingerprint: str | None) -> LintAnswer:
     """Return the answer for ``violations``, of which it lists the first `MAX_PROBLEMS`."""
     problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
-    return LintAnswer(valid=not violations, format=format, total=len(violations), problems=problems)
+    return LintAnswer(
+        valid=not violations, format=format, total=len(violations), problems=problems, fingerprint=fingerprint
+    )
 
 
 def problem_of(violation: Violation) -> RuleBroken:

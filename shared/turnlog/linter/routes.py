@@ -24,6 +24,13 @@ class LintMessages(Body):
 
     messages: list[JsonObjectField] = Field(max_length=MAX_LINTED)
     format: LintFormat | None = Field(default=None, description="Format whose rules apply; detected when left out")
+    system: GivenText | list[JsonObjectField] | None = Field(default=None, description="System text of the request")
+    tools: list[JsonObjectField] | None = Field(default=None, description="Tools of the request")
+    made_behind: dict[str, str] | None = Field(
+        default=None,
+        max_length=MAX_LINTED,
+        description="Signature of a thinking block -> `fingerprint` of the request that it was made by; such blocks are checked",
+    )
 
 
 class RuleBroken(Answer):
@@ -44,12 +51,15 @@ class LintAnswer(Answer):
     """The result of a check.
 
     ``problems`` holds the first 1,000 violations, in the order of the messages; ``total`` counts all of them.
+    ``fingerprint`` stands for the request: keep it with the signatures of the thinking in its answer. null for a format without
+    signed thinking.
     """
 
     valid: bool
     format: LintFormat
     total: int
     problems: list[RuleBroken]
+    fingerprint: str | None = None
 
 
 def _lint(app: Application, request: HttpRequest) -> Response:

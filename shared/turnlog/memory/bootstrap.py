@@ -23,10 +23,11 @@ from turnlog.core.memory import Memory
 from turnlog.core.scripts import Script, main_script
 from turnlog.core.times import rfc3339
 from turnlog.ports import MemoryEngine, TokenCounter
+from turnlog.providers.blocks import fenced
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.incoming import Incoming, understand
 from turnlog.sessions.models import Bootstrap, Bootstrapped
-from turnlog.windows.text import cut, fenced
+from turnlog.windows.text import cut
 
 MAX_CHARS = 1_000
 """Characters of one memory; the rest is cut and marked."""

@@ -35,7 +35,7 @@ from turnlog.windows.covering import Coverage, Facts, chosen_facts, cover, seen
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Room
-from turnlog.windows.summaries import MOST_AROUND, summary_body, summary_tokens
+from turnlog.windows.text import MOST_AROUND, summary_body, summary_tokens
 from turnlog.windows.triggers import Counted
 
 ROUND_PAGES = 4

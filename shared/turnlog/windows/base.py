@@ -12,10 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.windows.costs import LINE_TOKENS, bare_tokens
 from turnlog.windows.digests import (
     MAX_LINES,
-    Ledgers,
     Tally,
     bare_note,
     digest_pieces,
@@ -24,6 +22,7 @@ from turnlog.windows.digests import (
     steps_note,
     with_note,
 )
+from turnlog.windows.prices import LINE_TOKENS, bare_tokens
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.view import Loop, Note, Unit, WindowDraft
 
@@ -122,7 +121,6 @@ class _Filling:
     def __init__(self, room: int) -> None:
         self.room = room
         self._tally = Tally()
-        self._ledgers = Ledgers()
         self.is_full = False
 
     def parted(self, loop: Loop) -> Loop:
@@ -154,7 +152,6 @@ class _Filling:
                 max_values=size.values,
                 max_lines=size.lines,
                 outcome_chars=size.chars,
-                values_of=self._ledgers,
             )
             cost = self._tally.add(note)
             if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
@@ -174,7 +171,7 @@ class _Filling:
             return out(loop, NO_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
-            digest = resized(loop, size, step, self._ledgers)
+            digest = resized(loop, size, step)
             if digest.level != "digest":
                 return digest
             cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
@@ -186,7 +183,7 @@ class _Filling:
         return out(loop, DROPPED)
 
 
-def resized(loop: Loop, size: Size, step: DigestWhenFull, ledgers: Ledgers) -> Loop:
+def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
     """Return a loop as a digest of at most a size; out, when the digest would say nothing.
 
     The step may allow less than the size does. A loop that is a digest already keeps its reason.
@@ -196,7 +193,7 @@ def resized(loop: Loop, size: Size, step: DigestWhenFull, ledgers: Ledgers) -> L
     values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else step.ledger)
     reason = loop.reason if is_digest else DIGESTED
     digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
-    digest = with_note(digest, max_values=values, max_lines=size.lines, values_of=ledgers)
+    digest = with_note(digest, max_values=values, max_lines=size.lines)
     return digest if digest.notes or digest_pieces(digest) else out(loop, reason)
 
 

@@ -25,7 +25,6 @@ from turnlog.providers.cache_breakpoints import (
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.costs import has_evicted
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import (
@@ -39,7 +38,7 @@ from turnlog.windows.plan import (
     settled,
 )
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
-from turnlog.windows.prices import frame_tokens
+from turnlog.windows.prices import frame_tokens, has_evicted
 from turnlog.windows.version import RENDERER_VERSION
 from turnlog.windows.view import Entry, WindowDraft
 

@@ -6,18 +6,18 @@ A digest has the beginnings of the user's messages and of the final reply, the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeAlias
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.ledger import bounded, chosen, is_said, ledger_of_message
-from turnlog.windows.text import NO_REPLY, escaped, fenced, truncation_mark
+from turnlog.windows.ledger import chosen, is_said
+from turnlog.windows.text import NO_REPLY, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
 MAX_LINES = 20
@@ -25,9 +25,6 @@ _ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
 _VALUES, _SEPARATOR = "values: ", ", "
 _SEPARATOR_TOKENS = 3
 """The most tokens of a comma and a space between two values, with what their borders may add."""
-
-
-ValuesOf: TypeAlias = Callable[[Entry], Sequence[str]]
 
 
 def note_of(
@@ -39,12 +36,11 @@ def note_of(
     max_lines: int = MAX_LINES,
     closing: str = "",
     outcome_chars: int = 0,
-    values_of: ValuesOf | None = None,
 ) -> Note | None:
     """Return the note of units; None when there is nothing to say. ``shown`` is the text that is sent beside it.
 
     ``outcome_chars`` is the number of characters of each result, and of each message without calls, in the note. The note has
-    lines for the newest ``max_lines`` calls. ``values_of`` returns the values of a message.
+    lines for the newest ``max_lines`` calls.
     """
     lines = [line for unit in units for line in _lines(unit, outcome_chars)]
     if len(lines) > max_lines:
@@ -53,7 +49,7 @@ def note_of(
         lines.append(closing)
     # Turnlog adds the refs and counts: a value that equals one of them still has to be listed.
     said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
-    values = chosen([value for value in _values(units, values_of or ledger_of) if not is_said(value, said)], max_values)
+    values = chosen((value for value in _values(units) if not is_said(value, said)), max_values)
     if not lines and not values:
         return None
     fixed = upper_bound_tokens(fenced(title, "\n".join([*lines, _VALUES]))) + MESSAGE_OVERHEAD
@@ -122,7 +118,6 @@ def steps_note(
     max_values: int,
     max_lines: int = MAX_LINES,
     outcome_chars: int = 0,
-    values_of: ValuesOf | None = None,
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
     note = note_of(
@@ -132,7 +127,6 @@ def steps_note(
         max_values=max_values,
         max_lines=max_lines,
         outcome_chars=outcome_chars,
-        values_of=values_of,
     )
     if note is None:
         return bare_note(title, len(units))
@@ -172,35 +166,17 @@ def _outcome(answer: CallResult, chars: int) -> str:
     return f" -> {_short(result.text, chars)}".rstrip(" ->") if chars else ""
 
 
-def _values(units: Sequence[Unit], values_of: ValuesOf) -> Iterator[str]:
+def _values(units: Sequence[Unit]) -> Iterator[str]:
     """Yield the values of the units that have calls, in order, each value once."""
     seen = set[str]()
     for unit in units:
         if not unit.answers:
             continue
         for entry in unit.entries:
-            for value in values_of(entry):
+            for value in entry.values():
                 if value not in seen:
                     seen.add(value)
                     yield value
-
-
-def ledger_of(entry: Entry) -> tuple[str, ...]:
-    """Return the values of a message's calls and results, from its body or from its card."""
-    return bounded(ledger_of_message(entry.message)) if entry.message is not None else entry.facts.ledger
-
-
-class Ledgers:
-    """Returns the values of messages, and reads each message once."""
-
-    def __init__(self) -> None:
-        self._ledgers = dict[int, tuple[str, ...]]()
-
-    def __call__(self, entry: Entry) -> tuple[str, ...]:
-        ledger = self._ledgers.get(entry.position)
-        if ledger is None:
-            ledger = self._ledgers[entry.position] = ledger_of(entry)
-        return ledger
 
 
 def _short(text: str, limit: int) -> str:
@@ -237,17 +213,15 @@ def pieces_tokens(loop: Loop) -> int:
     return sum(piece.tokens for piece in digest_pieces(loop))
 
 
-def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES, values_of: ValuesOf | None = None) -> Loop:
-    """Return the loop's digest with its note, if there is something to note. ``values_of`` returns the values of a message."""
+def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loop:
+    """Return the loop's digest with its note, if there is something to note."""
     pieces = digest_pieces(loop)
     shown = "\n".join(_shown(piece) for piece in pieces)
     pinned = {piece.unit.position for piece in pieces if piece.limit is None}
     units = [unit for unit in loop.units if unit.level == "whole" and unit.position not in pinned]
     closing = NO_REPLY if final_reply(loop) is None and any(unit.answers for unit in units) else ""
     title = f"notes on exchange {loop.number}"
-    note = note_of(
-        title, units, shown=shown, max_values=max_values, max_lines=max_lines, closing=closing, values_of=values_of
-    )
+    note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, closing=closing)
     return replace(loop, notes=(note,) if note is not None else ())
 
 

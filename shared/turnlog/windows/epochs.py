@@ -19,12 +19,12 @@ from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
-from turnlog.windows.costs import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
-from turnlog.windows.digests import Ledgers, Tally
+from turnlog.windows.digests import Tally
 from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
+from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
 from turnlog.windows.steps import DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
@@ -313,7 +313,7 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
 
 
 def _small(loop: Loop) -> Loop:
-    return loop if loop.level == "out" else resized(loop, SIZES[-1], DigestWhenFull(), Ledgers())
+    return loop if loop.level == "out" else resized(loop, SIZES[-1], DigestWhenFull())
 
 
 def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:

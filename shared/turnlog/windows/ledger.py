@@ -61,12 +61,20 @@ def is_identifier(value: str) -> bool:
     return _IDENTIFIER.fullmatch(value) is not None and len(value) >= _MIN_IDENTIFIER
 
 
-def chosen(values: list[str], limit: int) -> list[str]:
-    """Return at most ``limit`` of the values, in order. Identifiers come before other scalars, which are easier to find again."""
-    if len(values) <= limit:
-        return values
-    ranked = sorted(range(len(values)), key=lambda at: (not is_identifier(values[at]), at))
-    return [values[at] for at in sorted(ranked[:limit])]
+def chosen(values: Iterable[str], limit: int) -> list[str]:
+    """Return at most ``limit`` of the values, in order. Identifiers come before other scalars, which are easier to find again.
+
+    Reads no further than to the last identifier that it returns, if there are enough.
+    """
+    identifiers, others = list[tuple[int, str]](), list[tuple[int, str]]()
+    for place in enumerate(values) if limit else ():
+        if is_identifier(place[1]):
+            identifiers.append(place)
+            if len(identifiers) == limit:
+                break
+        elif len(others) < limit:
+            others.append(place)
+    return [value for _, value in sorted([*identifiers, *others[: limit - len(identifiers)]])]
 
 
 def is_said(value: str, text: str) -> bool:

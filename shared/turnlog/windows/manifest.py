@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.windows.budgets import Budget
-from turnlog.windows.costs import (
+from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
     has_evicted,
@@ -16,7 +16,7 @@ from turnlog.windows.costs import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.summaries import summary_tokens
+from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
 from turnlog.windows.items import is_item
 from turnlog.windows.keep_newest import Pin
+from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
 from turnlog.windows.registry import applied, is_built_in
@@ -463,7 +465,8 @@ def fixed_tokens(request: WindowRequest) -> int:
 def entry_of(source: Source) -> Entry:
     """Return the source as an entry; its message is parsed when its body is known."""
     if source.event.body is None:
-        return Entry(source.event, source.event.facts or _NO_FACTS, source.loop, source.time_ms)
+        facts = source.event.facts or _NO_FACTS
+        return Entry(source.event, facts, source.loop, source.time_ms, values=lambda: facts.ledger)
     return _read(source.event, source.loop, source.time_ms)
 
 
@@ -471,7 +474,11 @@ def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """Return the entry of an event with its message parsed."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return Entry(event, outline_of(message), loop, time_ms, message)
+    return Entry(event, outline_of(message), loop, time_ms, message, values=cache(partial(_values, message)))
+
+
+def _values(message: Message) -> tuple[str, ...]:
+    return bounded(ledger_of_message(message))
 
 
 def _priced(entry: Entry, sent: str) -> Entry:

@@ -1,11 +1,12 @@
-"""Upper bounds of the tokens that a message takes beyond its stored count when it cannot be sent unchanged.
+"""Upper bounds of the tokens that the parts of a view take, from stored counts and without a tokeniser.
 
-The stored count is that of the message as it was appended. A renderer may have to add a legal tool name, a separator where
+A message's stored count is that of the message as it was appended. A renderer may have to add a legal tool name, a separator where
 blocks become one text, the mark of an error, a message for each result, or an object around arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from turnlog.core.calls import MessageOutline
@@ -25,6 +26,9 @@ from turnlog.providers.blocks import (
 )
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
 from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.digests import Tally, pieces_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
+from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
@@ -39,6 +43,9 @@ _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
 _DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
 _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_LONGEST_LINE = left_out_line(loops=999_999_999_999, messages=999_999_999_999)
+LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
+NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
 
 
 def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_format: str, sent: str) -> int:
@@ -113,3 +120,58 @@ def _made_name(name: str) -> int:
 
 def _is_safe_name(name: str) -> bool:
     return 0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)
+
+
+def bare_tokens(loop: Loop) -> int:
+    """Return the most that a loop takes at its level, without its notes: notes share their values."""
+    if loop.level == "digest":
+        return pieces_tokens(loop)
+    if loop.level == "out":
+        return sum(piece.tokens for piece in pinned_pieces(loop))
+    return sum(unit.tokens for unit in loop.units if unit.level == "whole")
+
+
+def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
+    """Return the most tokens that each loop takes with its notes, by loop number.
+
+    A value is charged to the first loop that notes it.
+    """
+    tally = Tally()
+    return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
+
+
+def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
+    """Return the most tokens that each note takes, by its loop and the position before which it is sent."""
+    tally = Tally()
+    return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
+
+
+def past_tokens(loops: Iterable[Loop]) -> int:
+    """Return the most tokens that the loops take together."""
+    return sum(loops_tokens(loops).values())
+
+
+def is_evicted(loop: Loop, unit: Unit) -> bool:
+    """Return whether a unit that could be sent is neither shown nor digested, nor covered by a summary."""
+    return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
+
+
+def has_evicted(view: WindowDraft) -> bool:
+    """Return whether something that could be sent is neither shown nor digested."""
+    return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
+
+
+def says_nothing(view: WindowDraft) -> bool:
+    """Return whether the view has no message at all, which no provider accepts."""
+    is_empty = (
+        not view.preamble and view.summary is None and not any(shown_pieces(loop) or loop.notes for loop in view.loops)
+    )
+    return is_empty and not view.has_system and not has_evicted(view)
+
+
+def message_tokens(view: WindowDraft) -> int:
+    """Return the most that the view's messages take, with the summary and the line about omitted messages."""
+    if says_nothing(view):
+        return NOTHING_SAID_TOKENS
+    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
+    return preamble + past_tokens(view.loops) + (LINE_TOKENS if has_evicted(view) else 0)

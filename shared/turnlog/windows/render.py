@@ -12,11 +12,17 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import without_thinking
-from turnlog.windows.costs import has_evicted, is_evicted, says_nothing
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
-from turnlog.windows.prices import FENCING
-from turnlog.windows.summaries import summary_text
-from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, cut, left_out_line, truncation_mark, user_call_text
+from turnlog.windows.prices import FENCING, has_evicted, is_evicted, says_nothing
+from turnlog.windows.text import (
+    NOTHING_SAID,
+    SETTLEMENT,
+    cut,
+    left_out_line,
+    summary_text,
+    truncation_mark,
+    user_call_text,
+)
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
 Place: TypeAlias = int | Literal["summary", "line"]

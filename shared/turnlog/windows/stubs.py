@@ -14,7 +14,7 @@ from pydantic import Field
 
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.digests import ledger_of, value_cost
+from turnlog.windows.digests import value_cost
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.text import truncation_mark
@@ -83,7 +83,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
         texts.append(shown + mark)
         tokens += bound + upper_bound_tokens(mark) + stub_overhead(result.name)
     said = "\n".join(texts)
-    values = chosen([value for value in ledger_of(entry) if not is_said(value, said)], MAX_VALUES)
+    values = chosen((value for value in entry.values() if not is_said(value, said)), MAX_VALUES)
     if values:
         texts[0] += _VALUES + ", ".join(values)
         tokens += _VALUES_TOKENS + sum(map(value_cost, values))

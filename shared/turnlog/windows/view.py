@@ -7,8 +7,8 @@ never be sent (an interrupted stream, an unknown role, a result without a call) 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref, pair
@@ -34,6 +34,7 @@ class Entry:
     """A message with its outline. ``message`` is None while its payload has not been fetched.
 
     ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.
+    ``values`` returns the values of its calls and results; it reads them once.
     """
 
     event: MessageEvent
@@ -42,6 +43,7 @@ class Entry:
     time_ms: int
     message: Message | None = None
     extra: int = 0
+    values: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
     @property
     def position(self) -> int:

@@ -364,6 +364,13 @@ def test_a_blob_that_lost_its_checksum_is_corrupt(clients: Clients, blobs: S3Blo
         blobs.get("a")
 
 
+def test_a_blob_of_s3_has_an_address_that_is_signed_for_it(blobs: S3BlobStore) -> None:
+    url = blobs.url("s/a", seconds=60, filename="a.zip")
+    assert url is not None
+    assert f"{BUCKET}/blobs/s/a?" in url or f"{BUCKET}.s3.amazonaws.com/blobs/s/a?" in url
+    assert "X-Amz-Expires=60" in url and "X-Amz-Signature=" in url
+
+
 def test_the_prefix_keeps_stores_apart(clients: Clients, blobs: S3BlobStore) -> None:
     other = S3BlobStore(clients.s3, BUCKET, "other/")
     blobs.put("a", b"1")

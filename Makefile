@@ -66,16 +66,16 @@ bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per 
 bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
-faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/faults.md [ARGS=--full]
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/faults.md $(ARGS) \
+faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/contributing/faults.md [ARGS=--full]
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/contributing/faults.md $(ARGS) \
 		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/privacy/test_erase.py \
 		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_disks.py \
 		tests/log/test_faults_of_items.py tests/log/test_faults_of_workers.py
 
-planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/planted-faults.md [ARGS="-k word"]
+planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail, into docs/contributing/planted-faults.md [ARGS="-k word"]
 	@$(BIN)/python tools/plant_faults.py $(ARGS)
 
-mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests fail, into docs/mutants.md [ARGS="--seed 1 --sample 40"]
+mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests fail, into docs/contributing/mutants.md [ARGS="--seed 1 --sample 40"]
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 pr: pr-begins $(PR_PARTS)  ## What CI runs; its last lines say what was skipped
@@ -84,11 +84,11 @@ pr: pr-begins $(PR_PARTS)  ## What CI runs; its last lines say what was skipped
 pr-begins:
 	@mkdir -p build && rm -f "$$SKIPPED_PARTS"
 
-full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/full.md
+full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/contributing/full.md
 	@mkdir -p build
 	@$(FULL_TESTS) --junitxml build/full.xml; ended=$$?; \
 		$(FULL_TESTS) -m hypothesis --junitxml build/seeds.xml || ended=$$?; \
-		$(BIN)/python tools/full_report.py build/full.xml docs/full.md --seeds build/seeds.xml && exit $$ended
+		$(BIN)/python tools/full_report.py build/full.xml docs/contributing/full.md --seeds build/seeds.xml && exit $$ended
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -240,7 +240,7 @@ def _python(source: str, environment: Mapping[str, str], python: str = sys.execu
 
 
 def show(starts: list[Start]) -> None:
-    """A table as docs/benchmarks.md has it."""
+    """A table as docs/reference/benchmarks.md has it."""
     print("| handler | import, ms | ready, ms | against boto3 | first request, ms | import to first answer, ms | MB |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for start in starts:

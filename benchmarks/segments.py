@@ -147,7 +147,7 @@ def by_source(transcripts: Iterable[Transcript], *, whole: bool = False) -> Iter
 
 
 def show(pairs: Sequence[tuple[Row, Row]]) -> None:
-    """Tables for docs/benchmarks.md, from rows without and with keys."""
+    """Tables for docs/reference/benchmarks.md, from rows without and with keys."""
     print(
         "| source | segments | a body, bytes | segment | largest | with keys | by zlib | by lzma | seal, ms | read, ms |"
     )

@@ -33,7 +33,7 @@ _MESSAGE_BYTES = 1_000_000
 _BODY_BYTES = 4_300_000
 _STATE_BYTES = 4_000_000
 _UNCOLLECTED = 100_000
-"""As `turnlog serve` and the functions set it (docs/adr/0041)."""
+"""As `turnlog serve` and the functions set it (docs/contributing/adr/0041)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     TURNLOG_MEMORY_WEBHOOK_SECRET=... python examples/memory_receiver.py [--port 8790] [--data memory.db]
 
-It shows all that the protocol asks for (docs/memory-engines.md): the check of the signature, no request twice, a message twice
+It shows what the protocol asks for (docs/how-to/memory-engines.md): the check of the signature, no request twice, a message twice
 is one memory, what was forgotten stays so, and an erasure that leaves nothing. What is worth keeping is up to you: this one
 takes every message of the user. Put a server with TLS in front of it.
 """

@@ -4,7 +4,7 @@ SAM ?= sam
 FN ?= AppendFunction
 EVENT ?= events/append_messages.json
 # Where the moto server listens. Containers reach the loopback of a Mac, but not that of Linux: there, the bridge's own
-# address is for you to choose, `make sam-resources BIND=172.17.0.1` (docs/sam-local.md).
+# address is for you to choose, `make sam-resources BIND=172.17.0.1` (docs/how-to/sam-local.md).
 BIND ?= 127.0.0.1
 MOTO_PORT := 5555
 SAM_ARCHITECTURE ?= $(if $(filter arm64 aarch64,$(shell uname -m)),arm64,x86_64)

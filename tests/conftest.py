@@ -105,7 +105,7 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
-"""The name of a test that shows a property of docs/properties.md."""
+"""The name of a test that shows a property of docs/contributing/properties.md."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -117,7 +117,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the long forms too")
-    parser.addoption("--faults-report", metavar="PATH", help="write what faults were tried: docs/faults.md")
+    parser.addoption(
+        "--faults-report", metavar="PATH", help="write what faults were tried: docs/contributing/faults.md"
+    )
 
 
 # No machine is too slow; and examples are new in each run of a CI too, where Hypothesis has a profile of its own.
@@ -303,7 +305,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def tells(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[..., None]:
-    """Tells of faults that a test has tried, for docs/faults.md. If the test passes, all of them were survived."""
+    """Tells of faults that a test has tried, for docs/contributing/faults.md. If the test passes, all of them were survived."""
     callspec = getattr(request.node, "callspec", None)
     engine = callspec.params.get("harness", "sqlite") if callspec is not None else "sqlite"
 

@@ -1,4 +1,4 @@
-"""What faults were tried: tests tell it, and docs/faults.md is made of it (`make faults`)."""
+"""What faults were tried: tests tell it, and docs/contributing/faults.md is made of it (`make faults`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FAULT = "fault"
 """Of a test's report: (kind, operation, engine, tried)."""
 
 KINDS: Mapping[str, str] = {
-    "no answer before": "a request that never takes effect, at every call of the operation in turn; then the same call again",
+    "no answer before": "a request never takes effect, at each call in turn; then the same call again",
     "no answer after": "the same, but the request took effect and its answer is lost",
     "throttled": "30 % of all requests are throttled",
-    "denied": "a key of KMS that is off, or a permission that is gone; then it is mended, and the same call again",
+    "denied": "a KMS key is off, or a permission gone; then restored, and the same call again",
     "unprocessed": "DynamoDB takes a part of every batch and leaves the other keys unprocessed",
     "clock": "the clock jumps a day back or thirty years ahead between a call and the same call again",
     "damaged": "an item of the kind is damaged: a byte, an attribute of another type, one that is missing",
@@ -25,8 +25,8 @@ KINDS: Mapping[str, str] = {
     "blob": "a blob of the kind is cut short, is another, or is gone",
     "bomb": "something small that unpacks to more than there is memory for",
     "dead letter": "a job that failed five times is a dead letter, and is redriven",
-    "full disk": "the disk is full after so many bytes, while a file of SQLite or a payload grows; then there is space again",
-    "worker ends": "the worker is ended in the middle of a job: at each of its requests, before and after the effect",
+    "full disk": "the disk is full after so many bytes; then there is space again",
+    "worker ends": "the worker ends in the middle of a job, before and after each request",
     "at once": "a second operation at the same time, in every order of requests that conflict",
 }
 """Kind -> what is done."""
@@ -59,7 +59,7 @@ class FaultReport:
                 cell.engines.add(engine)
 
     def page(self, *, commit: str, command: str) -> str:
-        """docs/faults.md."""
+        """docs/contributing/faults.md."""
         kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.cells)]
         operations = sorted({operation for _, operation in self.cells})
         tried = sum(cell.tried for cell in self.cells.values())

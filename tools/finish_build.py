@@ -3,7 +3,7 @@
     python3.13 tools/finish_build.py .aws-sam/build          # by `make build`, and by whoever calls `sam build` himself
 
 Layers are mounted read-only, so Python can keep no bytecode there and compiles all sources at each cold start: half a second
-of CPU (docs/adr/0041). Bytecode is of one version of Python: the functions'. The same sources give the same bytes, and run
+of CPU (ADR 41). Bytecode is of one version of Python: the functions'. The same sources give the same bytes, and run
 twice it changes nothing.
 """
 

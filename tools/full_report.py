@@ -1,6 +1,6 @@
-"""The report of `make full`, docs/full.md, of the JUnit file that pytest writes.
+"""The report of `make full`, docs/contributing/full.md, of the JUnit file that pytest writes.
 
-python tools/full_report.py build/full.xml docs/full.md [--commit ID] [--again FILE] [--seeds FILE]
+python tools/full_report.py build/full.xml docs/contributing/full.md [--commit ID] [--again FILE] [--seeds FILE]
 
 `--seeds` is the JUnit file of the property tests, run once more with a fresh seed.
 `--again` is the JUnit file of what had failed, mended and run again with `--full`: the page says how that ended, at HEAD.
@@ -95,7 +95,7 @@ def _ran(case: ET.Element) -> Ran:
 def page(
     began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str, seeds: Sequence[Ran] = ()
 ) -> str:
-    """Return docs/full.md. ``seeds`` are the property tests of a second run, with another seed."""
+    """Return docs/contributing/full.md. ``seeds`` are the property tests of a second run, with another seed."""
     counts = Counter(one.outcome for one in tests)
     minutes = sum(one.seconds for one in tests) / 60
     lines = [
@@ -107,7 +107,7 @@ def page(
         f"by `make full` at commit `{commit}`, begun {began} on Python {platform.python_version()}:",
         f"{minutes:,.0f} minutes of tests by the clock of a machine that may have done other work too.",
         "",
-        "`make full` does what [`make pr`](../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
+        "`make full` does what [`make pr`](../../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
         "every real conversation where they are, and the tests that are long. The property tests run twice, with fresh seeds.",
         "",

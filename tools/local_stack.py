@@ -1,4 +1,4 @@
-"""The resources of template.yaml in a moto server on this machine, for `sam local` (docs/sam-local.md).
+"""The resources of template.yaml in a moto server on this machine, for `sam local` (docs/how-to/sam-local.md).
 
     python tools/local_stack.py serve [--host H] [--port N]    # makes them, serves until Ctrl-C; then they are gone
     python tools/local_stack.py template FROM TO               # a built template in which the endpoint can be set

@@ -1,6 +1,5 @@
-"""Writes the pages that are generated: docs/openapi.json and openapi.html, docs/schemas/*.json, docs/configuration.md,
-docs/properties.md, and what is measured in docs/policies.md,
-docs/costs.md and docs/limits.md, and what the stack makes in docs/deploy.md.
+"""Write the generated pages below docs/: the OpenAPI document and page, JSON Schemas, configuration, properties; the measured
+parts of policies, costs and limits; the stack's resources in how-to/deploy.md.
 
 `tests/docs/test_generated.py` fails when they differ from what the code says.
 """
@@ -33,31 +32,33 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SCHEMAS = ("message", "policy", "state", "window")
 PAGES = (
-    "openapi.json",
-    "openapi.html",
-    "configuration.md",
-    "costs.md",
-    "deploy.md",
-    "limits.md",
-    "policies.md",
-    "properties.md",
-    *(f"schemas/{name}.json" for name in SCHEMAS),
+    "reference/openapi.json",
+    "reference/openapi.html",
+    "reference/configuration.md",
+    "reference/costs.md",
+    "how-to/deploy.md",
+    "reference/limits.md",
+    "reference/policies.md",
+    "contributing/properties.md",
+    *(f"reference/schemas/{name}.json" for name in SCHEMAS),
 )
 
 
 def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
     found = {
-        "openapi.json": _json(openapi_document(samples())),
-        "openapi.html": reference_page("openapi.json"),
-        "configuration.md": configuration(),
-        "costs.md": month.with_tables(costs := (DOCS / "costs.md").read_text(encoding="utf-8")),
-        "deploy.md": stack_docs.with_stack((DOCS / "deploy.md").read_text(encoding="utf-8")),
-        "limits.md": month.with_tables((DOCS / "limits.md").read_text(encoding="utf-8"), own_times=costs),
-        "properties.md": properties.page(),
-        "policies.md": with_measured((DOCS / "policies.md").read_text(encoding="utf-8")),
+        "reference/openapi.json": _json(openapi_document(samples())),
+        "reference/openapi.html": reference_page("openapi.json"),
+        "reference/configuration.md": configuration(),
+        "reference/costs.md": month.with_tables(costs := (DOCS / "reference/costs.md").read_text(encoding="utf-8")),
+        "how-to/deploy.md": stack_docs.with_stack((DOCS / "how-to/deploy.md").read_text(encoding="utf-8")),
+        "reference/limits.md": month.with_tables(
+            (DOCS / "reference/limits.md").read_text(encoding="utf-8"), own_times=costs
+        ),
+        "contributing/properties.md": properties.page(),
+        "reference/policies.md": with_measured((DOCS / "reference/policies.md").read_text(encoding="utf-8")),
     }
-    return found | {f"schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}
+    return found | {f"reference/schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}
 
 
 def configuration() -> str:

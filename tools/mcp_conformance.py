@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
             wrong += [f"{version} {name}: {MESSAGES}: {one.get('errorMessage', '')}" for one in failed]
     lines += [
         "",
-        f"{len(DOES_NOT)} scenarios do not apply (docs/frameworks.md); their messages are checked all the same",
+        f"{len(DOES_NOT)} scenarios do not apply (docs/contributing/mcp-conformance.md); their messages are checked all the same",
     ]
     never = [name for name in APPLIES if not any(found[version].get(name) for version in SPECIFICATIONS)]
     wrong += [f"{name} was not run" for name in never]
@@ -185,10 +185,13 @@ def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
 def table() -> str:
     """The page's list of what applies and what does not."""
     rows = [f"| `{name}` | {what} |" for name, what in APPLIES.items()]
-    rest = [f"| {', '.join(f'`{name}`' for name in names.split())} | {reason} |" for reason, names in _NOT.items()]
-    single = [f"| of `server-stateless`: {', '.join(f'`{name}`' for name in CHECKS)} | {_OWN_TOOL} |"]
-    head = ["| scenario | what it asks for |", "|---|---|", *rows, ""]
-    return "\n".join([*head, "| does not apply | why |", "|---|---|", *rest, *single])
+    rest = [line for reason, names in _NOT.items() for line in _bullets(reason, names.split())]
+    single = _bullets(f"of `server-stateless`: {_OWN_TOOL}", CHECKS)
+    return "\n".join(["| scenario | what it asks for |", "|---|---|", *rows, "", "Does not apply:", "", *rest, *single])
+
+
+def _bullets(reason: str, names: Iterable[str]) -> list[str]:
+    return [f"- {reason}", *(f"  - `{name}`" for name in names)]
 
 
 if __name__ == "__main__":

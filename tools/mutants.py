@@ -4,7 +4,7 @@ python tools/mutants.py [--seed N] [--sample N] [--jobs N] [--minutes N] [--of F
 
 The related tests run in copies of the project, the nearest first, to the first failure. With --minutes no mutant begins after
 that time. build/mutants-SEED.jsonl keeps what each mutant came to: the same command goes on where it was stopped, and --again
-runs the survivors once more. docs/mutants.md has the survivors of the newest run; a person writes there why each survived, and
+runs the survivors once more. The page Mutants has the survivors of the newest run; a person writes there why each survived, and
 the reason stays while the mutant survives.
 """
 
@@ -35,7 +35,7 @@ from tools.mutation import Mutant, mutants_of  # noqa: E402
 from tools.plant_faults import copy_project  # noqa: E402
 from tools.related_tests import SCOPE, needs_moto, related  # noqa: E402
 
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "docs" / "contributing" / "mutants.md"
 BUILD = ROOT / "build"
 SAMPLE_HEADING = "## The newest sample"
 TEST_SECONDS = 120
@@ -212,7 +212,7 @@ def main() -> int:
 
 
 def page(outcomes: Sequence[Outcome], judged: dict[str, str], arguments: str, *, commit: str) -> str:
-    """Return the last section of docs/mutants.md for a run with these arguments; a person writes what is above it."""
+    """Return the last section of docs/contributing/mutants.md for a run with these arguments; a person writes what is above it."""
     survivors = [outcome.mutant for outcome in outcomes if not outcome.by]
     reasons = [judged.get(mutant.name, "not judged") for mutant in survivors]
     equal = sum(reason.startswith("equivalent") for reason in reasons)

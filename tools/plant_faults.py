@@ -1,4 +1,4 @@
-"""Breaks the code on purpose, one fault after the other, and sees the tests fail: docs/planted-faults.md.
+"""Breaks the code on purpose, one fault after the other, and sees the tests fail: docs/contributing/planted-faults.md.
 
     make planted                       # all of them, and the page
     make planted ARGS="-k tenancy"     # those whose kind or name has the word; the page keeps the others
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.planted_faults import PLANTED, Planted  # noqa: E402
 
-PAGE = ROOT / "docs" / "planted-faults.md"
+PAGE = ROOT / "docs" / "contributing" / "planted-faults.md"
 _PASSED, _FAILED = 0, 1
 _LONGEST_SECONDS = 1_200
 _FAILED_BY = re.compile(r"^FAILED (\S+?::\w+)", re.MULTILINE)
@@ -77,7 +77,7 @@ def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
 
 
 def page(told: dict[str, str], commit: str) -> str:
-    """docs/planted-faults.md: of each fault by what it was caught."""
+    """docs/contributing/planted-faults.md: of each fault by what it was caught."""
     rows = [(fault, told.get(_name(fault), "")) for fault in PLANTED]
     caught = sum(by.startswith("[") for _, by in rows)
     lines = [
@@ -87,7 +87,7 @@ def page(told: dict[str, str], commit: str) -> str:
         "",
         "Each line is a fault that was put into the code on purpose, and the first test that failed of it:",
         f"**{caught} of {len(rows)} were caught**. By `make planted` at commit `{commit}`; the edits are in",
-        "[tools/planted_faults.py](../tools/planted_faults.py), and a test of `make pr` checks that each still applies.",
+        "[tools/planted_faults.py](../../tools/planted_faults.py), and a test of `make pr` checks that each still applies.",
         "",
         "| kind | fault | caught by |",
         "|---|---|---|",
@@ -113,7 +113,7 @@ def _told() -> dict[str, str]:
 
 
 def _link(path: str, name: str) -> str:
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
+    return f"[{Path(path).stem}](../../{path})"
 
 
 def copy_project(to: Path) -> None:

@@ -147,7 +147,6 @@ RELATED = {
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
     ),
-    "windows/bound_tables": "properties/test_bounds properties/test_lower_bound",
     "windows/bounds": (
         "providers/test_counting properties/test_bounds properties/test_lower_bound windows/test_large_results"
     ),

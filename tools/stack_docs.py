@@ -1,4 +1,4 @@
-"""What the stack makes, by kind of resource: a table of docs/deploy.md, made of template.yaml."""
+"""What the stack makes, by kind of resource: a table of docs/how-to/deploy.md, made of template.yaml."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def sources_of(bodies: Sequence[Body]) -> list[Source]:
 
 
 def loops_of(bodies: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The loop of each message by the rule of docs/concepts.md, 0 before the first; told again, for this is the judge."""
+    """The loop of each message by the rule of docs/explanation/concepts.md, 0 before the first; the judge shares no code."""
     loops, number, is_asked, is_answered = list[int](), 0, False, False
     for body in bodies:
         role = body.get("role")

@@ -2,5 +2,5 @@
 
 import gc
 
-# What a cold start makes stays: it is not searched for garbage forty times on the way (docs/adr/0041).
+# What a cold start makes stays: it is not searched for garbage forty times on the way (docs/contributing/adr/0041).
 gc.set_threshold(100_000)

@@ -1,6 +1,6 @@
 """Routes of the HTTP API: the route table, requests, responses, parameters, and the checks before an endpoint is called.
 
-The Lambda resolver, the local server, the library in process and docs/openapi.json are all made from the table. Each resource has
+The Lambda resolver, the local server, the library in process and openapi.json are all made from the table. Each resource has
 a module of its own with its routes, which parse a request, make one call, and shape the answer.
 """
 
@@ -112,7 +112,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "jobs": ("jobs.routes",),
     "health": ("http.health_routes",),
 }
-"""Resource -> the modules with its routes, below `turnlog`, in the order of docs/openapi.json. The resource is also the name of its
+"""Resource -> the modules with its routes, below `turnlog`, in the order of openapi.json. The resource is also the name of its
 Lambda function."""
 
 
@@ -123,7 +123,7 @@ def routes_of(resource: str) -> tuple[Route, ...]:
 
 
 ROUTES: tuple[Route, ...]
-"""All routes, in the order of docs/openapi.json. The first use of `ROUTES` or `BY_NAME` loads all resources."""
+"""All routes, in the order of openapi.json. The first use of `ROUTES` or `BY_NAME` loads all resources."""
 BY_NAME: dict[str, Route]
 
 

@@ -1,4 +1,4 @@
-"""All settings of the service, in one frozen model that `turnlog.app` reads. docs/configuration.md is generated from it."""
+"""All settings of the service, in one frozen model that `turnlog.app` reads. The page Configuration is made of it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Settings(BaseModel):
         max_length=2048,
         pattern=r"^$|^arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
         description="Role that is assumed with the session tag `tenant` for each tenant's requests to the table and the bucket "
-        "(docs/operations.md, Tenant isolation). Without it, the process's own rights are used",
+        "(docs/reference/operations.md, Tenant isolation). Without it, the process's own rights are used",
     )
     endpoint_url: str | None = Field(
         default=None, description="Another address for DynamoDB, S3, SQS, STS and Bedrock, for tests and emulators"

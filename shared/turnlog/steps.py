@@ -1,4 +1,4 @@
-"""Names to write a step of your own with: docs/policies.md.
+"""Names to write a step of your own with: docs/reference/policies.md.
 
 from turnlog.steps import Room, Step, WindowDraft, digest, register_step
 """

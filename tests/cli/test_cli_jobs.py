@@ -258,13 +258,13 @@ def test_wrong_input(data: Path) -> None:
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    """The examples of docs/cli.md, one after the other; ``...`` stands for lines that are left out."""
+    """The examples of docs/reference/cli.md, one after the other; ``...`` stands for lines that are left out."""
     sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
     with Turnlog.open(sqlite_url(tmp_path / ".turnlog")) as log:
         session = log.sessions.create(SESSION, tools=sample["tools"])
         for at in range(0, len(sample["messages"]), 25):
             session.append(*sample["messages"][at : at + 25])
-    text = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
     own = text[text.index("\n## turnlog compress\n") : text.index("\n## turnlog import\n")]
     shown = "".join(re.findall(r"^```text\n(.*?)^```", own, re.S | re.M))
     runs = re.split(r"^\$ turnlog (.+)\n", shown, flags=re.M)[1:]

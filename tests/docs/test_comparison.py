@@ -1,4 +1,4 @@
-"""docs/comparison.md says nothing of other packages that they do not have."""
+"""docs/explanation/comparison.md says nothing of other packages that they do not have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "comparison.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "explanation" / "comparison.md").read_text(encoding="utf-8")
 NAMES = {
     "BaseStore": "langgraph.store.base",
     "trim_messages": "langchain_core.messages",

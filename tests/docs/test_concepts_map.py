@@ -1,4 +1,4 @@
-"""docs/concepts-map.md names routes, calls, tests and other libraries' classes that are there, and leaves no route out."""
+"""The map of concepts names routes, calls, tests and other libraries' classes that are there, and leaves no route out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from turnlog.client import model
 from turnlog.routing import ROUTES
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "concepts-map.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "concepts-map.md").read_text(encoding="utf-8")
 ROW = re.compile(
-    r"^\| ([^|]+) \| ([^|]*) \| ([^|]+) \| ([^|]*) \| ([^|]*) \| \[(\w+)\]\(\.\./(tests/[\w/.]+)\) \|$", re.M
+    r"^- \*\*([^*]+)\*\* \(([^)]*)\):\s+((?:.+)(?:\n  [^ -].*)*)\n  - (.+)\n  - (.+)\n  - \[(\w+)\]\(\.\./\.\./(tests/[\w/.]+)\)$",
+    re.M,
 )
 IDEAS = ROW.findall(PAGE)
 MAPPED, _, LIBRARIES = PAGE.partition("\n## Names of other libraries\n")
@@ -34,7 +35,7 @@ def found(name: str) -> object:
 
 
 def test_every_row_is_read() -> None:
-    rows = [line for line in MAPPED.splitlines() if line.startswith("| ") and not line.startswith("| idea |")]
+    rows = [line for line in MAPPED.splitlines() if line.startswith("- ")]
     assert len(IDEAS) == len(rows) > 40
 
 

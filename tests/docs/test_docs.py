@@ -45,16 +45,14 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 WRITTEN = [*PAGES, *DOCS.glob("images/*.svg")]
 RUNNABLE = (
-    "README.md",
-    "docs/getting-started.md",
-    "docs/engines.md",
-    "docs/policies.md",
-    "docs/imports.md",
-    "docs/graph-state.md",
-    "docs/memory.md",
-    "docs/streaming.md",
-    "docs/agent-loop.md",
-    "docs/client.md",
+    "docs/how-to/engines.md",
+    "docs/reference/policies.md",
+    "docs/how-to/imports.md",
+    "docs/how-to/graph-state.md",
+    "docs/how-to/memory.md",
+    "docs/how-to/streaming.md",
+    "docs/how-to/agent-loop.md",
+    "docs/how-to/client.md",
 )
 SERVICE = (
     *("core", "engines", "http", "jobs", "log", "memory", "privacy", "providers", "search"),
@@ -85,7 +83,7 @@ def section(text: str, heading: str) -> str:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) -> None:
-    text = page("docs/api.md")
+    text = page("docs/reference/api.md")
     listed = re.search(rf"^\| \[`{re.escape(f'{route.method} {route.path}')}`\]\(#([a-z-]+)\) \|", text, re.M)
     assert listed, f"{route.method} {route.path} is not in the table of routes"
     heading = next(
@@ -104,13 +102,13 @@ def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) 
 
 
 def test_no_route_is_documented_that_is_not_there() -> None:
-    shown = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/v1/[^`?]*)[`?]", page("docs/api.md")))
+    shown = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/v1/[^`?]*)[`?]", page("docs/reference/api.md")))
     assert shown == {(route.method, route.path) for route in ROUTES}
 
 
 @pytest.mark.parametrize("code", sorted(DISORDER))
 def test_every_warning_is_documented_in_its_own_words(code: str) -> None:
-    assert f"| `{code}` | {DISORDER[code]} |" in section(page("docs/api.md"), "## Warnings")
+    assert f"| `{code}` | {DISORDER[code]} |" in section(page("docs/reference/api.md"), "## Warnings")
 
 
 def codes_in(path: Path) -> set[str]:
@@ -131,7 +129,7 @@ def error_codes() -> set[str]:
 @pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings", "invalid_step"}))
 def test_every_error_code_is_documented(code: str) -> None:
     """``invalid_settings`` and ``invalid_step`` are of the start of a service: no route answers with them."""
-    codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/api.md"), "## Errors"), re.M)
+    codes = re.findall(r"^\| [45][0-9]{2} \| (.+?) \|", section(page("docs/reference/api.md"), "## Errors"), re.M)
     assert f"`{code}`" in ", ".join(codes)
 
 
@@ -143,7 +141,7 @@ def client_codes() -> set[str]:
 
 @pytest.mark.parametrize("code", sorted(client_codes()))
 def test_every_code_of_the_client_is_documented(code: str) -> None:
-    codes = re.findall(r"^\| (`[a-z_`, ]+`) \| `\w+Error`", section(page("docs/client.md"), "## Errors"), re.M)
+    codes = re.findall(r"^\| (`[a-z_`, ]+`) \| `\w+Error`", section(page("docs/how-to/client.md"), "## Errors"), re.M)
     assert f"`{code}`" in ", ".join(codes)
 
 
@@ -155,7 +153,7 @@ def command_names() -> list[str]:
 
 @pytest.mark.parametrize("command", command_names())
 def test_every_command_is_documented_with_its_options(command: str) -> None:
-    text = page("docs/cli.md")
+    text = page("docs/reference/cli.md")
     assert f"(#turnlog-{command})" in text
     own = section(text, f"## turnlog {command}") + section(text, "## For all commands")
     typer_main = importlib.import_module("typer.main")
@@ -171,7 +169,7 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
 
 
 def test_every_name_that_steps_are_written_with_is_documented() -> None:
-    own = section(page("docs/policies.md"), "## Steps of your own")
+    own = section(page("docs/reference/policies.md"), "## Steps of your own")
     assert {name for name in steps.__all__ if not re.search(rf"`{name}[`(]", own)} == {"register_step"}
 
 
@@ -180,18 +178,20 @@ def test_every_option_is_documented_with_its_default(option: str) -> None:
     model = options.FAMILIES[options.FAMILY_OF[option]]
     default = model.model_fields[option].get_default()
     shown = "" if option == "buffer_config" else json.dumps(default)
-    assert re.search(rf"^\| `{option}` \|\s*{re.escape(shown)}\s*\|", page("docs/policies.md"), re.M)
+    assert re.search(rf"^\| `{option}` \|\s*{re.escape(shown)}\s*\|", page("docs/reference/policies.md"), re.M)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_is_documented(preset: str) -> None:
-    assert f"\n| `{preset}` |" in section(page("docs/windows.md"), "## Policies")
+    assert f"\n| `{preset}` |" in section(page("docs/reference/windows.md"), "## Policies")
 
 
 @pytest.mark.parametrize("step", BUILT_IN, ids=lambda step: step.__name__)
 def test_every_step_is_documented_with_its_fields(step: type[Step]) -> None:
     row = re.search(
-        rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|", section(page("docs/windows.md"), "### Steps"), re.M
+        rf"^\| `{step.model_fields['step'].default}` \| (.*?) \|",
+        section(page("docs/reference/windows.md"), "### Steps"),
+        re.M,
     )
     assert row is not None
     for name, field in step.model_fields.items():
@@ -200,7 +200,7 @@ def test_every_step_is_documented_with_its_fields(step: type[Step]) -> None:
 
 @pytest.mark.parametrize("value", ["kind", "level"])
 def test_every_kind_and_level_of_a_part_is_documented(value: str) -> None:
-    row = re.search(rf"^\| `{value}` \| (.*?) \|$", section(page("docs/windows.md"), "## Manifest"), re.M)
+    row = re.search(rf"^\| `{value}` \| (.*?) \|$", section(page("docs/reference/windows.md"), "## Manifest"), re.M)
     assert row is not None
     annotation = WindowPart.model_fields[value].annotation
     assert set(re.findall(r"`(\w+)`", row[1])) == set(getattr(annotation, "__args__", ()))
@@ -208,7 +208,9 @@ def test_every_kind_and_level_of_a_part_is_documented(value: str) -> None:
 
 def test_every_reason_of_a_break_is_documented_and_no_other() -> None:
     rows = re.findall(
-        r"^\| ((?:`\w+`(?:, )?)+) \|", section(page("docs/windows.md"), "## What a prompt cache still has"), re.M
+        r"^\| ((?:`\w+`(?:, )?)+) \|",
+        section(page("docs/reference/windows.md"), "## What a prompt cache still has"),
+        re.M,
     )
     told = [reason for row in rows for reason in re.findall(r"`(\w+)`", row)]
     fields = [*PrefixAnswer.model_fields, *(kind for kind in KINDS)]
@@ -219,31 +221,31 @@ def test_every_reason_is_documented() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "shared/turnlog/windows").glob("*.py")]
     reasons = {found for text in sources for found in re.findall(r'reason="(\w+)"', text)}
     reasons |= {found for text in sources for found in re.findall(r'\b(?:out|digest)\(\w+, "(\w+)"', text)}
-    text = section(page("docs/windows.md"), "## Manifest")
+    text = section(page("docs/reference/windows.md"), "## Manifest")
     assert reasons and {reason for reason in reasons if f"`{reason}`" not in text} == set()
 
 
 def test_every_law_names_a_test_that_is_there() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "properties").glob("test_*.py"))
-    named = re.findall(r"`(test_W\w+)`", section(page("docs/windows.md"), "## Laws"))
+    named = re.findall(r"`(test_W\w+)`", section(page("docs/reference/windows.md"), "## Laws"))
     assert {re.match(r"test_(W\d)", name)[1] for name in named} == set(re.findall(r"def test_(W\d)_(?!to_)", tests))  # type: ignore[index]
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_every_setting_is_documented(name: str) -> None:
-    assert f"| `{PREFIX}{name.upper()}` |" in page("docs/configuration.md")
+    assert f"| `{PREFIX}{name.upper()}` |" in page("docs/reference/configuration.md")
 
 
 @pytest.mark.parametrize("format", sorted(CODECS))
 def test_every_format_is_documented(format: str) -> None:
-    assert f"`{format}`" in page("docs/concepts.md") and f"`{format}`" in page("docs/api.md")
+    assert f"`{format}`" in page("docs/explanation/concepts.md") and f"`{format}`" in page("docs/reference/api.md")
 
 
 def test_every_contract_suite_is_documented() -> None:
     contracts = importlib.import_module("turnlog.testing.contracts")
     for name in (name for name in contracts.__all__ if name.endswith("Contract")):
-        assert f"`{name}`" in page("docs/engines.md")
+        assert f"`{name}`" in page("docs/how-to/engines.md")
 
 
 def test_every_package_of_the_house_is_documented() -> None:
@@ -256,7 +258,7 @@ def test_every_package_of_the_house_is_documented() -> None:
 def test_the_examples_of_lint_are_what_it_says() -> None:
     """In the page ``...`` stands for lines that are left out."""
     cli, testing = importlib.import_module("turnlog.cli.app"), importlib.import_module("typer.testing")
-    (shown,) = blocks(section(page("docs/cli.md"), "## turnlog lint"), "text")
+    (shown,) = blocks(section(page("docs/reference/cli.md"), "## turnlog lint"), "text")
     runs = re.split(r"^\$ turnlog (lint .+)\n", shown, flags=re.M)[1:]
     assert len(runs) == 4
     for command, said in zip(runs[::2], runs[1::2], strict=True):
@@ -308,6 +310,7 @@ def test_every_page_can_be_found(path: Path) -> None:
     assert path in seen
 
 
+WAS = re.compile(r"^## .+ \(was ([\d and]+)\)$", re.M)
 FORBIDDEN = re.compile(
     r"(?<![\w.$/{}])/(?:work|root|tmp|opt|mnt|usr|var|etc|workspace)/|(?:pypi|npmjs|crates)\.|files\.pythonhosted|\bartifactory\b",
     re.I,
@@ -354,7 +357,7 @@ def test_json_of_policies_is_json(path: Path) -> None:
 
 
 def test_the_policies_body_in_the_documentation_is_one() -> None:
-    body = json.loads(blocks(section(page("docs/windows.md"), "### Steps"), "json")[0])
+    body = json.loads(blocks(section(page("docs/reference/windows.md"), "### Steps"), "json")[0])
     assert build_window([{"role": "user", "content": "hi"}], policy=body).tokens > 0
 
 
@@ -450,7 +453,7 @@ def unlike(shown: object, found: object, where: str = "") -> list[str]:
 
 
 def test_the_examples_of_the_api_are_answered_so() -> None:
-    ask, text = example_service(), page("docs/api.md")
+    ask, text = example_service(), page("docs/reference/api.md")
     wrong = dict[str, list[str]]()
     for heading, at in TOLD:
         example = list(EXAMPLE.finditer(section(text, heading)))[at]
@@ -460,7 +463,7 @@ def test_the_examples_of_the_api_are_answered_so() -> None:
             wrong[f"{heading} {at}: {status}"] = different
         if (heading, at) == ("### Build a context", 0):
             assert isinstance(answer, dict)
-            manifest = blocks(section(page("docs/windows.md"), "## Manifest"), "json")[0]
+            manifest = blocks(section(page("docs/reference/windows.md"), "## Manifest"), "json")[0]
             wrong |= {"manifest": found} if (found := unlike(told(manifest), answer["manifest"])) else {}
     assert wrong == {}
 
@@ -474,7 +477,7 @@ def test_what_a_model_is_told_of_a_miss_is_shown_as_it_is() -> None:
         )
         session.append(*({"role": "user", "content": "?"} for _ in range(4)))
         said = session.execute_tool("recall_tool_call", {"ref": "99.0"}).text
-    assert f"\n{said}\n" in section(page("docs/windows.md"), "## Recall")
+    assert f"\n{said}\n" in section(page("docs/reference/windows.md"), "## Recall")
 
 
 # ------------------------------------------------------------ figures are measured again
@@ -516,7 +519,7 @@ def measured_table() -> str:
 
 
 def test_a_list_of_messages_gives_the_figures_that_a_session_gives() -> None:
-    assert measured_table() in page("docs/policies.md")
+    assert measured_table() in page("docs/reference/policies.md")
 
 
 def test_the_picture_of_windows_has_the_figures_of_the_table() -> None:
@@ -536,7 +539,7 @@ def test_the_picture_of_windows_has_the_figures_of_the_table() -> None:
 def test_the_least_budget_is_measured() -> None:
     with pytest.raises(BudgetTooSmallError) as caught:
         build_window(sample()["messages"], tools=sample()["tools"], budget=2_000)
-    assert f"need {int(caught.value.details['needed']):,}." in page("docs/windows.md")
+    assert f"need {int(caught.value.details['needed']):,}." in page("docs/reference/windows.md")
 
 
 def test_the_samples_are_described_with_their_size() -> None:
@@ -549,6 +552,15 @@ def test_the_samples_are_described_with_their_size() -> None:
 
 
 def test_every_decision_is_in_the_list_of_decisions() -> None:
-    listed = re.findall(r"^\| \[\d{4}\]\((\S+)\) \| .+ \|$", page("docs/adr/README.md"), re.M)
-    assert listed == sorted(path.name for path in (ROOT / "docs" / "adr").glob("0*.md"))
-    assert len(page("docs/adr/README.md").splitlines()) == len(listed) + 4, "nothing else is in it"
+    listed = re.findall(r"^\| \[\d{4}\]\((\S+)\) \| .+ \|$", page("docs/contributing/adr/README.md"), re.M)
+    assert listed == sorted(path.name for path in (ROOT / "docs" / "contributing" / "adr").glob("0*.md"))
+
+
+def test_a_merged_decision_is_listed_with_the_one_that_it_stands_in() -> None:
+    folder = ROOT / "docs" / "contributing" / "adr"
+    rows = re.findall(r"^\| ([\d, ]+) \| (\d{4}) \|$", page("docs/contributing/adr/README.md"), re.M)
+    kept = {path.name[:4]: path.read_text(encoding="utf-8") for path in folder.glob("0*.md")}
+    moved = {number for numbers, _ in rows for number in numbers.split(", ")}
+    assert len(moved) > 20 and moved.isdisjoint(kept) and {number for _, number in rows} <= set(kept)
+    told = {f"{int(number):04}" for text in kept.values() for was in WAS.findall(text) for number in was.split(" and ")}
+    assert moved - told == {"0010"}, "superseded"

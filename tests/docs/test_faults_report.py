@@ -1,4 +1,4 @@
-"""docs/faults.md and docs/planted-faults.md: every kind and operation is there, nothing was lost, and every edit still applies."""
+"""Pages of faults and of planted faults: every kind and operation is there, nothing was lost, and every edit still applies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.log import test_faults_of_items, test_faults_of_workers, test_pairs
 from tests.log.test_crashes import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE, PLANTED_PAGE = ROOT / "docs" / "faults.md", ROOT / "docs" / "planted-faults.md"
+PAGE, PLANTED_PAGE = ROOT / "docs" / "contributing" / "faults.md", ROOT / "docs" / "contributing" / "planted-faults.md"
 
 
 @pytest.fixture(scope="module")

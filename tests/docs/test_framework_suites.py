@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tools.suites import run
 from tools.suites.run import SUITES, Ran, Suite, explained, section
 
-PAGE = ROOT / "docs" / "framework-suites.md"
+PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
 PINS = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE))
 SUITE = Suite("x", "pytest", "X", "a store", (), {"has no attribute '_inside'": "looks inside"})
 
@@ -49,9 +49,12 @@ def test_what_fails_with_the_frameworks_own_store_too_is_told_apart() -> None:
     row, lines, unexplained = section(SUITE, ours, [Ran("a", True, ""), Ran("b", True, ""), Ran("d[1]", False, "")])
     assert row.endswith("| a store | 5 | 1 | 1 | 1 | 2 |") and unexplained == 2
     assert lines == [
-        "| (it fails with the framework's own store too) | 1 | `b` |",
-        "| **not explained** | 2 | `d` |",
-        "| looks inside | 1 | `c` |",
+        "- (it fails with the framework's own store too): 1",
+        "  - `b`",
+        "- **not explained**: 2",
+        "  - `d`",
+        "- looks inside: 1",
+        "  - `c`",
     ]
 
 

@@ -37,5 +37,5 @@ def test_no_generated_page_is_forgotten(pages: dict[str, str]) -> None:
 
 
 def test_the_openapi_document_is_valid() -> None:
-    document = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
+    document = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text(encoding="utf-8"))
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []

@@ -1,4 +1,4 @@
-"""The bill of a month is arithmetic over what is metered; docs/costs.md is made of it (tests/docs/test_generated.py)."""
+"""The bill of a month is arithmetic over what is metered; docs/reference/costs.md is made of it (tests/docs/test_generated.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import month
 from benchmarks.cost import PRICES, LambdaModel
 from turnlog.server.stack import expand, template_path
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "costs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "costs.md").read_text(encoding="utf-8")
 
 
 def lives() -> list[month.Life]:

@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 ENGLISH, CHINESE = ("README.md", "README.zh-CN.md")
+TRANSLATED = "docs/zh-CN/"
+"""Pages in Chinese: only the Chinese README links to them, beside the English ones."""
 _FENCE = re.compile(r"^```.*?^```", re.S | re.M)
 
 
@@ -39,7 +41,7 @@ def sections(name: str) -> list[Section]:
                 len(marks),
                 blocks[at : at + count],
                 sorted(re.findall(r"`([^`\n]+)`", body)),
-                sorted(link for link in links if link not in (ENGLISH, CHINESE)),
+                sorted(link for link in links if link not in (ENGLISH, CHINESE) and not link.startswith(TRANSLATED)),
                 sorted(re.findall(r"(?<![A-Za-z0-9_])\d+(?:[.,]\d+)*", rest)),
                 [line.count("|") for line in body.splitlines() if line.startswith("|")],
             )

@@ -23,6 +23,7 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.log.commit import VERIFIED
 from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import LocalContext
+from turnlog.sessions.session_history import WarmSessions
 
 FEW, MANY = (2_000, 6_000) if is_full() else (600, 1_800)
 """Requests before the first count, and before the second. The caches are full by the first."""
@@ -36,6 +37,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TURNLOG_ENGINE", "memory://")
     VERIFIED.clear()
     monkeypatch.setattr(VERIFIED, "_max_bytes", CACHE_BYTES)
+    monkeypatch.setattr(WarmSessions.__init__, "__defaults__", (CACHE_BYTES,))
     yield
     VERIFIED.clear()
 

@@ -138,7 +138,7 @@ def test_the_newest_differences_are_kept(log: Turnlog) -> None:
 
 def test_the_three_steps_of_the_documentation_run_one_after_the_other() -> None:
     """As the page shows them; what each of them leaves is looked at here."""
-    text = (ROOT / "docs" / "imports.md").read_text("utf-8")
+    text = (ROOT / "docs" / "how-to" / "imports.md").read_text("utf-8")
     code = re.findall(r"^```python\n(.*?)^```", text[text.index("\n## Move step by step\n") :], re.S | re.M)
     assert len(code) == 4
     names: dict[str, Any] = {}

@@ -30,7 +30,7 @@ def found(tool: Any) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def test_the_page_says_what_applies_and_why_the_rest_does_not(tool: Any) -> None:
-    page = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "contributing" / "mcp-conformance.md").read_text(encoding="utf-8")
     assert tool.table() in page and tool.VERSION in page
     assert not set(tool.APPLIES) & set(tool.DOES_NOT)
 

@@ -21,14 +21,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
-from turnlog.windows import bound_tables as tables
 from turnlog.windows import bounds
-from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.bounds import ONE_TOKEN_CHARACTERS, SIGNS, tabled, upper_bound_tokens
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data"
 SIGNS_BEFORE_WORDS = [chr(code) for code in range(128) if chr(code) not in f"{ascii_letters}{digits}\r\n"]
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"]
-ONE_TOKEN_CHARACTERS = tables.HAN + tables.HANGUL
 
 
 @cache
@@ -70,7 +68,7 @@ def is_token(text: str) -> bool:
 def test_the_pairs_of_letters_that_are_no_token_are_listed() -> None:
     cases = [(ascii_uppercase, ascii_uppercase), (ascii_uppercase, ascii_lowercase), (ascii_lowercase, ascii_lowercase)]
     pairs = {a + b for first, second in cases for a, b in product(first, second)}
-    assert {pair for pair in pairs if not is_token(pair)} == set(tables.FOREIGN_PAIRS.split())
+    assert {pair for pair in pairs if not is_token(pair)} == set(tabled("foreign_pairs"))
 
 
 def test_a_space_makes_a_token_with_a_letter_or_sign() -> None:
@@ -173,8 +171,8 @@ def test_runs_of_a_sign_are_tokens_up_to_the_listed_length() -> None:
 
 
 def test_words_are_tokens_in_all_their_forms() -> None:
-    listed = tables.WORDS.split()
-    forms = [form for word in listed for form in (word, word.capitalize())] + tables.CAPITALS.split()
+    listed = tabled("words")
+    forms = [form for word in listed for form in (word, word.capitalize())] + tabled("capitals")
     assert set(forms) == bounds._WORDS
     for form in forms:
         assert is_token(form)
@@ -190,9 +188,9 @@ def test_words_between_a_sign_and_a_contraction_are_three_tokens_at_most() -> No
 
 
 def test_the_other_listed_pieces_are_tokens() -> None:
-    assert all(is_token(f" {word}") for word in tables.SPACED_WORDS.split())
-    assert all(is_token(piece.replace("~", " ")) for piece in tables.AFFIXED.split())
-    assert all(is_token(piece) for piece in tables.SIGNS.split("A"))
+    assert all(is_token(f" {word}") for word in tabled("spaced_words"))
+    assert all(is_token(piece.replace("~", " ")) for piece in tabled("affixed"))
+    assert all(is_token(piece) for piece in SIGNS)
 
 
 def test_what_is_tabled_is_a_whole_piece_of_the_pattern() -> None:

@@ -181,7 +181,7 @@ def test_a_cache_finds_nearly_all_that_two_calls_share_and_the_docs_say_how_much
     assert ours.cost <= one.cost
     figures = [f"{100 * part / ours.plain:.1f} %" for part in (ours.ideal, ours.cost, one.cost)]
     row = f"| `{format}`, `{policy}`, {f'{budget:,}' if budget else 'default'} | {' | '.join(figures)} |"
-    assert row in (ROOT / "docs" / "windows.md").read_text(encoding="utf-8")
+    assert row in (ROOT / "docs" / "reference" / "windows.md").read_text(encoding="utf-8")
 
 
 def test_many_parallel_calls_do_not_lose_the_cache() -> None:

@@ -1,4 +1,4 @@
-"""docs/security.md: each threat names tests that are there, and what is shown here is named there."""
+"""docs/reference/security.md: each threat names tests that are there, and what is shown here is named there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -19,9 +19,11 @@ def names_in(path: str) -> set[str]:
 
 
 def rows() -> list[list[str]]:
-    table = PAGE.split("## Threats")[1].split("\n## ")[0]
-    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    """Return threat, defence and tests of each item of the list."""
+    section = PAGE.split("## Threats")[1].split("\n## ")[0]
+    items = re.findall(r"^- \*\*([^*]+)\*\*: ((?:.+\n)(?:  [^ -].*\n)*)((?:  - .+\n)+)", section, re.M)
+    assert len(items) == section.count("\n- ")
+    return [[threat, defence.strip(), ", ".join(shown.split("  - ")).strip(", \n")] for threat, defence, shown in items]
 
 
 def test_every_threat_has_a_defence_and_a_test_that_is_there() -> None:
@@ -29,7 +31,7 @@ def test_every_threat_has_a_defence_and_a_test_that_is_there() -> None:
     for threat, defence, shown in rows():
         assert threat and defence
         named = NAMED.findall(shown)
-        assert named and NAMED.sub("", shown).strip(", ") == "", threat
+        assert named and NAMED.sub("", shown).strip(", \n") == "", threat
         for path, name in named:
             assert name in names_in(path), f"{threat}: {path}::{name}"
 
@@ -42,6 +44,6 @@ def test_every_file_of_security_tests_is_named() -> None:
 
 def test_it_can_be_found_and_says_where_to_report() -> None:
     for page in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md"):
-        assert "](docs/security.md)" in (ROOT / page).read_text(encoding="utf-8"), page
-    assert "](security.md)" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert "](../SECURITY.md)" in PAGE
+        assert "](docs/reference/security.md)" in (ROOT / page).read_text(encoding="utf-8"), page
+    assert "](reference/security.md)" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert "](../../SECURITY.md)" in PAGE

@@ -1,4 +1,4 @@
-"""docs/deploy.md: its commands name what is there, its calls are answered, and what it removes is removed."""
+"""docs/how-to/deploy.md: its commands name what is there, its calls are answered, and what it removes is removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnlog.server.stack import expand, template_path
 from turnlog.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^# (\d+) +.*\n(.+)$", PAGE, re.M)
 
 

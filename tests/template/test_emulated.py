@@ -18,7 +18,7 @@ def test_the_emulator_gets_all_but_what_the_page_names() -> None:
     document = yaml_parse((ROOT / "template.yaml").read_text(encoding="utf-8"))
     made, left_out = adapted(document)
     assert sorted(left_out) == sorted([*FORMULAS, *(f"{name}.ScalingConfig" for name in WORKERS)])
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "operations.md").read_text(encoding="utf-8")
     assert f"alarms of a formula ({', '.join(f'`{name}`' for name in FORMULAS)})" in page
     assert "`MaximumConcurrency`" in page
     resources: dict[str, Any] = document["Resources"]

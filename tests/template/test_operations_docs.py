@@ -1,4 +1,4 @@
-"""docs/operations.md says what each function may do: exactly what the template's roles grant."""
+"""docs/reference/operations.md says what each function may do: exactly what the template's roles grant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from turnlog.server.stack import expand, template_path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "reference" / "operations.md"
 BASICS = frozenset({"logs:CreateLogStream", "logs:PutLogEvents"})
 _SERVICES = {"dynamodb": "table", "s3": "bucket", "sqs": "queue", "bedrock": "model", "bedrock-agentcore": "memory"}
 

@@ -1,4 +1,4 @@
-"""docs/sam-local.md, mk/local.mk and events/env.json speak of what is there, and the events work as that page says."""
+"""docs/how-to/sam-local.md, mk/local.mk and events/env.json speak of what is there, and the events work as that page says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.functions.events import RUNS, Context, handler_of, load, run_events
 from turnlog.core.errors import InvalidInputError
 from turnlog.server.stack import Template, expand, template_path
 
-PAGE = ROOT / "docs" / "sam-local.md"
+PAGE = ROOT / "docs" / "how-to" / "sam-local.md"
 MAKEFILE = ROOT / "mk" / "local.mk"
 ENVIRONMENT = ROOT / "events" / "env.json"
 _LOGICAL_ID = re.compile(r"\b(?:[A-Z][a-z]+)+(?:Function|Worker|Queue|DeadLetters)\b")

@@ -1,4 +1,4 @@
-"""docs/operations.md has a policy for a program of one tenant: it permits what the library asks for, and no other tenant's keys."""
+"""The page Operations has a policy for a program of one tenant: it permits what the library asks, and no other tenant's keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.iam import Asked, allows, asked
 from turnlog import Turnlog
 from turnlog.core.identity import Owner
 
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "reference" / "operations.md"
 TENANTS = ("a", "ab", "b", "b#U", "https://idp.example/x", "*", "?")
 
 

@@ -1,4 +1,4 @@
-"""docs/limits.md: each limit of the API is taken at its value, and refused at one more with the error that the page tells."""
+"""The page Limits: each limit of the API is taken at its value, and refused at one more with the error that the page tells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from turnlog.snapshots import export_routes as exports
 from turnlog.snapshots import routes as snapshots
 from turnlog.summaries import routes as summaries
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "limits.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
 ROWS = {
     what: (limit, status, code)
     for what, limit, status, code in re.findall(r"^\| ([^|]+) \| ([^|]+) \| (\d{3}) `(\w+)` \|$", PAGE, re.M)

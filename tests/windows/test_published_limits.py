@@ -12,7 +12,9 @@ from tests.conftest import ROOT
 from turnlog.core.errors import InvalidInputError
 from turnlog.windows.policy import policy_of
 
-SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "schemas" / "policy.json").read_text(encoding="utf-8"))
+SCHEMA: dict[str, Any] = json.loads(
+    (ROOT / "docs" / "reference" / "schemas" / "policy.json").read_text(encoding="utf-8")
+)
 STEPS: list[dict[str, Any]] = SCHEMA["properties"]["steps"]["items"]["oneOf"]
 COMPANIONS: dict[str, dict[str, Any]] = {"pin": {"roles": ["user"]}}
 """What a step needs besides the field that is tried."""

@@ -1,4 +1,4 @@
-"""The frameworks' own tests on Turnlog's stores, and docs/framework-suites.md of what came out.
+"""The frameworks' own tests on Turnlog's stores, and docs/contributing/framework-suites.md of what came out.
 
 python tools/suites/run.py [NAME ...]      # make framework-suites
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.faults import commit_id  # noqa: E402
 from tools.suites.turnlog_in_suites import MADE  # noqa: E402
 
-PAGE = ROOT / "docs" / "framework-suites.md"
+PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
 FOLDER = ROOT / ".venv-suites" / "sources"
 _SECONDS = 1_800
 
@@ -230,7 +230,7 @@ def section(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> tuple[str,
     for reason in sorted({reason for _, reason in why}):
         names = [name for name, found in why if found == reason]
         kinds = sorted({name.partition("[")[0] for name in names})
-        lines.append(f"| {reason} | {len(names)} | {', '.join(f'`{kind}`' for kind in kinds)} |")
+        lines += [f"- {reason}: {len(names)}", *(f"  - `{kind}`" for kind in kinds)]
     return row, lines, len(unexplained)
 
 
@@ -246,7 +246,7 @@ def main(names: Sequence[str]) -> int:
         rows.append(row)
         unexplained += count
         if lines:
-            details += ["", f"## {suite.label}", "", "| fails, for it asks for | tests | |", "|---|---:|---|", *lines]
+            details += ["", f"## {suite.label}", "", "Tests that fail, by what they ask for:", "", *lines]
         print(row, flush=True)
     if not names:
         PAGE.write_text(_page(rows, details), encoding="utf-8")

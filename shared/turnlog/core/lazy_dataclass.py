@@ -1,7 +1,7 @@
 """A decorator like `dataclass(frozen=True, slots=True)` that compiles each generated method at its first use.
 
 The standard library generates and compiles six functions when a class is defined. That takes 0.3 ms of CPU for each
-class. A cold start defines a hundred classes and calls few of those functions (docs/adr/0041). Here ``__init__`` is
+class. A cold start defines a hundred classes and calls few of those functions (docs/contributing/adr/0041). Here ``__init__`` is
 compiled for the first instance, ``__eq__`` and ``__hash__`` for the first comparison, and the other methods are not
 generated. `fields`, `replace`, `asdict`, ``match``, pickling and copying work as with the standard library, and a type
 checker sees the standard library's decorator.

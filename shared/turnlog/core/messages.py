@@ -6,10 +6,9 @@ text, calls and results) and holds everything else as opaque blocks.
 
 from __future__ import annotations
 
-import json
 from typing import Literal, TypeAlias
 
-from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.json_values import JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
@@ -63,14 +62,6 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-
-    def arguments_object(self) -> JsonObject | None:
-        """Return the arguments as an object, or None when they are not a JSON object."""
-        try:
-            value = json.loads(self.arguments)
-        except (ValueError, RecursionError):
-            return None
-        return value if isinstance(value, dict) else None
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def openapi_document(samples: Mapping[str, str] | None = None) -> JsonObject:
 
 
 def json_schemas() -> dict[str, JsonObject]:
-    """Return the JSON Schemas by name, as `turnlog schema NAME` prints and docs/schemas holds them."""
+    """Return the JSON Schemas by name, as `turnlog schema NAME` prints and docs/reference/schemas holds them."""
     from turnlog.core.agent_state import STATE_SCHEMA
 
     return {

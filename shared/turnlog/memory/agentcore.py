@@ -1,4 +1,4 @@
-"""Memory engine over Amazon Bedrock AgentCore Memory. docs/memory-engines.md describes how to set up the memory resource.
+"""Memory engine over Amazon Bedrock AgentCore Memory. docs/how-to/memory-engines.md describes how to set up the memory resource.
 
 A part of a session is stored as events, from which AgentCore makes memory records later. Each session's records have a
 namespace of their own: so a session can be erased, and a memory names the session that it came from.

@@ -1,4 +1,4 @@
-"""Memory engine behind a signed webhook: one address, one POST for each action. docs/memory-engines.md has the protocol.
+"""Memory engine behind a signed webhook: one address, one POST for each action. docs/how-to/memory-engines.md has the protocol.
 
 Owners are named by their safe ids. Every request is signed together with its time and an id, so that an intercepted request
 can't be replayed.

@@ -19,9 +19,7 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.headers import Header
 from turnlog.log.keys import META, SUMMARY, SYSTEM, SessionKeys
-from turnlog.log.reading import (
-    position_of_moment,
-)
+from turnlog.log.reading import position_of_moment
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
@@ -39,12 +37,7 @@ from turnlog.sessions.context_models import (
     WindowAnswer,
     WindowPart,
 )
-from turnlog.sessions.context_requests import (
-    ContextRequest,
-    counted_by_the_provider,
-    effective,
-    request_of,
-)
+from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
 from turnlog.sessions.incoming import understand, with_calls
 from turnlog.sessions.session_history import SessionHistory, SessionReading, WarmSessions, read_newest, read_up_to
 from turnlog.sessions.session_log import SessionLog

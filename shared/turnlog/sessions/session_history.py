@@ -18,14 +18,7 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit, checked_chain, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
 from turnlog.log.headers import Header
-from turnlog.log.keys import (
-    COMMITS_FROM,
-    META,
-    TAIL_TO,
-    WINDOW_TO,
-    SessionKeys,
-    commit_sort_key,
-)
+from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, WINDOW_TO, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_commits, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query

@@ -75,7 +75,7 @@ class SnapshotPart(Answer):
     """A part of a full snapshot's history: positions, and the hash and size of its bytes.
 
     The bytes are at ``url`` until ``expires_at``, or, for a small part, in ``data`` (base64). They have the form of segments
-    (docs/data-model.md).
+    (docs/reference/data-model.md).
     """
 
     first: int

@@ -15,7 +15,7 @@ The argument. The encoding cuts text into pieces by a pattern, and each piece in
    used and a token that begins in the stretch and ends behind it is allowed for.
 
 So ``upper_bound_tokens(a) + upper_bound_tokens(b)`` is at least the tokens of ``a + b``, for any cut of any text. The
-facts of the vocabulary that the argument uses are in `bound_tables`; ``tests/properties/test_bounds.py`` proves each.
+facts of the vocabulary that the argument uses are in ``bound_tables.json``; ``tests/properties/test_bounds.py`` proves each.
 
 The least is simpler: no token crosses a border of pieces, so there are as many tokens as pieces. What stands beside a stretch
 of ASCII can make a part of its first piece its own, or of its last, and no more; beyond ASCII nothing is counted.
@@ -23,11 +23,12 @@ of ASCII can make a part of its first piece its own, or of its last, and no more
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
-
-from turnlog.windows import bound_tables as tables
+from pkgutil import get_data
 
 _SPACE = " \t\n\x0b\x0c\r"
 _STRETCH = re.compile(r"([^\x00-\x7f]+)")
@@ -158,8 +159,8 @@ class _Characters(dict[str, int]):
         return 3 if code < 0x10000 or _within(_THREE, code) else 4
 
 
-def _ranges(listed: str) -> list[tuple[int, int]]:
-    pairs = (item.partition("-") for item in listed.split())
+def _ranges(listed: Iterable[str]) -> list[tuple[int, int]]:
+    pairs = (item.partition("-") for item in listed)
     return [(int(low, 16), int(high or low, 16)) for low, _, high in pairs]
 
 
@@ -168,13 +169,27 @@ def _within(ranges: list[tuple[int, int]], code: int) -> bool:
     return index >= 0 and ranges[index][1] >= code
 
 
-_FOREIGN_PAIRS = frozenset(tables.FOREIGN_PAIRS.split())
-_LOWER_WORDS = tables.WORDS.split()
-_WORDS = frozenset(_LOWER_WORDS) | {word.capitalize() for word in _LOWER_WORDS} | set(tables.CAPITALS.split())
+_TABLES: dict[str, dict[str, list[str]]] = json.loads(get_data(__package__, "bound_tables.json") or b"")
+
+
+def tabled(name: str) -> list[str]:
+    """Return the facts of a table, which white space separates."""
+    return " ".join(_TABLES[name]["text"]).split()
+
+
+def _runs(name: str) -> str:
+    return "".join(_TABLES[name]["text"])
+
+
+SIGNS = _runs("signs").split("A")
+ONE_TOKEN_CHARACTERS = _runs("han") + _runs("hangul")
+_FOREIGN_PAIRS = frozenset(tabled("foreign_pairs"))
+_LOWER_WORDS = tabled("words")
+_WORDS = frozenset(_LOWER_WORDS) | {word.capitalize() for word in _LOWER_WORDS} | set(tabled("capitals"))
 _PIECES = _Pieces.fromkeys([*_WORDS, *(f" {word}" for word in _WORDS)], 1)
-_PIECES.update(dict.fromkeys((f" {word}" for word in tables.SPACED_WORDS.split()), 1))
-_PIECES.update(dict.fromkeys((piece.replace("~", " ") for piece in tables.AFFIXED.split()), 1))
-_PIECES.update(dict.fromkeys(tables.SIGNS.split("A"), 1))
-_TWO, _THREE = _ranges(tables.TWO), _ranges(tables.THREE)
-_CHARACTERS = _Characters.fromkeys(tables.HAN + tables.HANGUL, 1)
-_CHARACTERS.update((chr(code), 1) for low, high in _ranges(tables.ONE) for code in range(low, high + 1))
+_PIECES.update(dict.fromkeys((f" {word}" for word in tabled("spaced_words")), 1))
+_PIECES.update(dict.fromkeys((piece.replace("~", " ") for piece in tabled("affixed")), 1))
+_PIECES.update(dict.fromkeys(SIGNS, 1))
+_TWO, _THREE = _ranges(tabled("two")), _ranges(tabled("three"))
+_CHARACTERS = _Characters.fromkeys(ONE_TOKEN_CHARACTERS, 1)
+_CHARACTERS.update((chr(code), 1) for low, high in _ranges(tabled("one")) for code in range(low, high + 1))

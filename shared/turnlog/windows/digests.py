@@ -77,11 +77,6 @@ class Tally:
         self.tokens = 0
         self._counts: Counter[str] = Counter()
 
-    def copy(self) -> Tally:
-        made = Tally()
-        made.tokens, made._counts = self.tokens, self._counts.copy()
-        return made
-
     def add(self, *notes: Note) -> int:
         """Add notes; return the tokens that they add to the total."""
         before = self.tokens
@@ -206,11 +201,6 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
         elif unit is reply or _is_asked(unit):
             pieces.append(_cut_piece(unit, entry, loop.max_message_chars))
     return tuple(pieces)
-
-
-def pieces_tokens(loop: Loop) -> int:
-    """Return the most tokens that a loop's digest takes without its note."""
-    return sum(piece.tokens for piece in digest_pieces(loop))
 
 
 def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loop:

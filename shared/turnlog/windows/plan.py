@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import zip_longest
 from typing import Protocol
 
@@ -474,11 +474,8 @@ def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """Return the entry of an event with its message parsed."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    return Entry(event, outline_of(message), loop, time_ms, message, values=cache(partial(_values, message)))
-
-
-def _values(message: Message) -> tuple[str, ...]:
-    return bounded(ledger_of_message(message))
+    values = cache(lambda: bounded(ledger_of_message(message)))
+    return Entry(event, outline_of(message), loop, time_ms, message, values=values)
 
 
 def _priced(entry: Entry, sent: str) -> Entry:

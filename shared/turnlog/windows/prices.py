@@ -26,7 +26,7 @@ from turnlog.providers.blocks import (
 )
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.digests import Tally, pieces_tokens, pinned_pieces, shown_pieces
+from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
@@ -124,11 +124,9 @@ def _is_safe_name(name: str) -> bool:
 
 def bare_tokens(loop: Loop) -> int:
     """Return the most that a loop takes at its level, without its notes: notes share their values."""
-    if loop.level == "digest":
-        return pieces_tokens(loop)
-    if loop.level == "out":
-        return sum(piece.tokens for piece in pinned_pieces(loop))
-    return sum(unit.tokens for unit in loop.units if unit.level == "whole")
+    if loop.level == "whole":
+        return sum(unit.tokens for unit in loop.units if unit.level == "whole")
+    return sum(piece.tokens for piece in shown_pieces(loop))
 
 
 def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:

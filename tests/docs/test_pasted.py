@@ -1,0 +1,103 @@
+"""What a newcomer pastes works: each block of the README and the tutorial runs alone, or in order, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PASTED = ("README.md", "docs/tutorial/getting-started.md", "docs/zh-CN/getting-started.md")
+NEEDS = {"make": "a clone of its own and minutes", "sam": "an AWS account", "aws": "an AWS account"}
+"""Commands that are not run here: each block with one is checked for its syntax, and its targets of make are looked up."""
+SERVICE = "http://127.0.0.1:8787"
+
+
+def blocks(name: str, language: str) -> list[str]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def is_run(block: str) -> bool:
+    return not re.search(rf"^(?:\w+=\$\()?(?:{'|'.join(NEEDS)}) ", block, re.M)
+
+
+PYTHON = [(name, block) for name in PASTED for block in blocks(name, "python")]
+SHELL = [(name, [block for block in blocks(name, "sh") if is_run(block)]) for name in PASTED]
+LOOKED_AT = [(name, block) for name in PASTED for block in blocks(name, "sh") if not is_run(block)]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "turnlog.cli",
+        "serve",
+        "--port",
+        "0",
+        "--json",
+        "--data",
+        str(tmp_path / "served"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield json.loads(server.stdout.readline())["url"]
+        server.terminate()
+
+
+@pytest.mark.parametrize(("name", "block"), PYTHON, ids=lambda value: value[:20])
+def test_a_python_block_runs_alone(name: str, block: str, tmp_path: Path) -> None:
+    (tmp_path / "pasted.py").write_text(block, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "pasted.py"]
+    for _ in range(2):
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), name
+
+
+@pytest.mark.parametrize(("name", "shell"), SHELL, ids=[name for name, _ in SHELL])
+def test_shell_blocks_run_in_order(name: str, shell: list[str], tmp_path: Path, service: str) -> None:
+    (tmp_path / "folder").mkdir()
+    script = "set -e\n" + "\n".join(shell).replace(SERVICE, service).replace("curl -s", "curl -sS --fail-with-body")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path / "folder",
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert shell and run.returncode == 0, name + run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("name", "block"), LOOKED_AT, ids=lambda value: value[:20])
+def test_a_block_that_is_not_run_names_what_is_there(name: str, block: str) -> None:
+    assert subprocess.run(["bash", "-n", "-c", block], check=False).returncode == 0, name
+    makefiles = "".join(path.read_text("utf-8") for path in [ROOT / "Makefile", *(ROOT / "mk").glob("*.mk")])
+    for target in re.findall(r"^make (\S+)", block, re.M):
+        assert re.search(rf"^{target}:", makefiles, re.M), target
+    for environment in re.findall(r"--config-env (\S+)", block):
+        assert f"\n[{environment}." in (ROOT / "samconfig.toml").read_text("utf-8")
+
+
+def test_the_answer_of_the_readme_is_the_one_that_curl_shows(tmp_path: Path, service: str) -> None:
+    (answer,) = blocks("README.md", "json")
+    (script,) = dict(SHELL)["README.md"]
+    run = subprocess.run(
+        ["bash", "-c", script.replace(SERVICE, service)], capture_output=True, text=True, timeout=60, check=True
+    )
+    window = json.loads(run.stdout[run.stdout.index('{"messages"') :])
+    shown = json.loads(answer.replace("[...]", "[]").replace(", ...}", "}"))
+    parts = {"messages", "tools", "tokens", "head"}
+    assert {name: window[name] for name in parts} == {name: shown[name] for name in parts}
+    assert window["manifest"]["budget"] == shown["manifest"]["budget"]
+    assert [message["role"] for message in window["messages"]] == ["system", "user"], "no more than what was said"

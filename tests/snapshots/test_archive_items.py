@@ -194,6 +194,21 @@ def test_parts_are_stored_and_read_back_equal(harness: Harness) -> None:
     assert retained.needs(archive.parts[0].blob) and not retained.needs("seg/other")
 
 
+def test_a_segment_that_is_sealed_again_is_the_one_that_is_stored(harness: Harness) -> None:
+    """It may have been redacted since; its bytes of before are not what the session has."""
+    segments = harness.app.segments
+    sealed = segments.seal(KEYS, 0)
+    assert sealed is not None and segments.seal(KEYS, 0) == sealed
+    harness.app.items.put({**_entry_of(harness, sealed.first), "rb": 7})
+    assert segments.seal(KEYS, 0) == replace(sealed, body_bytes=7)
+    assert segments.seal(KEYS, 9) is None, "it is not complete"
+
+
+def _entry_of(harness: Harness, first: int) -> Item:
+    key = KEYS.segment(first)
+    return harness.app.items.get_many([key])[key]
+
+
 def test_a_segment_that_is_exchanged_for_its_own_bytes_stays_as_it_was(harness: Harness) -> None:
     """Its sizes are counted alike when it is sealed and when it is exchanged: bodies in blobs are in neither."""
     harness.log().sessions.get("s").append(

@@ -129,8 +129,12 @@ RELATED = {
     ),
     "snapshots/full": "snapshots/test_archive_items snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
-    "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
-    "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
+    "snapshots/segment_format": (
+        "snapshots/test_segments snapshots/test_exchange snapshots/test_full_snapshots privacy/test_redact"
+    ),
+    "snapshots/segments": (
+        "snapshots/test_segments snapshots/test_archive_items snapshots/test_full_snapshots privacy/test_redact"
+    ),
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.core.events import (
     CreateEvent,
     Envelope,
@@ -32,6 +32,7 @@ from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import line_digest
 from turnlog.log.payloads import digest_of
 from turnlog.snapshots.exchange import check_shape, commit_line, commit_of, position_in
+from turnlog.snapshots.segment_format import SegmentWriter, read_segment
 
 PREVIOUS = b"p" * 16
 LATEST_MS = LAST_MS // 2
@@ -342,3 +343,27 @@ def test_a_value_has_the_type_that_its_field_declares(value: object, expected: A
     with pytest.raises(Exception, match="field") as raised:
         check_shape(value, expected, name="field")
     assert type(raised.value).__name__ == "MalformedError"
+
+
+# ------------------------------------------------------------ segments
+
+
+@pytest.mark.parametrize(("last", "is_read"), [(1, False), (2, True), (3, False)])
+def test_d4_a_commit_in_a_segment_has_the_events_of_its_positions(last: int, is_read: bool) -> None:
+    """Also where every hash is right."""
+    lines = [encode_json(stored_line(said(position), None, None)) for position in (1, 2)]
+    item: dict[str, Any] = {
+        "sk": commit_sort_key(1),
+        **header_attributes(replace(HEADER, first=1, last=last, kind="c", flow=Flow(messages=2, tokens=2))),
+    }
+    item["h"] = chain_hash(GENESIS, hashed_header(commit_sort_key(1), item), list(map(line_digest, lines)))
+    writer = SegmentWriter(GENESIS)
+    writer.add(item, lines, {})
+    data = writer.finish()
+    if is_read:
+        (sealed,) = read_segment(data, name="seg")
+        assert (sealed.item, sealed.lines) == (item, tuple(lines))
+        return
+    with pytest.raises(CorruptError, match="events of its positions") as raised:
+        list(read_segment(data, name="seg"))
+    assert raised.value.details["item"] == "seg"

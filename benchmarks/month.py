@@ -193,6 +193,69 @@ def standing() -> dict[str, int]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A part of an idle stack, what it costs a month in USD, and the parameter that leaves it out."""
+
+    name: str
+    usd: float
+    without: str = ""
+
+
+RETENTION_RUNS, RETENTION_MINUTES, _RETENTION_OWN_MS = 4, 10, 10
+
+
+@functools.cache
+def idle_retention() -> tuple[int, float, float]:
+    """Return requests, read units and write units of the runs of one schedule over an empty table, but for the very first."""
+    with dynamo(only_moto=True) as engine:
+        for _ in range(2):
+            with engine.guard.measure() as meter:
+                for worker in range(RETENTION_RUNS):
+                    engine.metered.retain_sessions(worker, RETENTION_RUNS)
+        return sum(meter.requests.values()), meter.read_units, meter.write_units + meter.index_write_units
+
+
+def idle(model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int) -> list[Standing]:
+    """Return what a stack costs a month that nobody calls."""
+    rounds = DAYS * 24 * 60 // RETENTION_MINUTES
+    runs = rounds * RETENTION_RUNS
+    requests, reads, writes = idle_retention()
+    traces = runs / 1_000_000 * MORE_PRICES["X-Ray, million traces"]
+    retention = (
+        rounds * (reads * PRICES["DynamoDB read unit"] + writes * PRICES["DynamoDB write unit"])
+        + runs * PRICES["Lambda request"]
+        + runs * model.gb_seconds(_RETENTION_OWN_MS, requests // RETENTION_RUNS) * PRICES["Lambda GB-s, arm64"]
+        + runs * (_FUNCTION_LOG_BYTES + _LAMBDA_LOG_BYTES) / _BYTES_PER_GB * MORE_PRICES["logs, GB"]
+    )
+    polls = queues * _POLLERS * DAYS * 86_400 / _POLL_SECONDS
+    return [
+        Standing(
+            f"alarms: {alarm_metrics} metrics", alarm_metrics * MORE_PRICES["alarm-month of a metric"], "Alarms=false"
+        ),
+        Standing("the dashboard", dashboards * MORE_PRICES["dashboard-month"], "Dashboard=false"),
+        Standing(
+            f"Lambda asks {queues} queues for jobs: {_POLLERS} pollers each, a request in {_POLL_SECONDS} s",
+            polls * PRICES["SQS request, standard"],
+        ),
+        Standing(
+            f"`RetentionWorker`: {RETENTION_RUNS} runs every {RETENTION_MINUTES} minutes, and their logs", retention
+        ),
+        Standing("traces of these runs", traces, "Tracing=PassThrough"),
+        Standing("API, functions, table, bucket, log groups, with nothing in them", 0.0),
+    ]
+
+
+def idle_lines(parts: Sequence[Standing]) -> list[list[str]]:
+    rows = [[part.name, f"{part.usd:,.2f}", f"`{part.without}`" if part.without else "–"] for part in parts]
+    total, rest = (sum(part.usd for part in parts if not (left and part.without)) for left in (False, True))
+    return [
+        ["an idle stack", "USD a month", "left out by"],
+        *rows,
+        ["**together**", f"**{total:,.2f}**", f"with all three: **{rest:,.2f}**"],
+    ]
+
+
 def _alarm_metrics(alarm: Mapping[str, Any]) -> int:
     return sum("MetricStat" in metric for metric in alarm.get("Metrics", [])) or 1
 
@@ -309,6 +372,7 @@ def with_tables(page: str, *, own_times: str = "") -> str:
         "sessions": markdown(life_lines(lives)),
         "bill": f"{bill}\n\n{told}",
         "rates": markdown(rate_lines(lives, model)),
+        "idle": markdown(idle_lines(idle(model, **standing()))),
     }
     return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}\n{found[3]}", page)
 

@@ -1,4 +1,4 @@
-"""Finishes what `sam build` has built, so that it starts fast: bytecode beside the sources, nothing that no function uses.
+"""Finishes what `sam build` has built: bytecode beside the sources, nothing that no function uses, no shared pieces of YAML.
 
     python3.13 tools/finish_build.py .aws-sam/build          # by `make build`, and by whoever calls `sam build` himself
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import compileall
 import json
 import py_compile
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ UNUSED = ("bin", "boto3", "certifi", "charset_normalizer", "requests", "s3transf
 """What others ask for and no function imports. botocore trusts its own list of authorities where there is no certifi."""
 _DATA = Path("botocore", "data")
 _LAYERS = ("DependenciesLayer", "SharedLayer")
+_SHARED = re.compile(r"^  Turnlog::Shared:\n(?: {3,}.*\n)*", re.M)
+"""Metadata, Turnlog::Shared, of a built template: `sam build` indents by two and leaves no blank lines."""
 _LAYER_ROOT, _FUNCTION_ROOT = "/opt/python", "/var/task"
 
 
@@ -41,10 +44,19 @@ def finish(build: Path) -> None:
         raise NotTheRuntimeError(
             "{}.{} compiles for itself, the functions run {}.{}".format(*sys.version_info[:2], *RUNTIME)
         )
+    drop_shared(build / "template.yaml")
     trim(build / "DependenciesLayer" / "python")
     for folder in sorted(path for path in build.iterdir() if path.is_dir()):
         is_layer = folder.name in _LAYERS
         compile_sources(folder / "python" if is_layer else folder, _LAYER_ROOT if is_layer else _FUNCTION_ROOT)
+
+
+def drop_shared(template: Path) -> None:
+    """Remove Metadata, Turnlog::Shared, from a built template: `sam build` has written its pieces out where they are used.
+
+    CloudFormation documents that it leaves Metadata as it is, but not that it takes intrinsic functions there.
+    """
+    template.write_text(_SHARED.sub("", template.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def trim(layer: Path) -> None:

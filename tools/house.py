@@ -1,4 +1,4 @@
-"""Print the budgets of the code base beside their limits: size, language, duplication of names, shape of functions.
+"""Print the budgets of the code base beside their limits: size, language, duplication of names, size of template.yaml.
 
     python tools/house.py           # the table
     python tools/house.py --list    # and each place that counts against a limit of language
@@ -9,16 +9,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "shared" / "turnlog"
+TEMPLATE = ROOT / "template.yaml"
 GENERATED = {PACKAGE / "client" / "async_twins.py"}
 SMALL_LINES = 60
 LONGEST_LINE = 132
@@ -80,6 +83,43 @@ def budgets(files: list[Source]) -> list[Budget]:
         Budget(f"lines over {LONGEST_LINE} characters", len(long_lines), 0, places=long_lines),
         *(Budget(f"packages that hold a part of {name}", len(packages_of(name)), 4) for name in FEATURES),
     ]
+
+
+def template_budgets(template: Path = TEMPLATE) -> list[Budget]:
+    """Measure template.yaml: its lines, and the resources and statements of roles that SAM expands it to."""
+    from samtranslator.yaml_helper import yaml_parse
+
+    from turnlog.server.stack import expand
+
+    text = template.read_text(encoding="utf-8")
+    resources = expand(template).resources
+    repeated = repeated_statements(yaml_parse(text)["Resources"])
+    return [
+        Budget("lines of template.yaml", len(text.splitlines()), 1_300),
+        Budget("resources that it makes", len(resources), 167),
+        Budget("statements of its roles", sum(1 for _ in statements(resources)), 192),
+        Budget(
+            "different statements",
+            len({json.dumps(statement, sort_keys=True) for statement in statements(resources)}),
+            71,
+        ),
+        Budget("statements written more than once", len(repeated), 0, places=tuple(repeated)),
+    ]
+
+
+def repeated_statements(resources: Mapping[str, Any]) -> list[str]:
+    """List statements of roles whose text stands more than once in the source; an alias is the object that it names."""
+    written = {id(statement): json.dumps(statement, sort_keys=True) for statement in statements(resources)}
+    texts = list(written.values())
+    return sorted({text for text in texts if texts.count(text) > 1})
+
+
+def statements(resources: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the statements of all roles, conditional ones too."""
+    for resource in resources.values():
+        if resource["Type"] == "AWS::IAM::Role":
+            for policy in resource["Properties"]["Policies"]:
+                yield from policy["PolicyDocument"]["Statement"]
 
 
 def share(part: int, whole: int) -> float:
@@ -144,7 +184,7 @@ def place_of(source: Source, node: ast.AST) -> str:
 
 def main() -> None:
     """Print the table, and with ``--list`` the places."""
-    measured = budgets(sources())
+    measured = [*budgets(sources()), *template_budgets()]
     width = max(len(budget.name) for budget in measured)
     for budget in measured:
         bound = "at least" if budget.at_least else "at most"
@@ -157,4 +197,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(PACKAGE.parent))
     main()

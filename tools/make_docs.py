@@ -51,7 +51,9 @@ def pages() -> dict[str, str]:
         "reference/openapi.html": reference_page("openapi.json"),
         "reference/configuration.md": configuration(),
         "reference/costs.md": month.with_tables(costs := (DOCS / "reference/costs.md").read_text(encoding="utf-8")),
-        "how-to/deploy.md": stack_docs.with_stack((DOCS / "how-to/deploy.md").read_text(encoding="utf-8")),
+        "how-to/deploy.md": month.with_tables(
+            stack_docs.with_stack((DOCS / "how-to/deploy.md").read_text(encoding="utf-8")), own_times=costs
+        ),
         "reference/limits.md": month.with_tables(
             (DOCS / "reference/limits.md").read_text(encoding="utf-8"), own_times=costs
         ),

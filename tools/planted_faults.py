@@ -58,15 +58,6 @@ _AWS, _TEMPLATE, _TENANCY = (
     "tests/log/test_tenancy.py",
 )
 
-_READ = (
-    "Resource: !GetAtt SessionsFunctionLogs.Arn\n              - !If\n                - IsTraced\n"
-    "                - Sid: Traces\n                  Effect: Allow\n"
-    "                  Action: [xray:PutTraceSegments, xray:PutTelemetryRecords]\n"
-    '                  Resource: "*"\n                - !Ref AWS::NoValue\n'
-    "              - !If\n                - ReachesAllTenants\n"
-    "                - Sid: Read\n                  Effect: Allow\n"
-    "                  Action: [dynamodb:GetItem, dynamodb:BatchGetItem, "
-)
 _LATE = (
     "        outcome = self._items.put(item, condition=Absent())\n",
     "        outcome = self._items.put(item, condition=Absent())\n        self._payloads.store(self._late)\n",
@@ -573,7 +564,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "template",
         "a permission is a wildcard",
-        (("template.yaml", f"{_READ}dynamodb:Query]", f"{_READ}dynamodb:Query*]"),),
+        (
+            (
+                "template.yaml",
+                "Sid: Read, Action: [dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Query]",
+                "Sid: Read, Action: [dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Query*]",
+            ),
+        ),
         (f"{_TEMPLATE}::test_a_role_has_inline_statements_without_wildcards",),
     ),
     Planted(
@@ -582,8 +579,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 "template.yaml",
-                "Dimensions: [{ Name: QueueName, Value: !GetAtt EraseDeadLetters.QueueName }]",
-                "Dimensions: [{ Name: QueueName, Value: !GetAtt EraseQueue.QueueName }]",
+                "<<: *DeadLetters, Dimensions: [{ Name: QueueName, Value: !GetAtt EraseDeadLetters.QueueName }]",
+                "<<: *DeadLetters, Dimensions: [{ Name: QueueName, Value: !GetAtt EraseQueue.QueueName }]",
             ),
         ),
         (f"{_TEMPLATE}::test_a_queue_has_dead_letters_with_an_alarm",),
@@ -594,8 +591,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 "template.yaml",
-                'Resource: !GetAtt OffloadQueue.Arn\n            Condition: { Bool: { aws:SecureTransport: "false" } }',
-                'Resource: !GetAtt OffloadQueue.Arn\n            Condition: { Bool: { aws:SecureTransport: "true" } }',
+                'Principal: "*", Condition: { Bool: { aws:SecureTransport: "false" } }',
+                'Principal: "*", Condition: { Bool: { aws:SecureTransport: "true" } }',
             ),
         ),
         (f"{_TEMPLATE}::test_bucket_and_queues_refuse_what_is_not_tls",),

@@ -21,11 +21,13 @@ _COSTS = {
     "AWS::CloudWatch::Dashboard": "each month",
 }
 """Of all other kinds: nothing."""
+_BY_DEFAULT = {"HasAlarms", "HasDashboard"}
+"""Conditions of resources that are there unless a parameter leaves them out."""
 
 
 def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
     """Kind, how many, what it costs, and what stays of it when the stack is deleted. Not what only a parameter asks for."""
-    counts = Counter(one["Type"] for one in resources.values() if "Condition" not in one)
+    counts = Counter(one["Type"] for one in resources.values() if one.get("Condition", "HasAlarms") in _BY_DEFAULT)
     kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
     named = sorted(counts, key=lambda kind: (list(_COSTS).index(kind) if kind in _COSTS else len(_COSTS), kind))
     return [

@@ -2,6 +2,7 @@
 
 make bench-peers                                # tables
 make bench-peers ARGS='--markdown --json FILE'
+make bench-peers ARGS=--windows                 # what a window costs, by the length of the session
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.peers import windows
 from benchmarks.peers.jobs import Failure, describe, run_all
 from benchmarks.peers.runs import SIZES, Costs, Losses
 from benchmarks.peers.table import Report, markdown, plain
@@ -22,8 +24,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--markdown", action="store_true", help="print tables for a README")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="messages; multiples of 10")
+    parser.add_argument("--windows", action="store_true", help="only what a window costs in one process")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if options.windows:
+        for table in windows.tables():
+            print((markdown if options.markdown else plain)(table) + "\n")
+        return 0
     start, costs, losses, failures = time.monotonic(), list[Costs](), list[Losses](), list[Failure]()
     for results in run_all(options.sizes, options.processes):
         costs += [one for one in results if isinstance(one, Costs)]

@@ -24,14 +24,8 @@ _NAMED = re.compile(r"last-(?P<n>[0-9]+|tokens)(?P<system>\+system)?")
 
 def baseline_of(name: str) -> Baseline | None:
     """The baseline of that name: one of `DEFAULTS`, or ``last-N`` with any N, ``+system`` or not. None: there is none."""
-    if name == "full-history":
-        return lambda history, upto, budget: history.full(upto)
-    if name == "user+reply":
-        return user_and_reply
-    if name == "cut-results":
-        return cut_results
-    if name == "summary":
-        return summary
+    if name in _BY_NAME:
+        return _BY_NAME[name]
     found = _NAMED.fullmatch(name)
     if found is None:
         return None
@@ -117,3 +111,11 @@ def _leading_system(history: History, upto: int) -> int:
 
 def _kept_head(history: History, first: int, *, keeps_system: bool) -> list[int]:
     return [*history.head(), *history.numbers[:first]] if keeps_system else []
+
+
+_BY_NAME: dict[str, Baseline] = {
+    "full-history": lambda history, upto, budget: history.full(upto),
+    "user+reply": user_and_reply,
+    "cut-results": cut_results,
+    "summary": summary,
+}

@@ -28,6 +28,8 @@ class Made:
     numbers: list[int]
     seconds: float
     reason: str | None = None
+    charged: int | None = None
+    """The tokens that the builder says, where it says them."""
 
 
 Builder = Callable[[int], Made | None]
@@ -88,6 +90,8 @@ def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
         except BudgetTooSmallError:
             return None
         seconds = time.process_time() - start
-        return Made([history.messages.number(body) for body in window.messages], seconds, window.prefix.reason)
+        return Made(
+            [history.messages.number(body) for body in window.messages], seconds, window.prefix.reason, window.tokens
+        )
 
     return make

@@ -11,6 +11,7 @@ from turnlog.linter.rules import lint
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 _SAYING = ("user", "assistant", "tool")
+_SAME_CHARS = 20
 LARGE_TOKENS = 1_000
 """A tool result of so many tokens is large."""
 
@@ -60,11 +61,12 @@ class Moment:
         return number if is_large and history.bodies[self.upto - 1].get("role") == "tool" else None
 
     def sent_of(self, number: int, window: Sequence[int]) -> int:
-        """The tokens that a window sends of a tool result: of the newest message with the result's call."""
+        """The tokens that a window sends of a tool result: of the last result in it, when that begins in the same way."""
         messages = self.history.messages
-        call = messages.bodies[number].get("tool_call_id")
-        sent = [one for one in window if messages.bodies[one].get("tool_call_id") == call]
-        return min(messages.sizes[number], messages.sizes[sent[-1]]) if sent else 0
+        sent = [one for one in window if messages.bodies[one].get("role") == "tool"]
+        if not sent or messages.texts[sent[-1]][:_SAME_CHARS] != messages.texts[number][:_SAME_CHARS]:
+            return 0
+        return min(messages.sizes[number], messages.sizes[sent[-1]])
 
     @property
     def identifiers_needed(self) -> int:

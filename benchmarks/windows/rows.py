@@ -17,7 +17,7 @@ class Row:
     ``cut_invalid``: invalid where full history, as it is, is valid. ``fitting_...``:
     sessions whose full history is within the budget to its end; ``beyond_...``: the others.
     ``large_...``: calls right after a large tool result, the tokens of these results, and those that windows send of them;
-    ``cut_...``: those windows that do not send all of it, their tokens, and their budgets.
+    ``cut_...``: those windows that do not send all of it, their tokens, those that they say, and their budgets.
     """
 
     sessions: int = 0
@@ -51,6 +51,7 @@ class Row:
     large_sent: int = 0
     cut_windows: int = 0
     cut_tokens: int = 0
+    cut_charged: int = 0
     cut_budgets: int = 0
     build_ms: list[float] = field(default_factory=list)
 
@@ -93,6 +94,10 @@ class Row:
     @property
     def large_ratio(self) -> float | None:
         return _ratio(self.large_sent, self.large_tokens)
+
+    @property
+    def charged_ratio(self) -> float | None:
+        return _ratio(self.cut_charged, self.cut_budgets)
 
     @property
     def use_ratio(self) -> float | None:

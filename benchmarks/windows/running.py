@@ -140,9 +140,9 @@ class _Series:
         row.either_needed += moment.either_needed
         row.either_lost += verdict.either
         row.only_short_lost += verdict.short
-        self._take_large_result(moment, window, verdict.tokens)
+        self._take_large_result(moment, window, verdict.tokens, made.charged)
 
-    def _take_large_result(self, moment: Moment, window: Sequence[int], tokens: int) -> None:
+    def _take_large_result(self, moment: Moment, window: Sequence[int], tokens: int, charged: int | None) -> None:
         row, number = self.row, moment.large_result()
         if number is None:
             return
@@ -153,4 +153,5 @@ class _Series:
         if sent < size and self._budget is not None:
             row.cut_windows += 1
             row.cut_tokens += tokens
+            row.cut_charged += charged if charged is not None else tokens
             row.cut_budgets += self._budget

@@ -34,7 +34,7 @@ NOTES = (
     "lost: tool calls whose arguments take a value from before that the window no longer has, of those that take one.",
     "said ones: the same of leaves that were said, not only written by the model into an earlier call.",
     "broken: the window does not begin as that of the call before; behind it why, as Turnlog says (baselines say nothing).",
-    "of the result: tokens of it that are sent; use of the budget: by the windows that do not send it whole.",
+    "of the result: its tokens that are sent; of the budget: what windows that do not send it whole say they take; counted: do take.",
     "ms, p95: process time of building one window.",
 )
 
@@ -122,13 +122,14 @@ def _large_results(everything: dict[tuple[str, int | None], Row]) -> Iterator[Ta
             f"{row.large_calls:,}",
             percent(row.large_ratio),
             f"{row.cut_windows:,}",
+            percent(row.charged_ratio),
             percent(row.use_ratio),
         )
         for (policy, budget), row in everything.items()
         if row.large_calls and budget is not None
     ]
     if lines:
-        heads = ("policy", "calls", "of the result", "not whole", "use of the budget")
+        heads = ("policy", "calls", "of the result", "not whole", "of the budget", "counted")
         yield Table(f"Right after a tool result of {LARGE_TOKENS:,} tokens or more", heads, lines)
 
 

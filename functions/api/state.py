@@ -1,4 +1,4 @@
-"""Lambda entry point: the routes of `state`."""
+"""Lambda entry point: the routes of `state` and `history`."""
 
 from turnlog.http.lambda_api import make_handler
 from turnlog.routing import routes_of

@@ -6,7 +6,7 @@ a module of its own with its routes, which parse a request, make one call, and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -75,8 +75,8 @@ class Parameter:
 class Route:
     """A route of the API.
 
-    ``path`` has parameters in braces. ``resource`` names the Lambda function that serves the route. ``writes`` says that the
-    route takes an ``Idempotency-Key``, ``free_body`` that its body has no model, ``is_file`` that its answer is bytes.
+    ``path`` has parameters in braces. ``resource`` is a key of `RESOURCES`. ``writes`` says that the route takes an
+    ``Idempotency-Key``, ``free_body`` that its body has no model, ``is_file`` that its answer is bytes.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -112,13 +112,23 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "jobs": ("jobs.routes",),
     "health": ("http.health_routes",),
 }
-"""Resource -> the modules with its routes, below `turnlog`, in the order of openapi.json. The resource is also the name of its
-Lambda function."""
+"""Resource -> the modules with its routes, below `turnlog`, in the order of openapi.json."""
+SERVED_BY: Mapping[str, str] = {"recall": "messages", "search": "messages", "history": "state"}
+"""Resource -> the resource whose Lambda function serves it too: nearly the same rights (ADR 50). The others have their own."""
 
 
-def routes_of(resource: str) -> tuple[Route, ...]:
-    """Return the routes of a resource, and load no other; empty for an unknown resource."""
-    modules = [import_module(f"turnlog.{name}") for name in RESOURCES.get(resource, ())]
+def function_of(resource: str) -> str:
+    """Return the name of the Lambda function that serves a resource."""
+    return SERVED_BY.get(resource, resource)
+
+
+def routes_of(function: str) -> tuple[Route, ...]:
+    """Return the routes that a Lambda function serves, and load no other; empty for an unknown function."""
+    return _routes_of(resource for resource in RESOURCES if function_of(resource) == function)
+
+
+def _routes_of(resources: Iterable[str]) -> tuple[Route, ...]:
+    modules = [import_module(f"turnlog.{name}") for resource in resources for name in RESOURCES[resource]]
     return tuple(route for module in modules for route in module.ROUTES)
 
 
@@ -131,7 +141,7 @@ def __getattr__(name: str) -> Any:
     """Load all routes at the first use of `ROUTES` or `BY_NAME`."""
     if name not in ("BY_NAME", "ROUTES"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    routes = tuple(route for resource in RESOURCES for route in routes_of(resource))
+    routes = _routes_of(RESOURCES)
     globals().update(ROUTES=routes, BY_NAME={route.name: route for route in routes})
     return globals()[name]
 

@@ -8,18 +8,31 @@ import re
 import pytest
 
 from tests.conftest import ROOT
-from tools.house import PACKAGE, RIDDLE, Budget, budgets, first_lines, private_locals, sources
+from tools.house import (
+    PACKAGE,
+    RIDDLE,
+    Budget,
+    budgets,
+    first_lines,
+    private_locals,
+    repeated_statements,
+    sources,
+    template_budgets,
+)
 
 CEILINGS = {
     "files": 290,
     "lines": 60_060,
+    "resources that it makes": 165,
+    "statements of its roles": 167,
+    "different statements": 66,
 }
-"""Figures that are not at their limit yet: none may rise. Lower one when a change makes it smaller."""
+"""Figures that are not at their limit yet, or below it: none may rise. Lower one when a change makes it smaller."""
 NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server", "testing", "upkeep")
 """Packages that no Lambda function imports."""
 
 
-@pytest.mark.parametrize("budget", budgets(sources()), ids=lambda budget: budget.name)
+@pytest.mark.parametrize("budget", [*budgets(sources()), *template_budgets()], ids=lambda budget: budget.name)
 def test_no_figure_of_the_house_gets_worse(budget: Budget) -> None:
     ceiling = CEILINGS.get(budget.name, budget.limit)
     assert budget.value >= budget.limit if budget.at_least else budget.value <= ceiling, "\n".join(budget.places[:20])
@@ -30,6 +43,16 @@ def test_a_riddle_and_a_private_name_are_seen() -> None:
     module = type("Source", (), {"tree": source, "path": ROOT / "x.py", "text": ""})()
     assert [text for _, text in first_lines(module) if RIDDLE.match(text)] == ["Of what is asked."]
     assert sorted(place.split(" ")[1] for place in private_locals(module)) == ["found", "one"]
+
+
+def test_a_statement_that_is_written_twice_is_seen() -> None:
+    read, send = ({"Sid": sid, "Effect": "Allow"} for sid in ("Read", "Send"))
+
+    def role(*statements: object) -> dict[str, object]:
+        return {"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": statements}}]}}
+
+    assert repeated_statements({"A": role(read, send), "B": role(read)}) == [], "an alias is one object"
+    assert len(repeated_statements({"A": role(read, send), "B": role(dict(read))})) == 1
 
 
 def left_out() -> set[str]:

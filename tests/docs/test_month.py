@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import month
 from benchmarks.cost import PRICES, LambdaModel
+from tests.iam import resolved
 from turnlog.server.stack import expand, template_path
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "costs.md").read_text(encoding="utf-8")
@@ -55,6 +56,34 @@ def test_an_alarm_of_a_formula_is_billed_for_each_of_its_metrics() -> None:
     in_formulas = [str(entry) for alarm in formulas for entry in alarm["Metrics"] if "Expression" not in entry]
     assert month.standing()["alarm_metrics"] == len(alarms) - len(formulas) + len(in_formulas) > len(alarms)
     assert f"{month.standing()['alarm_metrics']} metrics of alarms" in PAGE
+
+
+def test_an_idle_stack_costs_what_stands() -> None:
+    """What the bill calls standing, and the runs of retention that no session pays for."""
+    model, page = (
+        LambdaModel(),
+        (Path(__file__).parent.parent.parent / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8"),
+    )
+    parts = month.idle(model, **month.standing())
+    cost = {part.without or part.name.split(":")[0].strip("`"): part.usd for part in parts}
+    no_sessions = month.month(lives(), 0, model, **month.standing())
+    runs = cost["RetentionWorker"] + cost["Tracing=PassThrough"]
+    assert sum(cost.values()) == pytest.approx(no_sessions.total + runs) and 0 < runs < 0.2
+    assert (cost["Alarms=false"], cost["Dashboard=false"]) == (pytest.approx(2.8), pytest.approx(3))
+    parameters = expand(template_path()).parameters
+    assert all(part.without.split("=")[0] in parameters for part in parts if part.without)
+    assert month.markdown(month.idle_lines(parts)) in page
+
+
+def test_a_stack_on_trial_has_no_alarms_and_no_dashboard() -> None:
+    template = expand(template_path(), {"Alarms": "false", "Dashboard": "false"})
+    made = {resource["Type"] for resource in resolved(template).values()}
+    assert not {"AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard"} & made
+    assert template.document["Outputs"]["DashboardName"]["Condition"] == "HasDashboard"
+    schedules = [rule for _, rule in template.of_type("AWS::Events::Rule")]
+    assert [rule["ScheduleExpression"] for rule in schedules] == [
+        f"rate({month.RETENTION_MINUTES} minutes)"
+    ] * month.RETENTION_RUNS
 
 
 def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:

@@ -31,6 +31,10 @@ STACK = "turnlog-e2e"
 BUILD = ROOT / ".aws-sam" / "host" / "build"
 SAM = ROOT / ".venv-sam" / "bin" / "sam"
 ARCHITECTURE = "arm64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
+RECORDED = ROOT / "tests" / "template" / "deployed_stack.json"
+"""What holds data in a stack that was deployed by an earlier template.yaml: tests/template/test_in_place.py."""
+KEPT = "kept-over-the-update"
+"""What an item, an object and a message have as their key, name and body, written before the update."""
 _DEPLOY_SECONDS = 300
 _INVOKE = "execute-api:Invoke"
 
@@ -100,9 +104,10 @@ class Principal:
 
 
 class Deployed:
-    """The stack. ``admin`` is the account's root, which may do anything."""
+    """The stack. ``admin`` is the account's root, which may do anything. ``before`` has physical ids before the update."""
 
     def __init__(self, endpoint: str, certificate: Path, template: Template) -> None:
+        self.before = dict[str, str]()
         self.endpoint = endpoint
         self.certificate = certificate
         self.template = template
@@ -187,10 +192,25 @@ def deployed(folder: Path) -> Iterator[Deployed]:
     with running(server(certificate)) as plain, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(certificate))
         endpoint = plain.replace("http://", "https://")
-        _deploy(source, endpoint, folder, certificate)
         stack = Deployed(endpoint, certificate, expand(built, {"Architecture": ARCHITECTURE}))
+        _begin(stack)
+        _deploy(source, endpoint, folder, certificate)
         _make_routes(stack)
         yield stack
+
+
+def _begin(stack: Deployed) -> None:
+    """Make the stack that is updated: what holds data, as an earlier template made it, with something in each."""
+    resources = json.loads(RECORDED.read_text(encoding="utf-8"))["Resources"]
+    client = stack.client("cloudformation")
+    client.create_stack(StackName=STACK, TemplateBody=json.dumps({"Resources": resources}))
+    client.get_waiter("stack_create_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
+    stack.before = stack.ids
+    del stack.ids  # they are read again once it is updated
+    item = {"pk": {"S": KEPT}, "sk": {"S": KEPT}}
+    stack.client("dynamodb").put_item(TableName=stack.before["Table"], Item=item)
+    stack.client("s3").put_object(Bucket=stack.before["Bucket"], Key=KEPT, Body=KEPT.encode())
+    stack.client("sqs").send_message(QueueUrl=stack.before["EraseDeadLetters"], MessageBody=KEPT)
 
 
 def _deploy(source: Path, endpoint: str, folder: Path, certificate: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.e2e_aws.deployed import BUILD, SAM, Deployed, deployed, server
+from tests.e2e_aws.deployed import BUILD, KEPT, SAM, Deployed, deployed, server
 from turnlog import Turnlog
 from turnlog.core.errors import ForbiddenError, NotFoundError, UnavailableError
 from turnlog.jobs.models import Job
@@ -64,6 +64,19 @@ def versions(stack: Deployed, session_id: str) -> set[str]:
     """Names of a session's objects, those that are no longer current too."""
     found = stack.client("s3").list_object_versions(Bucket=stack.outputs["BucketName"]).get("Versions", [])
     return {one["Key"] for one in found if f"/{session_id}/" in one["Key"]}
+
+
+def test_an_update_of_an_older_stack_keeps_its_data(stack: Deployed) -> None:
+    """First of all tests: the others may empty the queues."""
+    holding = {name: place for name, place in stack.before.items() if not name.endswith("Policy")}
+    assert len(holding) == 10 and {name: stack.ids[name] for name in holding} == holding
+    key = {"pk": {"S": KEPT}, "sk": {"S": KEPT}}
+    assert stack.client("dynamodb").get_item(TableName=stack.outputs["TableName"], Key=key)["Item"] == key
+    assert stack.client("s3").get_object(Bucket=stack.outputs["BucketName"], Key=KEPT)["Body"].read() == KEPT.encode()
+    place = stack.outputs["EraseDeadLettersUrl"]
+    (message,) = stack.client("sqs").receive_message(QueueUrl=place)["Messages"]
+    assert message["Body"] == KEPT
+    stack.client("sqs").delete_message(QueueUrl=place, ReceiptHandle=message["ReceiptHandle"])
 
 
 def test_every_route_is_deployed_and_signed_as_the_template_says(stack: Deployed) -> None:

@@ -32,6 +32,7 @@ from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.memory.embedded import EmbeddedMemory
+from turnlog.routing import function_of
 from turnlog.server.stack import REGION, STACK, Stack, Template, deploy, expand
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
@@ -166,7 +167,7 @@ class Deployment:
         return self._handlers.setdefault(handler, load(handler))(given, Context())
 
     def call(self, resource: str, method: str, path: str, status: int, **options: Any) -> dict[str, Any]:
-        answer = self.run(f"api.{resource}.handler", event(method, path, **options))
+        answer = self.run(f"api.{function_of(resource)}.handler", event(method, path, **options))
         assert answer["statusCode"] == status, answer["body"]
         found: dict[str, Any] = json.loads(answer["body"])
         return found

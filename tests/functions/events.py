@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.conftest import ROOT
-from turnlog.routing import BY_NAME
+from turnlog.routing import BY_NAME, function_of
 
 FOLDER = ROOT / "events"
 RUNS: Mapping[str, int] = {
@@ -81,7 +81,7 @@ def read_event(name: str) -> dict[str, Any]:
 def handler_of(name: str) -> str:
     """The handler string of the function that an event is for."""
     kind = name.removeprefix("sqs_").removeprefix("schedule_")
-    return f"workers.{kind}.handler" if kind != name else f"api.{BY_NAME[name].resource}.handler"
+    return f"workers.{kind}.handler" if kind != name else f"api.{function_of(BY_NAME[name].resource)}.handler"
 
 
 def load(handler: str) -> Handler:

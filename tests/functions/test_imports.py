@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.conftest import ROOT
-from turnlog.routing import RESOURCES, ROUTES, routes_of
+from turnlog.routing import RESOURCES, ROUTES, SERVED_BY, function_of, routes_of
 
 LOADED_AT_MOST = {"api": 23, "workers": 13}
 """Modules of ours at import; they were 52 when one module had all routes. Each is a file that a cold start reads."""
@@ -31,10 +31,11 @@ def loaded(module: str) -> frozenset[str]:
     return frozenset(json.loads(ran.stdout))
 
 
-@pytest.mark.parametrize("resource", API)
-def test_a_handler_loads_its_own_routes_and_no_others(resource: str) -> None:
+@pytest.mark.parametrize("function", API)
+def test_a_handler_loads_its_own_routes_and_no_others(function: str) -> None:
     every = {f"turnlog.{module}" for modules in RESOURCES.values() for module in modules}
-    assert loaded(f"api.{resource}") & every == {f"turnlog.{module}" for module in RESOURCES[resource]}
+    own = {f"turnlog.{module}" for name in RESOURCES if function_of(name) == function for module in RESOURCES[name]}
+    assert loaded(f"api.{function}") & every == own
 
 
 @pytest.mark.parametrize("module", [*(f"api.{name}" for name in API), *(f"workers.{name}" for name in WORKERS)])
@@ -49,9 +50,9 @@ def test_a_handler_loads_little(module: str) -> None:
 
 
 def test_the_resources_are_the_table() -> None:
-    assert set(RESOURCES) == set(API) == {route.resource for route in ROUTES}
-    for resource in RESOURCES:
-        assert routes_of(resource) == tuple(route for route in ROUTES if route.resource == resource)
+    assert set(RESOURCES) == {*API, *SERVED_BY} == {route.resource for route in ROUTES}
+    for function in API:
+        assert routes_of(function) == tuple(route for route in ROUTES if function_of(route.resource) == function)
     assert routes_of("nothing") == ()
 
 

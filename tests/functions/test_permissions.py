@@ -46,7 +46,6 @@ _NO_CARD = "a message without a card is read whole by a summary"
 _LARGE_SUMMARY = "a summary of more than 32 KB packed is a blob"
 _NO_MODEL = "moto has no models: tests/summarisers asks one over HTTP"
 _LOST = "large settings of a silent session are a blob, read when their cache is lost"
-_NO_CARD_FOUND = "a message without a card is read whole by a search"
 _NO_AGENTCORE = "the embedded engine runs here: tests/memories asks AgentCore over HTTP"
 _EMBEDDINGS = "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${RerankModel}"
 NOT_RUN_HERE = {
@@ -64,10 +63,7 @@ NOT_RUN_HERE = {
         for action in actions
     },
     ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
-    ("SearchFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD_FOUND,
-    ("SearchFunction", "dynamodb:GetItem", "Table"): _NO_CARD_FOUND,
-    ("SearchFunction", "s3:GetObject", "Bucket/*"): _NO_CARD_FOUND,
-    ("SearchFunction", "bedrock:InvokeModel", _EMBEDDINGS): "moto has no models: tests/embedders asks one over HTTP",
+    ("MessagesFunction", "bedrock:InvokeModel", _EMBEDDINGS): "moto has no models: tests/embedders asks one over HTTP",
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,
@@ -126,7 +122,7 @@ def test_nothing_is_allowed_that_is_not_used(deployment: Deployment) -> None:
     )
     idle = [one for one in idle if one not in NOT_RUN_HERE]
     assert not idle, "\n".join(map(str, idle))
-    assert len(functions) == 21
+    assert len(functions) == 18
 
 
 # ------------------------------------------------------------ tenant isolation

@@ -21,7 +21,7 @@ from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
-from turnlog.routing import ROUTES, Route, routes_of
+from turnlog.routing import ROUTES, Route, function_of, routes_of
 from turnlog.settings import Settings
 from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -417,7 +417,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 def test_every_route_has_its_function() -> None:
     root = Path(__file__).parent.parent.parent / "functions" / "api"
-    assert {path.stem for path in root.glob("*.py")} - {"__init__"} == {route.resource for route in ROUTES}
+    assert {path.stem for path in root.glob("*.py")} - {"__init__"} == {function_of(route.resource) for route in ROUTES}
 
 
 @pytest.mark.usefixtures("environment")
@@ -470,6 +470,7 @@ def test_an_engine_url_that_is_wrong_is_a_typed_error(url: str) -> None:
         Turnlog.open(url)
 
 
-def test_each_resource_serves_only_its_routes() -> None:
+def test_each_function_serves_only_its_routes() -> None:
     assert {route.resource for route in routes_of("append")} == {"append"}
-    assert sum(len(routes_of(resource)) for resource in {route.resource for route in ROUTES}) == len(ROUTES)
+    assert {route.resource for route in routes_of("messages")} == {"messages", "recall", "search"}
+    assert sum(len(routes_of(name)) for name in {function_of(route.resource) for route in ROUTES}) == len(ROUTES)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.conftest import ROOT
 from tests.functions.events import load, read_event
@@ -27,6 +28,7 @@ from tools.finish_build import UNUSED
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_RESPONSE_BYTES
 from turnlog.engines.aws_clients import SERVICES
+from turnlog.server.stack import expand
 
 BUILD = ROOT / ".aws-sam" / "host" / "build"
 RUNTIME = ROOT / ".venv-lambda" / "bin" / "python"
@@ -190,6 +192,20 @@ def test_a_table_that_stalls_is_a_503_before_the_runtime_ends_the_function(tmp_p
     }
     (answer,) = _invoke("api.sessions.handler", [read_event("create_session")], tmp_path, stalls=stalls)
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1"), answer["body"]
+
+
+def test_the_built_template_has_every_alias_written_out() -> None:
+    """CloudFormation reads no aliases. What is built makes what the source makes, but for where its code is."""
+    text = (BUILD / "template.yaml").read_text(encoding="utf-8")
+    events = {type(event) for event in yaml.parse(text)}
+    assert yaml.AliasEvent not in events and "Turnlog::Shared" not in text
+    built, source = (expand(folder / "template.yaml").resources for folder in (BUILD, ROOT))
+    assert {name: one for name, one in built.items() if one["Type"] == "AWS::IAM::Role"} == {
+        name: one for name, one in source.items() if one["Type"] == "AWS::IAM::Role"
+    }
+    same = {name for name in source if built.get(name) == source[name]}
+    assert {source[name]["Type"] for name in source.keys() - same} <= {"AWS::Lambda::Function"}, "SamResourceId"
+    assert {name.rstrip("0123456789abcdef") for name in built} == {name.rstrip("0123456789abcdef") for name in source}
 
 
 def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ from turnlog.settings import Settings
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^# (\d+) +.*\n(.+)$", PAGE, re.M)
+EXPECTED = re.findall(r"^# \d+ +.*\n.+\n# {4}-> (.+)$", PAGE, re.M)
 
 
 def test_there_are_ten_commands_and_each_is_one_line() -> None:
     assert [int(number) for number, _ in COMMANDS] == list(range(1, 11))
     assert all(command and not command.startswith("#") for _, command in COMMANDS)
+    assert len(EXPECTED) == len(COMMANDS), "each says what it prints"
 
 
 def test_what_they_name_is_there() -> None:
@@ -54,11 +56,14 @@ def test_its_calls_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, by the service in memory: what is signed is the handlers' caller."""
     app = make_application(Settings(engine="memory://"))
     handler, statuses = make_handler(ROUTES, app), list[int]()
-    for _, command in COMMANDS[6:]:
+    for (_, command), expected in zip(COMMANDS[6:], EXPECTED[6:], strict=True):
         found = re.fullmatch(r"(?:curl -sS|signed) \$URL(/\S+)(?: -d '(.+)')?", command)
         assert found is not None, command
         method = "POST" if found[2] else "GET"
-        statuses.append(handler(event(method, found[1], raw=found[2]), None)["statusCode"])
+        answer = handler(event(method, found[1], raw=found[2]), None)
+        statuses.append(answer["statusCode"])
+        printed = answer["body"].replace('"engine":"memory"', '"engine":"dynamodb"')
+        assert re.fullmatch(".*".join(map(re.escape, expected.split("…"))), printed, re.S), printed
     app.close()
     assert statuses == [200, 201, 201, 200]
 

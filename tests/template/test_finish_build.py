@@ -20,6 +20,19 @@ from turnlog.engines.aws_clients import SERVICES
 
 _UNCHECKED = b"\1\0\0\0"
 """Flags of a bytecode file whose source is not looked at (PEP 552)."""
+_TEMPLATE = """\
+Metadata:
+  cfn-lint: {}
+  Turnlog::Shared:
+    Read:
+      Fn::If:
+      - IsTraced
+      - Sid: Read
+  Other: {}
+Resources:
+  Shared:
+    Type: AWS::SQS::Queue
+"""
 
 
 @pytest.fixture
@@ -27,7 +40,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What `sam build` leaves, in small; finished by the Python that runs the tests."""
     monkeypatch.setattr(finish_build, "RUNTIME", sys.version_info[:2])
     files = {
-        "template.yaml": "",
+        "template.yaml": _TEMPLATE,
         "AppendFunction/api/append.py": "handler = 1\n",
         "SharedLayer/python/turnlog/log.py": "def where():\n    raise ValueError\n",
         "DependenciesLayer/python/botocore/data/endpoints.json": json.dumps({"partitions": [], "version": 3}),
@@ -42,6 +55,14 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return tmp_path
+
+
+def test_what_resources_share_is_left_out_of_the_template(build: Path) -> None:
+    finish(build)
+    left = (build / "template.yaml").read_text(encoding="utf-8")
+    assert left == _TEMPLATE.replace(
+        "  Turnlog::Shared:\n    Read:\n      Fn::If:\n      - IsTraced\n      - Sid: Read\n", ""
+    )
 
 
 def _bytecode(build: Path, name: str) -> bytes:

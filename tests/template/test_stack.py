@@ -44,6 +44,28 @@ Resources:
 """
 
 
+ALIASED = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Api:
+    Type: AWS::Serverless::HttpApi
+    Properties:
+      DefinitionBody:
+        openapi: 3.0.1
+        paths:
+          /a: { get: &Open { security: [] } }
+          /b: { get: *Open }
+  A: &Function
+    Type: AWS::Serverless::Function
+    Properties: &Code { CodeUri: functions/, Handler: a.handler, Runtime: python3.13, Events: {
+      Get: { Type: HttpApi, Properties: { ApiId: !Ref Api, Method: get, Path: /a } } } }
+  B:
+    <<: *Function
+    Properties: { <<: *Code, Handler: b.handler, Events: {
+      Get: { Type: HttpApi, Properties: { ApiId: !Ref Api, Method: get, Path: /b } } } }
+"""
+
+
 @pytest.fixture(scope="module")
 def template() -> Template:
     return expand(template_path())
@@ -70,6 +92,11 @@ def test_a_wheel_has_the_template_beside_the_module(tmp_path: Path, monkeypatch:
     assert caught.value.error_code == "no_template"
     (installed / "template.yaml").write_text("")
     assert template_path() == installed / "template.yaml"
+
+
+def test_an_alias_is_a_copy(tmp_path: Path) -> None:
+    """The translator writes each route's function into its path, also where YAML has one object in two places."""
+    assert _expanded(tmp_path, ALIASED).routes == {"GET /a": "A", "GET /b": "B"}
 
 
 def test_the_template_and_the_route_table_agree(template: Template) -> None:

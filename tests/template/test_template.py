@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.iam import is_met
 from turnlog.http.metrics import METRICS, NAMESPACE
 from turnlog.ports import QUEUES
-from turnlog.routing import ROUTES
+from turnlog.routing import ROUTES, function_of
 from turnlog.settings import PREFIX, Settings
 
 pytest.importorskip("samtranslator")
@@ -33,7 +33,7 @@ SENDERS = {
     "AppendFunction": {"compress"},
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
-    "SearchFunction": {"compress"},  # sessions whose words are not known are read by a job
+    "MessagesFunction": {"compress"},  # sessions whose words are not known are read by a job
     "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
     "RetentionWorker": {"erase", "offload"},
@@ -49,7 +49,7 @@ WORKERS = {
 }
 INDEXES = {
     "SessionsFunction": ["activity"],
-    "SearchFunction": ["activity"],
+    "MessagesFunction": ["activity"],
     "CompressWorker": ["activity"],
     "RetentionWorker": ["expiry"],
 }
@@ -115,7 +115,9 @@ def value_of(value: Any) -> Any:
 def test_the_routes_are_the_route_table() -> None:
     assert set(template().routes) == {f"{route.method} {route.path}" for route in ROUTES}
     handlers = {route: functions()[function]["Handler"] for route, function in template().routes.items()}
-    assert handlers == {f"{route.method} {route.path}": f"api.{route.resource}.handler" for route in ROUTES}
+    assert handlers == {
+        f"{route.method} {route.path}": f"api.{function_of(route.resource)}.handler" for route in ROUTES
+    }
 
 
 def test_every_route_is_signed_but_the_open_two() -> None:
@@ -291,7 +293,7 @@ def test_search_may_ask_the_one_embedding_model() -> None:
         role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
         granted = [entry for entry in _entries(role) if "RerankModel" in json.dumps(entry)]
         variables = function["Environment"]["Variables"]
-        assert ("TURNLOG_RERANK_MODEL" in variables) is bool(granted) is (name == "SearchFunction"), name
+        assert ("TURNLOG_RERANK_MODEL" in variables) is bool(granted) is (name == "MessagesFunction"), name
         for entry in granted:
             condition, statement, otherwise = entry["Fn::If"]
             assert (condition, otherwise) == ("HasRerankModel", {"Ref": "AWS::NoValue"})
@@ -304,7 +306,7 @@ def test_search_may_ask_the_one_embedding_model() -> None:
     assert all(map(pattern.match, ("", "amazon.titan-embed-text-v2:0", "cohere.embed-multilingual-v3")))
     assert not any(map(pattern.match, ("*", "amazon.titan-embed*", "amazon.nova-lite-v1:0", "x/titan-embed")))
     time_out = Settings().rerank_timeout_seconds
-    assert 2 * time_out + 3 < functions()["SearchFunction"]["Timeout"], (
+    assert 2 * time_out + 3 < functions()["MessagesFunction"]["Timeout"], (
         "the question's vector, then those of what was found"
     )
 

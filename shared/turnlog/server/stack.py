@@ -22,7 +22,7 @@ from typing import Any
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.engines.aws_clients import Clients
-from turnlog.routing import ROUTES
+from turnlog.routing import ROUTES, function_of
 
 TEMPLATE = "template.yaml"
 REGION = "eu-central-1"
@@ -120,6 +120,7 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
         raise InvalidInputError(f"{str(path)!r} is not YAML: {error}", code="invalid_template") from error
     if not isinstance(source, dict) or not isinstance(source.get("Resources"), dict):
         raise InvalidInputError(f"{str(path)!r} has no resources", code="invalid_template")
+    source = json.loads(json.dumps(source))  # an alias is one object in two places, and the translator changes objects
     values = _parameters(source, parameters or {})
     # The translator warns about usage metrics that it could not send to AWS.
     logging.getLogger("samtranslator.metrics").setLevel(logging.ERROR)
@@ -136,7 +137,7 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
 def wiring_problems(template: Template) -> list[str]:
     """Return the differences between the template's routes and handlers and the route table; empty when they agree."""
     problems = []
-    expected = {f"{route.method} {route.path}": f"api.{route.resource}.handler" for route in ROUTES}
+    expected = {f"{route.method} {route.path}": f"api.{function_of(route.resource)}.handler" for route in ROUTES}
     handlers = template.handlers
     served = {route: handlers[function] for route, function in template.routes.items()}
     for route in sorted(expected.keys() | served.keys()):
@@ -208,14 +209,11 @@ NOT_CREATED: Mapping[str, str] = {
     "AWS::ApiGatewayV2::DomainName": "the local server answers",
     "AWS::ApiGatewayV2::Stage": "the local server answers",
     "AWS::CloudWatch::Alarm": "nothing is notified on this machine",
-    "AWS::CloudWatch::CompositeAlarm": "nothing is notified on this machine",
     "AWS::CloudWatch::Dashboard": "not shown on this machine",
     "AWS::Events::Rule": "nothing is scheduled on this machine",
     "AWS::IAM::ManagedPolicy": "moto checks no permissions",
-    "AWS::IAM::Policy": "moto checks no permissions",
     "AWS::IAM::Role": "moto checks no permissions",
     "AWS::Lambda::Alias": "the handler runs in this process",
-    "AWS::Lambda::EventInvokeConfig": "the handler runs in this process",
     "AWS::Lambda::EventSourceMapping": "the poller calls the worker",
     "AWS::Lambda::Function": "the handler runs in this process",
     "AWS::Lambda::LayerVersion": "the package is already importable",
@@ -224,9 +222,6 @@ NOT_CREATED: Mapping[str, str] = {
     "AWS::Logs::LogGroup": "logs go to this process's stderr",
     "AWS::Logs::MetricFilter": "not shown on this machine",
     "AWS::S3::BucketPolicy": "moto's CloudFormation has none",
-    "AWS::SNS::Subscription": "nothing is notified on this machine",
-    "AWS::SNS::Topic": "nothing is notified on this machine",
-    "AWS::SNS::TopicPolicy": "nothing is notified on this machine",
     "AWS::SQS::QueuePolicy": "moto checks no permissions",
     "AWS::Scheduler::Schedule": "nothing is scheduled on this machine",
 }

@@ -20,6 +20,8 @@ _FORMAT = "openai_responses"
 
 def item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
     """Return the entries in order, grouped by answer."""
+    if not any(entry.event.format == _FORMAT for entry in entries):
+        return [(entry,) for entry in entries]
     groups: list[list[Entry]] = []
     for entry in entries:
         if groups and _belongs(groups[-1][-1], entry):

@@ -7,7 +7,7 @@ between them says how much is missing and how to get it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,6 +22,8 @@ LARGE_RESULT = "large_result"
 LEAST_TOKENS = 120
 """Results that take no more are never cut: the mark would take as much."""
 _HEAD_SHARE = 0.6
+_TRIES, _FULL = 10, 0.94
+"""How often a larger cut is tried, and the share of the room that is enough."""
 _SLACK_CHARS = 400
 """Characters before a cut among which a border of lines or elements is looked for."""
 _TRUE_BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])")
@@ -100,24 +102,18 @@ def _is_one_text(result: ToolResult) -> bool:
     return len(result.content) == 1 and isinstance(result.content[0], Text)
 
 
+@lru_cache(maxsize=256)
 def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, int]:
     """Return the cut text and its bound, where the whole text is known to take at most ``counted`` tokens.
 
     What is left takes at most what the whole takes, less the least that the middle takes, plus what cutting may add. So more of the
-    text is tried than its upper bound alone would allow.
+    text fits than its upper bound alone would allow.
     """
-    best = cut_middle(text, room, ref)
-    size = len(text)
-    share = min(0.98, room / max(1, counted))
-    for _ in range(8):
-        head, tail = _ends(text, int(size * share * _HEAD_SHARE), int(size * share * (1 - _HEAD_SHARE)))
-        if head + tail <= len(best[0]):
-            return best
-        bound = _bound_of_rest(text, head, tail, counted) + upper_bound_tokens(_mark(text, head, tail, ref))
-        if bound <= room:
-            return text[:head] + _mark(text, head, tail, ref) + text[len(text) - tail :], bound
-        share *= min(0.97, max(0.5, room / bound))
-    return best
+
+    def bound(head: int, tail: int) -> int:
+        return _bound_of_rest(text, head, tail, counted) + upper_bound_tokens(_mark(text, head, tail, ref))
+
+    return max(cut_middle(text, room, ref), _largest(text, room, ref, bound, counted), key=lambda cut: len(cut[0]))
 
 
 def _bound_of_rest(text: str, head: int, tail: int, counted: int) -> int:
@@ -138,20 +134,36 @@ def _bound_of_rest(text: str, head: int, tail: int, counted: int) -> int:
 @lru_cache(maxsize=256)
 def cut_middle(text: str, tokens: int, ref: str) -> tuple[str, int]:
     """Return the text within ``tokens`` tokens, its middle replaced by a mark, and the most tokens that it takes."""
-    bound = upper_bound_tokens(text)
-    if bound <= tokens:
-        return text, bound
-    share = min(0.98, tokens / bound)
-    for _ in range(12):
+    whole = upper_bound_tokens(text)
+    if whole <= tokens:
+        return text, whole
+    return _largest(text, tokens, ref, lambda head, tail: upper_bound_tokens(_shown(text, head, tail, ref)), whole)
+
+
+def _largest(text: str, room: int, ref: str, bound: Callable[[int, int], int], whole: int) -> tuple[str, int]:
+    """Return the largest cut of the text that is found within ``room`` tokens, and its bound; only the mark when none is.
+
+    ``bound`` returns the most tokens of a cut with so many characters of the beginning and of the end; ``whole`` are the text's.
+    """
+    best = _mark(text, 0, 0, ref)
+    tokens, low, high, share = upper_bound_tokens(best), 0.0, 1.0, min(0.98, room / max(1, whole))
+    for _ in range(_TRIES):
         head, tail = _ends(text, int(len(text) * share * _HEAD_SHARE), int(len(text) * share * (1 - _HEAD_SHARE)))
-        mark = _mark(text, head, tail, ref)
-        shown = text[:head] + mark + text[len(text) - tail :]
-        most = upper_bound_tokens(shown)
-        if most <= tokens:
-            return shown, most
-        share *= min(0.95, max(0.2, tokens / most))
-    mark = _mark(text, 0, 0, ref)
-    return mark, upper_bound_tokens(mark)
+        most = bound(head, tail)
+        if most <= room:
+            low, shown = share, _shown(text, head, tail, ref)
+            best, tokens = max((best, tokens), (shown, most), key=lambda cut: len(cut[0]))
+            if most >= _FULL * room:
+                break
+        else:
+            high = share
+        guess = share * room / max(1, most)
+        share = guess if low + (high - low) / 8 < guess < high - (high - low) / 8 else (low + high) / 2
+    return best, tokens
+
+
+def _shown(text: str, head: int, tail: int, ref: str) -> str:
+    return text[:head] + _mark(text, head, tail, ref) + text[len(text) - tail :]
 
 
 def _ends(text: str, head: int, tail: int) -> tuple[int, int]:

@@ -88,8 +88,8 @@ def _is_one_text(content: Sequence[Block]) -> bool:
 def _has(message: Message, *, files: bool = False) -> bool:
     """Return whether the message has media. ``files``: count only files, which a codec may rename when it joins all messages."""
     contents = (message.content, *(result.content for result in message.tool_results))
-    blocks = [block for content in contents for block in content if isinstance(block, Media)]
-    return any(not files or block.kind == "file" for block in blocks)
+    media = (block for content in contents for block in content if isinstance(block, Media))
+    return any(not files or block.kind == "file" for block in media)
 
 
 def _count_the_same(message: Message, parsed: Sequence[Message]) -> bool:

@@ -1,6 +1,6 @@
 """Breaks a seeded sample of places of the code, one at a time, and sees whether the related tests fail.
 
-python tools/mutants.py [--seed N] [--sample N] [--jobs N] [--minutes N] [-k WORD] [--again]
+python tools/mutants.py [--seed N] [--sample N] [--jobs N] [--minutes N] [--of FOLDER ...] [-k WORD] [--again]
 
 The related tests run in copies of the project, the nearest first, to the first failure. With --minutes no mutant begins after
 that time. build/mutants-SEED.jsonl keeps what each mutant came to: the same command goes on where it was stopped, and --again
@@ -54,10 +54,10 @@ class Outcome:
     by: str
 
 
-def chosen(seed: int, count: int, word: str = "") -> list[Mutant]:
-    """Return the sample of a seed, from all places in scope or those whose file or kind has the word."""
+def chosen(seed: int, count: int, word: str = "", *, folders: Sequence[str] = ()) -> list[Mutant]:
+    """Return the sample of a seed, from all places in scope, those of some folders, or those whose file or kind has the word."""
     files = sorted(path for pattern in SCOPE for path in ROOT.glob(pattern) if path.read_text(encoding="utf-8"))
-    names = [path.relative_to(ROOT).as_posix() for path in files]
+    names = [path.relative_to(ROOT).as_posix() for path in files if not folders or path.parent.name in folders]
     every = [one for name in names for one in mutants_of(name, (ROOT / name).read_text(encoding="utf-8"))]
     matching = [one for one in every if word in f"{one.file} {one.kind}"]
     return random.Random(seed).sample(matching, min(count, len(matching)))
@@ -176,10 +176,14 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after that time")
+    parser.add_argument("--of", metavar="FOLDER", nargs="+", default=[], help="only modules of these folders")
     parser.add_argument("-k", metavar="WORD", default="", help="only mutants whose file or kind has the word")
     parser.add_argument("--again", action="store_true", help="run the survivors of the seed once more")
     asked = parser.parse_args()
-    sample, results = chosen(asked.seed, asked.sample, asked.k), Results(BUILD / f"mutants-{asked.seed}.jsonl")
+    sample, results = (
+        chosen(asked.seed, asked.sample, asked.k, folders=asked.of),
+        Results(BUILD / f"mutants-{asked.seed}.jsonl"),
+    )
     if asked.again:
         results.forget_survivors()
     ends, commit = time.monotonic() + asked.minutes * 60, commit_id()
@@ -202,15 +206,14 @@ def main() -> int:
     if not asked.k:
         text = PAGE.read_text(encoding="utf-8")
         above, _, _ = text.partition(SAMPLE_HEADING)
-        PAGE.write_text(
-            above + page(outcomes, judged_on(text), asked.sample, seed=asked.seed, commit=commit), encoding="utf-8"
-        )
+        arguments = f"--seed {asked.seed} --sample {asked.sample}" + (f" --of {' '.join(asked.of)}" if asked.of else "")
+        PAGE.write_text(above + page(outcomes, judged_on(text), arguments, commit=commit), encoding="utf-8")
     print(f"{sum(bool(outcome.by) for outcome in outcomes)} of {len(outcomes)} killed, seed {asked.seed}")
     return 0
 
 
-def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, seed: int, commit: str) -> str:
-    """Return the last section of docs/contributing/mutants.md; a person writes what is above it."""
+def page(outcomes: Sequence[Outcome], judged: dict[str, str], arguments: str, *, commit: str) -> str:
+    """Return the last section of docs/contributing/mutants.md for a run with these arguments; a person writes what is above it."""
     survivors = [outcome.mutant for outcome in outcomes if not outcome.by]
     reasons = [judged.get(" ".join(mutant.name.split()), "not judged") for mutant in survivors]
     equal = sum(reason.startswith("equivalent") for reason in reasons)
@@ -221,7 +224,7 @@ def page(outcomes: Sequence[Outcome], judged: dict[str, str], sample: int, *, se
         "<!-- Written by `make mutants`; only the last column is written by hand. -->",
         "",
         f"**{killed} of {counted} mutants were killed** ({killed / max(1, counted):.0%}) by the related tests:",
-        f"{len(outcomes)} were tried, of which {equal} are equivalent, of `make mutants ARGS='--seed {seed} --sample {sample}'`",
+        f"{len(outcomes)} were tried, of which {equal} are equivalent, of `make mutants ARGS='{arguments}'`",
         f"at commit `{commit}`. The survivors, and why:",
         "",
         "File · kind · was · became · why",

@@ -79,7 +79,7 @@ def _is_left_alone(node: ast.AST) -> bool:
     match node:
         case ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.Assert() | ast.alias():
             return True
-        case ast.AnnAssign(annotation=ast.Name("TypeAlias")):
+        case ast.AnnAssign(annotation=ast.Name("TypeAlias")) | ast.If(test=ast.Name("TYPE_CHECKING")):
             return True
         case ast.Expr(ast.Constant()):
             return True

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
-    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models",
+    "engines/__init__": "engines/test_settings engines/test_tenancy engines/test_chat_models search/test_reranking",
     "engines/aws_clients": (
-        "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials "
-        "functions/test_tenant_credentials functions/test_service_models"
+        "engines/test_engines_aws log/test_faults_of_aws engines/test_tenant_credentials engines/test_settings "
+        "functions/test_tenant_credentials functions/test_service_models functions/test_stalls"
     ),
     "engines/aws_errors": (
         "engines/test_engines_aws log/test_faults_of_aws engines/test_chat_models search/test_reranking "
@@ -24,7 +24,7 @@ RELATED = {
     ),
     "engines/http_post": "engines/test_http_post engines/test_chat_models memory/test_webhook",
     "engines/openai_compatible": "engines/test_chat_models summaries/test_summary_texts",
-    "engines/s3": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/s3": "engines/test_engines_aws log/test_faults_of_aws functions/test_stalls",
     "engines/sqlite": (
         "engines/test_engines_embedded engines/test_sqlite_waiting log/test_faults_of_disks jobs/test_jobs "
         "engines/test_sqlite_file privacy/test_erased_bytes"
@@ -44,12 +44,12 @@ RELATED = {
         "log/test_damage privacy/test_redact server/test_content_budget log/test_pointer_cycles"
     ),
     "log/commit_items": (
-        "log/test_ranges_of_forks log/test_pointer_cycles sessions/test_fork sessions/test_at sessions/test_rewind "
-        "privacy/test_erase"
+        "log/test_ranges_of_forks log/test_commit_log log/test_pointer_cycles sessions/test_fork sessions/test_at "
+        "sessions/test_rewind privacy/test_erase"
     ),
     "log/commits": (
-        "sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles sessions/test_fork "
-        "log/test_storage log/test_lost_slots"
+        "log/test_commit_log sessions/test_append log/test_verified sessions/test_rewind log/test_pointer_cycles "
+        "sessions/test_fork log/test_storage log/test_lost_slots"
     ),
     "log/headers": (
         "log/test_headers sessions/test_append sessions/test_end summaries/test_totals sessions/test_token_calibration "
@@ -78,17 +78,18 @@ RELATED = {
         "summaries/test_summary_life log/test_storage"
     ),
     "log/reading": (
-        "sessions/test_at sessions/test_history privacy/test_retention search/test_recall sessions/test_rewind "
+        "log/test_commit_log sessions/test_at sessions/test_history privacy/test_retention search/test_recall sessions/test_rewind "
         "search/test_search snapshots/test_segments sessions/test_bounded_reading log/test_reading"
     ),
     "log/records": (
-        "privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive snapshots/test_full_snapshots"
+        "log/test_records privacy/test_redact snapshots/test_snapshots jobs/test_jobs jobs/test_redrive "
+        "snapshots/test_full_snapshots"
     ),
-    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys",
+    "log/request_keys": "sessions/test_append sessions/test_fork privacy/test_redact log/test_request_keys log/test_commit_log",
     "log/tombstones": (
         "log/test_slot_leases snapshots/test_restore_own_id privacy/test_retention snapshots/test_restore_orders privacy/test_erase"
     ),
-    "memory/agentcore": "memory/test_agentcore",
+    "memory/agentcore": "memory/test_agentcore memory/test_memory_settings",
     "memory/bootstrap": "properties/test_bootstrapped memory/test_bootstrap security/test_injection",
     "memory/embedded": "memory/test_memories memory/test_embedded memory/test_memory_erasure",
     "memory/facts": (
@@ -96,10 +97,11 @@ RELATED = {
         "memory/test_embedded summaries/test_facts"
     ),
     "memory/hand_over": "privacy/test_redact memory/test_memory_erasure memory/test_offload",
-    "memory/webhook": "memory/test_webhook",
+    "memory/webhook": "memory/test_webhook memory/test_memory_settings",
     "privacy/erase": (
         "snapshots/test_restore_own_id privacy/test_retention snapshots/test_full_snapshots privacy/test_erase "
-        "privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure privacy/test_redact"
+        "privacy/test_erase_user privacy/test_erase_orders memory/test_memory_erasure privacy/test_redact "
+        "privacy/test_erased_bytes"
     ),
     "privacy/fence_and_delete": (
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase privacy/test_erase_user "
@@ -121,11 +123,18 @@ RELATED = {
     "sessions/state_store": (
         "sessions/test_state sessions/test_at sessions/test_decisions log/test_pointer_cycles log/test_faults_of_items"
     ),
-    "snapshots/exchange": "snapshots/test_export log/test_pointer_cycles security/test_forged security/test_parsers",
-    "snapshots/full": "snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
+    "snapshots/exchange": (
+        "snapshots/test_exchange snapshots/test_export log/test_pointer_cycles security/test_forged "
+        "security/test_parsers"
+    ),
+    "snapshots/full": "snapshots/test_archive_items snapshots/test_full_snapshots snapshots/test_restore privacy/test_redact",
     "snapshots/materialise": "snapshots/test_restore snapshots/test_restore_own_id snapshots/test_export",
-    "snapshots/segment_format": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
-    "snapshots/segments": "snapshots/test_segments snapshots/test_full_snapshots privacy/test_redact",
+    "snapshots/segment_format": (
+        "snapshots/test_segments snapshots/test_exchange snapshots/test_full_snapshots privacy/test_redact"
+    ),
+    "snapshots/segments": (
+        "snapshots/test_segments snapshots/test_archive_items snapshots/test_full_snapshots privacy/test_redact"
+    ),
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"

@@ -15,6 +15,9 @@ SOURCE = '''
 """A text with 1 < 2."""
 from x import y
 
+if TYPE_CHECKING:
+    from z import a
+
 _log = y(1)
 
 def f(a: int = 3, *, b: bool = True) -> list[int]:
@@ -57,6 +60,13 @@ def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:
         assert ast.dump(ast.parse(one.apply(source))) != ast.dump(ast.parse(source)), one
 
 
+def test_a_sample_may_be_of_some_folders() -> None:
+    sample = chosen(7, 40, folders=["log", "engines"])
+    assert len(sample) == 40 and {Path(one.file).parent.name for one in sample} == {"log", "engines"}
+    assert all("engines/s3" in one.file for one in chosen(7, 40, "engines/s3", folders=["engines"]))
+    assert chosen(7, 40, "engines/s3", folders=["log"]) == []
+
+
 def test_every_module_has_tests() -> None:
     files = [path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)]
     assert len(files) > 75
@@ -97,7 +107,7 @@ def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
     mutants = chosen(7, 12)
     outcomes = [Outcome(one, "tests/x.py::test_y" if at < 9 else "") for at, one in enumerate(mutants)]
     judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
-    text = page(outcomes, judged, 30, seed=7, commit="abc")
+    text = page(outcomes, judged, "--seed 7 --sample 30", commit="abc")
     told = " ".join(text.split())
     assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 30" in told
     assert told.count("· equivalent: a cache") == told.count("· hole") == told.count("· not judged") == 1

@@ -81,6 +81,15 @@ def test_folders_that_an_erasure_empties_go_and_others_stay(folder: Path) -> Non
     assert (folder / "acme/bob").exists()
 
 
+@pytest.mark.parametrize("prefix", ["s/", "s/x", "s", ""])
+def test_folders_in_folders_go_with_the_last_of_their_blobs(folder: Path, prefix: str) -> None:
+    blobs = FileBlobStore(folder)
+    for name in ("s/x/a", "s/x/y/b", "s/x/y/z/c"):
+        blobs.put(name, b"x")
+    assert blobs.erase(prefix) == 3
+    assert not (folder / "s" / "x").exists()
+
+
 def test_a_blob_in_a_folder_has_no_address(folder: Path) -> None:
     assert FileBlobStore(folder).url("a", seconds=60, filename="a") is None
     assert MemoryBlobStore().url("a", seconds=60, filename="a") is None

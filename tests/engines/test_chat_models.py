@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.summaries.server import ModelServer, Reply
+from turnlog import __version__
 from turnlog.core.errors import (
     InvalidInputError,
     SummariserConfigError,
@@ -30,7 +32,7 @@ from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import BedrockConverseModel
 from turnlog.engines.openai_compatible import OpenAiCompatibleModel
 from turnlog.engines.token_counters import EstimateCounter
-from turnlog.ports import ChatModel, Clock
+from turnlog.ports import ChatModel, Clock, ModelAnswer, Prompt
 from turnlog.settings import Settings
 from turnlog.summaries import summarisers
 from turnlog.summaries.summarisers import MAX_TRIES, ModelSummariser
@@ -325,6 +327,132 @@ def test_thinking_is_left_out_and_missing_counts_are_ours() -> None:
     assert made.input_tokens > 300
     assert made.output_tokens > 3
     server.close()
+
+
+# ------------------------------------------------------------ a call alone
+
+
+def chat_at(server: ModelServer, protocol: Protocol, **options: str) -> ChatModel:
+    if protocol == "bedrock":
+        clients = make_clients("eu-central-1", server.url, max_attempts=1)
+        return BedrockConverseModel(clients, "m", timeout_seconds=5)
+    path, key = options.get("path", "/v1"), options.get("api_key", "")
+    return OpenAiCompatibleModel(server.url + path, "m", api_key=key, timeout_seconds=5, clock=SystemClock())
+
+
+PROMPT = Prompt("Be brief.", "What was said.", 4)
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1//", ""])
+def test_a_chat_completion_is_asked_for_by_these_headers(setup: Setup, path: str) -> None:
+    if setup.protocol == "bedrock":
+        pytest.skip("botocore writes its own")
+    for api_key, authorization in (("", None), ("k", "Bearer k")):
+        chat_at(setup.server, "openai", path=path, api_key=api_key).answer(PROMPT, max_tokens=7)
+        asked = setup.server.asked[-1]
+        assert asked.path == f"{path.rstrip('/')}/chat/completions"
+        assert asked.headers.get("Authorization") == authorization
+        names = ("Accept", "Content-Type", "User-Agent")
+        assert [asked.headers[name] for name in names] == ["application/json"] * 2 + [f"turnlog/{__version__}"]
+        assert asked.body == {
+            "model": "m",
+            "max_tokens": 7,
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What was said."}],
+        }
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "retry_after_seconds"),
+    [
+        (201, SummariserConfigError, None),
+        (301, SummariserConfigError, None),
+        (400, SummariserConfigError, None),
+        (402, SummariserConfigError, None),
+        (408, UnavailableError, 7),
+        (409, UnavailableError, 7),
+        (410, SummariserConfigError, None),
+        (425, UnavailableError, 7),
+        (429, ThrottledError, 7),
+        (499, SummariserConfigError, None),
+        (500, UnavailableError, 7),
+        (599, UnavailableError, 7),
+    ],
+)
+def test_a_status_of_a_chat_completion_says_whether_a_retry_may_help(
+    status: int, expected: type[TurnlogError], retry_after_seconds: int | None
+) -> None:
+    server = ModelServer([Reply(status=status, headers={"Retry-After": "7"})])
+    with pytest.raises(expected) as raised:
+        chat_at(server, "openai").answer(PROMPT, max_tokens=7)
+    assert type(raised.value) is expected
+    assert raised.value.retry_after_seconds == retry_after_seconds
+    assert raised.value.details.get("model_status") == (status if expected is SummariserConfigError else None)
+    assert len(server.asked) == 1
+    server.close()
+
+
+@pytest.mark.parametrize("parameter", ["", "temperature", "max_completion_tokens"])
+def test_a_refusal_of_another_field_is_not_asked_about_again(parameter: str) -> None:
+    server = ModelServer([Reply(status=400, parameter=parameter)])
+    with pytest.raises(SummariserConfigError):
+        chat_at(server, "openai").answer(PROMPT, max_tokens=7)
+    assert len(server.asked) == 1
+    server.plan = [Reply(status=400, parameter="max_tokens")]
+    chat = chat_at(server, "openai")
+    for requests in (3, 4):
+        with pytest.raises(SummariserConfigError):
+            chat.answer(PROMPT, max_tokens=7)
+        assert len(server.asked) == requests, "the other name is tried once"
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "more", "expected"),
+    [
+        ({"content": "a"}, {}, ModelAnswer("a", "done", None, None)),
+        ({"content": None}, {}, ModelAnswer("", "done", None, None)),
+        ({}, {"usage": None}, ModelAnswer("", "done", None, None)),
+        ({"content": "a", "refusal": None}, {}, ModelAnswer("a", "done", None, None)),
+        ({"content": "a", "refusal": "no"}, {}, ModelAnswer("a", "filtered", None, None)),
+        ({"content": "<think>b</think>a"}, {}, ModelAnswer("a", "done", None, None)),
+        ({"content": "a<think>b</think>"}, {}, ModelAnswer("a<think>b</think>", "done", None, None)),
+        (
+            {"content": " <think>\n</think><think>c</think>a"},
+            {},
+            ModelAnswer("<think>c</think>a", "done", None, None),
+        ),
+        ({"content": "a"}, {"usage": {"prompt_tokens": 3, "completion_tokens": 0}}, ModelAnswer("a", "done", 3, 0)),
+        (
+            {"content": "a"},
+            {"usage": {"prompt_tokens": True, "completion_tokens": -1}},
+            ModelAnswer("a", "done", None, None),
+        ),
+        ({"content": "a"}, {"usage": {"prompt_tokens": "3"}}, ModelAnswer("a", "done", None, None)),
+    ],
+)
+def test_what_a_chat_completion_says(message: object, more: dict[str, object], expected: ModelAnswer) -> None:
+    answer = {"choices": [{"message": message, "finish_reason": "stop"}], **more}
+    server = ModelServer([Reply(raw=json.dumps(answer).encode())])
+    assert chat_at(server, "openai").answer(PROMPT, max_tokens=7) == expected
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "more", "expected"),
+    [
+        ([{"text": "a"}, {"text": "b"}], {}, ModelAnswer("a\nb", "done", None, None)),
+        ([{"reasoningContent": {"x": 1}}, {"text": "a"}], {}, ModelAnswer("a", "done", None, None)),
+        ([], {"stopReason": "max_tokens"}, ModelAnswer("", "cut_off", None, None)),
+        ([], {"stopReason": "model_context_window_exceeded"}, ModelAnswer("", "cut_off", None, None)),
+        ([], {"stopReason": "content_filtered"}, ModelAnswer("", "filtered", None, None)),
+        ([{"text": "a"}], {"usage": {"inputTokens": 3, "outputTokens": 0}}, ModelAnswer("a", "done", 3, 0)),
+    ],
+)
+def test_what_converse_says(setup: Setup, blocks: object, more: dict[str, object], expected: ModelAnswer) -> None:
+    answer = {"output": {"message": {"role": "assistant", "content": blocks}}, "stopReason": "end_turn", **more}
+    setup.server.plan = [Reply(raw=json.dumps(answer).encode())]
+    if setup.protocol == "bedrock":
+        assert chat_at(setup.server, "bedrock").answer(PROMPT, max_tokens=7) == expected
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "https://user:pw@host/v1", "https://host/v1?key=1"])

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any, Literal
 
 import pytest
@@ -16,7 +17,8 @@ from moto.core import DEFAULT_ACCOUNT_ID  # type: ignore[attr-defined]
 from moto.s3.models import s3_backends
 
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
-from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.core.limits import with_deadline
+from turnlog.engines.aws_clients import Clients, fitting, make_clients
 from turnlog.engines.aws_errors import DENIED, MISSING, REFUSED
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
@@ -362,6 +364,13 @@ def test_a_blob_that_lost_its_checksum_is_corrupt(clients: Clients, blobs: S3Blo
         blobs.get("a")
 
 
+def test_a_blob_of_s3_has_an_address_that_is_signed_for_it(blobs: S3BlobStore) -> None:
+    url = blobs.url("s/a", seconds=60, filename="a.zip")
+    assert url is not None
+    assert f"{BUCKET}/blobs/s/a?" in url or f"{BUCKET}.s3.amazonaws.com/blobs/s/a?" in url
+    assert "X-Amz-Expires=60" in url and "X-Amz-Signature=" in url
+
+
 def test_the_prefix_keeps_stores_apart(clients: Clients, blobs: S3BlobStore) -> None:
     other = S3BlobStore(clients.s3, BUCKET, "other/")
     blobs.put("a", b"1")
@@ -488,6 +497,138 @@ def test_a_bucket_is_a_host_of_aws_and_a_path_of_an_emulator(
     assert endpoint_url is None or s3.meta.endpoint_url == endpoint_url
     url = s3.generate_presigned_url("get_object", Params={"Bucket": "blobs", "Key": "k"})
     assert url.startswith(address) and "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(None, 20), (22.0, 20), (21.9, 19), (22.9, 20), (4.0, 2), (3.9, 1), (3.0, 1), (2.5, 1), (0.0, 1), (-5.0, 1)],
+)
+def test_a_request_that_is_tried_once_waits_as_long_as_there_is_time(left: float | None, seconds: int) -> None:
+    """Of the time that is left, two seconds are for the connection."""
+    with with_deadline((lambda: left) if left is not None else None):
+        assert fitting(20) == seconds
+
+
+@pytest.mark.parametrize(("left", "is_begun"), [(7.0, True), (6.99, False)])
+def test_a_request_is_begun_only_when_it_can_end_in_time(
+    clients: Clients, table: DynamoItemTable, left: float, is_begun: bool
+) -> None:
+    """Two seconds to connect, and five for the answer."""
+    with with_deadline(lambda: left):
+        if is_begun:
+            assert table.get_many([Key("P", "C#1")]) == {}
+            return
+        with pytest.raises(UnavailableError) as caught:
+            table.get_many([Key("P", "C#1")])
+    assert (caught.value.error_code, caught.value.retry_after_seconds) == ("deadline", 1)
+
+
+@pytest.mark.parametrize(("left", "tries"), [(7.0, 2), (6.99, 1)])
+def test_a_failed_try_is_repeated_only_when_the_next_can_end_in_time(clients: Clients, left: float, tries: int) -> None:
+    create_table(clients.dynamodb, TABLE)
+    patient = make_clients(REGION, max_attempts=2).dynamodb
+    guard, at_a_try_and_after_it = Guard.attach(patient), cycle([30.0, left])
+    for number in (1, 2):
+        guard.fail(at=number, when="after")
+    with with_deadline(lambda: next(at_a_try_and_after_it)), pytest.raises(UnavailableError):
+        DynamoItemTable(patient, TABLE).get_many([Key("P", "C#1")])
+    assert 2 - guard.faults_left == tries
+
+
+def test_a_client_of_a_service_is_kept_for_each_time_out_and_its_connections_alive(clients: Clients) -> None:
+    first, second = (clients.open("sqs", read_timeout_seconds=seconds) for seconds in (1, 2))
+    assert first is clients.open("sqs", read_timeout_seconds=1) and first is not second
+    assert [client.meta.config.read_timeout for client in (first, second)] == [1, 2]
+    assert first.meta.config.tcp_keepalive is True
+    assert [client.meta.config.read_timeout for client in (clients.s3, clients.sqs)] == [6, 5]  # type: ignore[attr-defined]
+
+
+def test_what_is_asked_of_a_queue(clients: Clients) -> None:
+    url, dead_url = _queue_urls(clients, 1, 1)
+    queue, asked = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0), list[dict[str, Any]]()
+    clients.sqs.meta.events.register(
+        "provide-client-params.sqs.ReceiveMessage", lambda params, **_: asked.append(dict(params))
+    )
+    queue.receive()
+    queue.receive(limit=3)
+    queue.dead_letters()
+    queue.dead_letters(limit=2)
+    queue.redrive(lambda _body: "acme")
+    every = {"MessageSystemAttributeNames": ["ApproximateReceiveCount"], "WaitTimeSeconds": 0}
+    assert asked == [
+        {"QueueUrl": url, "MaxNumberOfMessages": 10, **every},
+        {"QueueUrl": url, "MaxNumberOfMessages": 3, **every},
+        {"QueueUrl": dead_url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0, **every},
+        {"QueueUrl": dead_url, "MaxNumberOfMessages": 2, "VisibilityTimeout": 0, **every},
+        {"QueueUrl": dead_url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 300, **every},
+    ]
+    assert SqsJobQueue(clients.sqs, url)._look_seconds == 1
+
+
+def test_a_queue_may_be_named_and_is_looked_up_once(clients: Clients) -> None:
+    _queue_urls(clients, 1, 1)
+    guard = Guard.attach(clients.sqs)
+    queue = SqsJobQueue(clients.sqs, QUEUE)
+    with guard.measure() as spent:
+        for _ in range(2):
+            queue.send("body", group="acme", delay_seconds=0)
+            queue.postpone("receipt", seconds=0)
+            assert len(queue.receive(limit=1)) <= 1
+            queue.dead_letters()
+    assert (spent.requests["GetQueueUrl"], spent.requests["GetQueueAttributes"]) == (2, 1)
+    for call in (
+        lambda: queue.send("body", group="acme", delay_seconds=-1),
+        lambda: queue.postpone("receipt", seconds=-1),
+    ):
+        with pytest.raises(ValueError, match="-1"):
+            call()
+
+
+def test_letters_that_have_no_group_stay_and_can_be_seen_at_once(clients: Clients) -> None:
+    url, dead_url = _queue_urls(clients, 1, 1)
+    for body in ("left", "moved"):
+        clients.sqs.send_message(QueueUrl=dead_url, MessageBody=body)
+    queue = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0)
+    assert queue.redrive(lambda body: "acme" if body == "moved" else None) == 1
+    assert [letter.body for letter in queue.dead_letters()] == ["left"]
+    assert [delivery.body for delivery in queue.receive()] == ["moved"]
+
+
+@pytest.mark.parametrize("operation", ["BatchGetItem", "BatchWriteItem"])
+@pytest.mark.parametrize(("at_most", "wanted"), [(5, [0.05, 0.05]), (0, [0.1, 0.2, 0.4, 0.8, 1.0])])
+def test_pauses_of_a_batch_grow_until_there_is_headway(
+    clients: Clients,
+    table: DynamoItemTable,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
+    at_most: int,
+    wanted: list[float],
+) -> None:
+    bounds, keys = list[tuple[float, float]](), [Key("P", f"{number:02}") for number in range(12)]
+
+    def longest(low: float, high: float) -> float:
+        bounds.append((low, round(high, 9)))
+        return high
+
+    monkeypatch.setattr("turnlog.engines.dynamodb.random.uniform", longest)
+    _leave_unprocessed(clients, operation, at_most=at_most)
+    with contextlib.suppress(ThrottledError):
+        if operation == "BatchGetItem":
+            table.get_many(keys)
+        else:
+            table.write_many([{"pk": key.pk, "sk": key.sk} for key in keys])
+    assert bounds == [(0, seconds) for seconds in wanted]
+
+
+def test_an_item_that_is_too_large_says_its_size_and_the_limit(table: DynamoItemTable) -> None:
+    item = {**_item("C#1"), "b": bytes(409_600)}
+    for write in (lambda: table.put(item), lambda: table.write_many([_item("C#2"), item])):
+        with pytest.raises(TooLargeError) as caught:
+            write()
+        assert caught.value.details == {
+            "size_bytes": 409_600 + len("pk" + "P" + "sk" + "C#1" + "b"),
+            "limit_bytes": 409_600,
+        }
 
 
 def _item(sk: str) -> dict[str, str]:

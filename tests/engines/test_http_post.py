@@ -10,7 +10,7 @@ import pytest
 
 from tests.summaries.server import ModelServer, Reply
 from turnlog.engines import SystemClock
-from turnlog.engines.http_post import Posted, post, web_address
+from turnlog.engines.http_post import Posted, _connection, post, web_address
 
 pytestmark = pytest.mark.network
 
@@ -140,3 +140,13 @@ def test_the_time_out_is_of_the_whole_exchange(server: ModelServer, reply: Reply
     with pytest.raises(TimeoutError):
         posted(server, seconds=0.3)
     assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize(("timeout_seconds", "seconds"), [(0.3, 0.3), (5, 5), (20, 5)])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_connection_is_waited_for_five_seconds_at_most(scheme: str, timeout_seconds: float, seconds: float) -> None:
+    url = web_address(f"{scheme}://localhost:81/v1")
+    assert url is not None
+    connection = _connection(url, timeout_seconds)
+    assert (connection.timeout, connection.host, connection.port) == (seconds, "localhost", 81)
+    assert isinstance(connection, http.client.HTTPSConnection) is (scheme == "https")

@@ -1,12 +1,18 @@
-"""Settings from the environment: the table of models."""
+"""Settings from the environment, and the engine, models and counters that they name."""
 
 from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from turnlog import Turnlog
-from turnlog.core.errors import InvalidInputError
-from turnlog.engines import make_engine
+from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.engines import Engine, RandomIds, SystemClock, make_chat_model, make_counter, make_embedder, make_engine
+from turnlog.ports import JOB_KINDS, Key
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -49,3 +55,159 @@ def test_an_engine_that_is_none_is_refused_by_name(engine: str) -> None:
     with pytest.raises(InvalidInputError, match="engine") as raised:
         make_engine(Settings(engine=engine), clock=FixedClock(), ids=SequentialIds())
     assert raised.value.error_code == "invalid_settings"
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def engine_of(url: str, **settings: Any) -> Engine:
+    return make_engine(Settings(engine=url, **settings), clock=FixedClock(), ids=SequentialIds())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "dynamodb://",
+        "dynamodb://table",
+        "dynamodb://?bucket=b",
+        "dynamodb://table?queue=q",
+        "dynamodb://table?bucket=b&buckets=c",
+        "dynamodb://table?bucket=b&index_queue=q",
+    ],
+)
+def test_an_address_of_a_table_has_a_bucket_and_known_options(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not dynamodb://TABLE") as raised:
+        engine_of(url)
+    assert raised.value.error_code == "invalid_settings"
+
+
+def test_a_table_and_a_bucket_are_enough_and_have_no_jobs() -> None:
+    engine: Any = engine_of("dynamodb://table?bucket=blobs&region=eu-west-1")
+    assert (engine.name, engine.items._table_name, engine.blobs._bucket) == ("dynamodb", "table", "blobs")
+    assert [engine.queue_of(kind) for kind in JOB_KINDS] == [None] * len(JOB_KINDS)
+    assert engine.copy_to is None
+    engine.release()
+    engine.close()
+
+
+def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common_one() -> None:
+    url = "dynamodb://t?bucket=b&queue=common&dead_letters=dead&compress_queue=c&snapshot_queue=s&offload_queue=o"
+    engine: Any = engine_of(url)
+    queues = {kind: engine.queue_of(kind)._queue for kind in JOB_KINDS}
+    assert queues == {
+        **dict.fromkeys(("compress", "seal", "index"), "c"),
+        **dict.fromkeys(("snapshot", "restore", "export"), "s"),
+        **dict.fromkeys(("erase", "erase_user", "sweep", "redact"), "common"),
+        "offload": "o",
+    }
+    assert (engine.queue._dead_letters, engine.queue_of("seal")._dead_letters) == ("dead", None)
+    alone: Any = engine_of("dynamodb://t?bucket=b&erase_queue=e")
+    assert alone.queue is None and alone.queue_of("seal") is None
+    assert alone.queue_of("redact")._queue == "e"
+    common: Any = engine_of("dynamodb://t?bucket=b&queue=q")
+    assert (common.queue_of("seal")._queue, common.queue._dead_letters) == ("q", None)
+
+
+@pytest.mark.usefixtures("credentials")
+@pytest.mark.parametrize(
+    ("region", "endpoint_url", "address"),
+    [
+        ("eu-west-1", None, "https://dynamodb.eu-west-1.amazonaws.com"),
+        ("eu-west-1", "http://localhost:4566", "http://localhost:4566"),
+    ],
+)
+def test_clients_are_of_the_region_and_the_address_of_the_settings(
+    region: str, endpoint_url: str | None, address: str
+) -> None:
+    url = f"dynamodb://t?bucket=b&queue=q&region={region}"
+    engine: Any = engine_of(url, endpoint_url=endpoint_url)
+    for client in (engine.items._client, engine.blobs._client, engine.queue._client):
+        assert client.meta.region_name == region
+        assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 4}
+    assert engine.items._client.meta.endpoint_url == address
+    settings = Settings(
+        engine=url,
+        endpoint_url=endpoint_url,
+        summary_model="m",
+        summary_timeout_seconds=7,
+        rerank_model="cohere.embed-multilingual-v3",
+        rerank_timeout_seconds=2,
+    )
+    models: list[Any] = [make_chat_model(settings, FixedClock()), make_embedder(settings)]
+    for model in models:
+        client = model._clients.open("bedrock-runtime", read_timeout_seconds=1)
+        assert client.meta.region_name == region
+        assert client.meta.config.retries["total_max_attempts"] == 1, "the caller makes the other tries"
+        assert (client.meta.endpoint_url == endpoint_url) is (endpoint_url is not None)
+    assert [model._timeout_seconds for model in models] == [7, 2]
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_tenants_role_signs_what_stores_data() -> None:
+    role = "arn:aws:iam::111122223333:role/tenants"
+    engine: Any = engine_of("dynamodb://t?bucket=b&region=eu-west-1", tenant_role_arn=role)
+    assert engine.items._client._request_signer._credentials.method == "assume-role"
+
+
+def test_an_embedded_queue_has_the_times_of_the_settings(tmp_path: Path) -> None:
+    for url in ("memory://", f"sqlite:///{tmp_path}/t.db"):
+        clock = FixedClock()
+        settings = Settings(engine=url, queue_visibility_seconds=7, queue_max_receives=2)
+        engine = make_engine(settings, clock=clock, ids=SequentialIds())
+        assert engine.name == url.partition(":")[0]
+        queue = engine.queue_of("seal")
+        assert queue is not None and queue is engine.queue
+        queue.send("a", group="acme")
+        for _ in range(2):
+            assert [delivery.body for delivery in queue.receive()] == ["a"]
+            clock.advance(6.999)
+            assert list(queue.receive()) == []
+            clock.advance(0.001)
+        assert list(queue.receive()) == []
+        assert [letter.body for letter in queue.dead_letters()] == ["a"]
+        engine.close()
+
+
+def test_blobs_of_a_file_are_in_a_folder_beside_it(tmp_path: Path) -> None:
+    engine = engine_of(f"sqlite:///{tmp_path}/a%20b.db")
+    engine.items.put({"pk": "p", "sk": "s"})
+    engine.blobs.put("name", b"x")
+    engine.release()
+    assert (tmp_path / "a b.db").is_file()
+    assert (tmp_path / "a b.db.blobs" / "name").read_bytes() == b"x"
+    assert engine.copy_to is not None
+    copy = engine.copy_to(tmp_path / "copy.db", tmp_path / "copies")
+    copy.blobs.put("other", b"y")
+    assert (copy.name, copy.queue, copy.copy_to) == ("sqlite", None, None)
+    assert copy.items.get_many([Key("p", "s")]) == {Key("p", "s"): {"pk": "p", "sk": "s"}}
+    assert (tmp_path / "copies" / "other").is_file() and engine.blobs.get("other") is None
+    for one in (copy, engine):
+        one.close()
+        with pytest.raises(UnavailableError, match="closed"):
+            one.items.get_many([Key("p", "s")])
+
+
+def test_a_counter_has_the_name_of_the_setting() -> None:
+    assert [make_counter(name).name for name in ("estimate", "o200k_base")] == ["estimate", "o200k_base"]
+
+
+def test_ids_are_long_and_begin_with_a_letter() -> None:
+    ids = RandomIds()
+    several = {ids.new_id() for _ in range(200)}
+    assert len(several) == 200
+    assert all(re.fullmatch("s[a-z2-7]{31}", one) for one in several)
+    assert {len(ids.nonce()) for _ in range(9)} == {8}
+    assert all(0 <= ids.jitter() < 1 for _ in range(99)) and len({ids.jitter() for _ in range(9)}) == 9
+
+
+def test_the_clock_tells_milliseconds_and_sleeps_for_seconds() -> None:
+    clock = SystemClock()
+    before, began = time.time() * 1000, clock.now_ms()
+    clock.sleep(0.02)
+    assert before - 1 <= began and 15 <= clock.now_ms() - began < 5_000
+    assert isinstance(began, int)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turnlog.core.errors import CorruptError
+from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.ports import Key, Query
@@ -76,6 +77,36 @@ def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTabl
     with database.writing() as connection:
         connection.execute("UPDATE items SET attributes = ?, data = ?", (attributes, b"12345"))
     return table
+
+
+@pytest.mark.parametrize(
+    ("ttl", "column"), [(0, 0), (1, 1), (2**63 - 1, 2**63 - 1), (2**63, None), (-1, None), ("1", None), (b"1", None)]
+)
+def test_a_time_that_no_column_can_hold_removes_no_item(database: SqliteDatabase, ttl: Any, column: int | None) -> None:
+    table, item = SqliteItemTable(database), {"pk": "p", "sk": "C#1", "ttl": ttl}
+    table.put(item)
+    with database.reading() as connection:
+        assert connection.execute("SELECT ttl FROM items").fetchall() == [(column,)]
+    assert table.get_many([KEY]) == {KEY: item}
+
+
+def test_d4_damage_of_the_file_is_listed_and_other_errors_are_raised(tmp_path: Path) -> None:
+    path = tmp_path / "turnlog.db"
+    database = SqliteDatabase(path)
+    table = SqliteItemTable(database)
+    table.write_many([{"pk": "p", "sk": f"C#{number:04}", "b": bytes(3_000)} for number in range(50)])
+    assert table.damages() == []
+    database.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        table.damages()
+    whole = path.read_bytes()
+    for name, damaged in {
+        "a page in the middle": whole[: len(whole) // 2] + b"\xff" * 4096 + whole[len(whole) // 2 + 4096 :],
+        "the schema": whole[:100] + b"\xff" * 1000 + whole[1100:],
+    }.items():
+        path.write_bytes(damaged)
+        damages = SqliteItemTable(SqliteDatabase(path)).damages()
+        assert damages and all(text.startswith("SQLite: ") for text in damages), name
 
 
 # ------------------------------------------------------------ jobs

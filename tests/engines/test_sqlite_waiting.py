@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,6 +141,110 @@ def test_each_thread_has_its_connection_to_a_file_and_all_share_the_database_in_
         database.close()
 
 
+def test_a_connection_has_our_options_whatever_sqlite_was_built_with(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
+    for option in ("secure_delete=OFF", "synchronous=OFF", "temp_store=FILE"):
+        connection.execute(f"PRAGMA {option}")
+    sqlite.prepare(connection, str(tmp_path / "turnlog.db"))
+    options = ("journal_mode", "secure_delete", "synchronous", "temp_store")
+    values = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in options]
+    assert values == ["wal", 1, 2, 2]
+    connection.close()
+
+
+def test_a_thread_that_releases_its_connection_closes_it_and_may_open_another(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    first = database.connection()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(database.connection).result()
+        assert database.open_connections == 2
+        database.release()
+        database.release()
+        assert database.open_connections == 1
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            first.execute("SELECT 1")
+        assert database.connection() is not first
+        assert database.open_connections == 2
+        pool.submit(database.release).result()
+        assert database.open_connections == 1
+    database.close()
+    assert database.open_connections == 0
+
+
+def test_a_thread_that_ends_closes_its_connection(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with ThreadPoolExecutor(1) as pool:
+        connection = pool.submit(database.connection).result()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    gc.collect()
+    assert database.open_connections == 0
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    database.close()
+
+
+@pytest.mark.parametrize("ends_with", ["close", "release", "nothing"])
+def test_a_forked_child_opens_its_own_connection_and_leaves_that_of_its_parent(tmp_path: Path, ends_with: str) -> None:
+    """A SQLite connection must not be used, nor closed, in a child: it would drop the locks of the parent."""
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    mine = database.connection()
+
+    def child() -> None:
+        try:
+            if ends_with == "release":
+                database.release()
+            own = database.connection()
+            is_own = own is not mine and database.open_connections == 1
+            with database.writing() as connection:
+                is_own = is_own and connection is own
+            if ends_with == "close":
+                database.close()
+            mine.execute("SELECT 1")
+            os._exit(0 if is_own else 1)
+        except BaseException:
+            os._exit(2)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert database.connection() is mine and mine.execute("SELECT 1").fetchone() == (1,)
+    database.close()
+
+
+def test_a_copy_is_a_new_file_that_only_its_user_can_read(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+    with database.writing() as connection:
+        connection.execute("INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES ('1', 'g', 'b', 0, 0)")
+    path = tmp_path / "copy.db"
+    database.copy_to(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(path)) as copy:
+        assert copy.execute("SELECT body FROM jobs").fetchall() == [("b",)]
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        database.copy_to(path)
+    assert path.read_bytes() == before
+    database.close()
+
+
+def test_a_database_in_memory_stays_when_a_thread_releases_it() -> None:
+    database = SqliteDatabase(sqlite.MEMORY)
+    assert database.open_connections == 0
+    with database.writing() as connection:
+        connection.execute("INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES ('1', 'g', 'b', 0, 0)")
+    database.release()
+    assert database.open_connections == 1
+    with database.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    database.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    assert database.open_connections == 0
+    with pytest.raises(UnavailableError, match="closed"):
+        database.connection()
+
+
 @pytest.fixture
 def reader(tmp_path: Path, waiting: SqliteDatabase) -> Iterator[sqlite3.Connection]:
     """A reader of another process, which still reads what the file had before the newest write."""
@@ -168,6 +277,33 @@ def test_a_purge_copies_the_rows_into_a_file_and_not_into_memory(waiting: Sqlite
     assert stores == ["PRAGMA temp_store=FILE", "VACUUM", "PRAGMA temp_store=MEMORY"]
 
 
+def busy_timeout_seconds(connection: sqlite3.Connection) -> float:
+    return float(connection.execute("PRAGMA busy_timeout").fetchone()[0]) / 1000
+
+
+def test_a_purge_waits_shortly_for_readers_and_later_statements_wait_as_before(
+    waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writers' lock is held while the WAL is emptied."""
+    connection, statements = waiting.connection(), list[str]()
+    connection.set_trace_callback(statements.append)
+    sqlite.purge_file(connection)
+    emptying = statements.index("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert [text for text in statements[:emptying] if "busy_timeout" in text][-1] == "PRAGMA busy_timeout=50"
+    assert busy_timeout_seconds(connection) == BUSY_TIMEOUT_SECONDS
+
+
+def test_a_purge_without_the_lock_leaves_the_connection_as_it_was(
+    waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "time", Time())
+    connection = waiting.connection()
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite.purge_file(connection)
+    assert busy_timeout_seconds(connection) == BUSY_TIMEOUT_SECONDS
+    assert connection.execute("PRAGMA temp_store").fetchone() == (2,), "in memory"
+
+
 def test_a_purge_says_in_time_that_a_reader_does_not_end(
     waiting: SqliteDatabase, reader: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +314,7 @@ def test_a_purge_says_in_time_that_a_reader_does_not_end(
     with pytest.raises(UnavailableError) as caught:
         sqlite.purge_file(waiting.connection())
     assert (caught.value.error_code, caught.value.retry_after_seconds) == ("purge_blocked", 60)
+    assert busy_timeout_seconds(waiting.connection()) == BUSY_TIMEOUT_SECONDS
     assert 0.05 <= sum(time.pauses) <= 0.05 + LONGEST_PAUSE_SECONDS
 
 

@@ -175,6 +175,74 @@ def test_the_estimate_is_within_15_percent(text: str) -> None:
     assert abs(EstimateCounter().count(text) - real) <= 0.15 * real
 
 
+ESTIMATES = {
+    " a": 105,
+    " Session": 105,
+    " sessions": 108,
+    " internationally": 130,
+    " it's": 105,
+    " they'll": 105,
+    "a\n": 179,
+    "hello\n": 179,
+    "hellos\n": 199,
+    "internationally\n": 378,
+    " A": 100,
+    " AB": 130,
+    " ABC": 130,
+    " ABCD": 150,
+    " ABCDEFGH": 231,
+    "A-": 153,
+    "ABCDEF-": 243,
+    " 1": 206,
+    " 123": 206,
+    " 1234": 320,
+    "1234567-": 397,
+    "中": 77,
+    "か": 75,
+    " 안": 96,
+    " 안녕하세요": 375,
+    "안녕-": 193,
+    "!": 3,
+    "!!": 5,
+    "!?": 41,
+    "!?!?!?!?": 161,
+    "\n": 1,
+    "—": 61,
+    " é": 134,
+    "éàü": 70,
+    "абвгд": 116,
+    "\x01": 150,
+}
+"""The estimate of 100 copies of a text. A unit without a space, sign or line between joins its copies to one run."""
+
+
+@pytest.mark.parametrize("text", ESTIMATES)
+def test_w8_the_estimate_of_a_text_stays_the_same(text: str) -> None:
+    """Windows are cut by estimates, so a change of them changes windows."""
+    assert EstimateCounter().count(text * 100) == ESTIMATES[text]
+
+
+@pytest.mark.parametrize(
+    ("unit", "length", "tokens"),
+    [
+        ("a", 16_384, 2_048),
+        ("a", 16_385, 2_057),
+        ("a", 32_768, 4_104),
+        ("a", 32_769, 4_113),
+        ("a", 100_000, 12_548),
+        ("7", 16_384, 5_462),
+        ("7", 32_768, 10_939),
+        ("7", 100_000, 33_382),
+        (" ", 100_000, 830),
+        ("aB", 100_000, 50_055),
+        ("中", 100_000, 100_048),
+        ("é", 100_000, 100_048),
+    ],
+)
+def test_w8_a_long_text_without_a_safe_cut_has_always_the_same_count(unit: str, length: int, tokens: int) -> None:
+    assert TiktokenCounter().count(unit * (length // len(unit))) == tokens
+
+
 @given(st.text())
 def test_the_estimate_takes_any_text_and_does_not_explode(text: str) -> None:
     assert 0 <= EstimateCounter().count(text) <= 3 * len(text)

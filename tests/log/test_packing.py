@@ -26,6 +26,7 @@ from turnlog.log.packing import (
     unpack_json,
 )
 from turnlog.ports import Absent, Equal, Key, Lost, Query
+from turnlog.testing.contracts import ItemTableContract
 
 RAW, ZLIB = 0, 1
 UNIT_BYTES = 1024
@@ -209,3 +210,11 @@ def test_commits_and_payloads_get_no_checksum_beside_their_chain(inner: SqliteIt
 def test_the_checksum_does_not_depend_on_the_order_of_attributes_nor_on_itself() -> None:
     item = {"pk": "p", "sk": "K#a", "b": b"1", "a": b"2"}
     assert checksum(dict(reversed(item.items()))) == checksum(item) == checksum({**item, "cs": b"1234"})
+
+
+class TestCheckedItems(ItemTableContract):
+    """A table with checksums is a table."""
+
+    @pytest.fixture
+    def table(self, inner: SqliteItemTable) -> CheckedItems:
+        return CheckedItems(inner)

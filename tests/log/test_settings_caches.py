@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Payload
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
+from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.session_settings import SessionSettings
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log import caches
-from turnlog.log.caches import Caches, reflected_position
+from turnlog.log.caches import (
+    CachedSettings,
+    Caches,
+    active_of,
+    directory_item,
+    due_at,
+    is_listing_due,
+    is_settled,
+    meta_content,
+    read_meta,
+    reflected_position,
+    session_id_of,
+    status_of,
+)
+from turnlog.log.headers import Covered, Header, Sent
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
+from turnlog.log.tombstones import cache_tombstone, due_index
 from turnlog.ports import Item
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s1")
@@ -110,3 +129,165 @@ def test_a_cache_is_not_replaced_by_an_earlier_event_but_by_a_rewind_to_it() -> 
     assert (item["pos"], reflected_position(item)) == (10, 3)
     item = room.written(new, None, position=11, rewound=10)
     assert item is not None and "of" not in item
+
+
+def test_a_cache_that_was_erased_is_not_there_and_not_written_again() -> None:
+    room = Room()
+    for key in (KEYS.meta, KEYS.system):
+        room.caches._items.put(cache_tombstone(key, now_ms=1))
+        room.caches.write(key, {"b": b"late"}, position=5, rewound=0)
+        assert room.caches.read(key) is None
+
+
+# ------------------------------------------------------------ entries of the list
+
+DAY_MS = 86_400_000
+HEADER = Header(
+    first=4,
+    last=6,
+    kind="m",
+    time_ms=1_000_000_000_000,
+    nonce=b"n",
+    flow=Flow(loop=LoopState(3), messages=5, tokens=70, lead=Amount(0, 0), closed=Amount(0, 0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("ttl_days", "inactive_after_days", "status", "days"),
+    [
+        (0, 0, "active", None),
+        (7, 0, "active", 7),
+        (7, 0, "ended", 7),
+        (0, 2, "creating", 2),
+        (0, 2, "active", 2),
+        (0, 2, "inactive", None),
+        (0, 2, "ended", None),
+        (7, 2, "active", 2),
+        (7, 2, "inactive", 7),
+        (2, 7, "active", 2),
+    ],
+)
+def test_a_session_is_due_when_it_expires_or_when_it_becomes_inactive(
+    ttl_days: int, inactive_after_days: int, status: str, days: int | None
+) -> None:
+    settings = SessionSettings(ttl_days=ttl_days, inactive_after_days=inactive_after_days)
+    assert due_at(settings, 5, status) == (5 + days * DAY_MS if days is not None else None)
+
+
+def test_an_entry_has_what_a_list_shows_and_no_more() -> None:
+    key = KEYS.directory
+    entry = directory_item(KEYS, SessionSettings(title="t"), created_ms=9, header=HEADER)
+    assert entry == {
+        "pk": key.pk,
+        "sk": key.sk,
+        "g1pk": key.pk,
+        "g1sk": "1000000000000#s1",
+        "st": "active",
+        "v": 1,
+        "c": 9,
+        "a": 1_000_000_000_000,
+        "pos": 6,
+        "ct": "5 70 3",
+        "b": pack(b'{"title":"t"}'),
+    }
+    assert (status_of(entry), active_of(entry), session_id_of(entry)) == ("active", 1_000_000_000_000, "s1")
+
+
+def test_an_entry_of_a_session_that_is_being_created_counts_nothing() -> None:
+    entry = directory_item(KEYS, SessionSettings(inactive_after_days=2), created_ms=9, header=None, missing=2)
+    assert [entry[name] for name in ("st", "a", "pos", "ct", "g1sk")] == ["creating", 9, 0, "0 0 0", f"{9:013d}#s1"]
+    assert {name: entry[name] for name in ("g2pk", "g2sk")} == due_index(KEYS, 9 + 2 * DAY_MS)
+    assert read_meta(entry).missing == 2, "what the caller says is missing stays so"
+    assert not {"ok", "sm", "ws"} & set(entry)
+
+
+def test_an_entry_has_the_summary_the_window_sent_and_whether_it_is_exact() -> None:
+    summary, sent = Covered(5, 4, 2, 3, 40), Sent(4, 8)
+    header = replace(HEADER, summary=summary, sent=sent, ended=6, ttl_days=1, idle_ms=900_000_000_000)
+    entry = directory_item(KEYS, SessionSettings(ttl_days=1), created_ms=9, header=header, settled=True)
+    assert (entry["sm"], entry["ws"], entry["ok"], entry["st"]) == (summary.encode(), sent.encode(), 1, "ended")
+    assert (entry["a"], entry["g1sk"]) == (900_000_000_000, f"{900_000_000_000:013d}#s1"), "the newest activity"
+    assert entry["g2sk"] == due_index(KEYS, 900_000_000_000 + DAY_MS)["g2sk"]
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "now_ms", "is_due"),
+    [(0, 299_999, False), (299_999, 300_000, True), (300_000, 599_999, False), (300_000, 900_001, True)],
+)
+def test_the_first_commit_of_each_five_minutes_updates_the_entry(before_ms: int, now_ms: int, is_due: bool) -> None:
+    assert is_listing_due(before_ms, now_ms) is is_due
+    assert is_settled({"a": before_ms}, now_ms) is not is_due
+    assert is_settled({"a": before_ms, "ok": 1}, now_ms)
+
+
+# ------------------------------------------------------------ META
+
+
+def meta_of(settings: SessionSettings, **changes: Any) -> Item:
+    room = Room()
+    room.caches.write_settings(KEYS, settings, position=3, created_ms=5, payload=None)
+    item = {**(room.caches.read(KEYS.meta) or {}), **changes}
+    return {name: value for name, value in item.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "missing", "has_schema"),
+    [
+        (SessionSettings(title="t"), SessionSettings(title="t"), 0, False),
+        (SessionSettings(title="t", system="s"), SessionSettings(title="t"), 1, False),
+        (SessionSettings(title="t", state_schema={"type": "object"}), SessionSettings(title="t"), 1, True),
+        (SessionSettings(title="t", metadata={"a": "b" * 700}), SessionSettings(title="t"), 2, False),
+        (
+            SessionSettings(title="t", policy={"steps": ["x" * 700], "compress": {"mode": "off"}}),
+            SessionSettings(title="t", policy={"compress": {"mode": "off"}}),
+            2,
+            False,
+        ),
+    ],
+)
+def test_meta_has_the_short_settings_and_says_which_it_lacks(
+    settings: SessionSettings, kept: SessionSettings, missing: int, has_schema: bool
+) -> None:
+    assert read_meta(meta_of(settings)) == CachedSettings(kept, missing, 3, 5, has_schema)
+
+
+@pytest.mark.parametrize(("chars", "missing"), [(0, 0), (1, 2)])
+def test_meta_has_settings_of_up_to_700_bytes(chars: int, missing: int) -> None:
+    empty = len(encode_json({"metadata": {"a": ""}}))
+    settings = SessionSettings(metadata={"a": "b" * (700 - empty + chars)})
+    assert read_meta(meta_of(settings)).missing == missing
+
+
+@pytest.mark.parametrize("early_code", [None, 0, 1, 2])
+def test_d5_an_early_meta_says_beside_its_content_what_it_lacks(early_code: int | None) -> None:
+    item = meta_of(SessionSettings(title="t"), x=early_code, v=None)
+    assert read_meta(item).missing == (early_code or 0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"b": None}, {"b": "text"}, {"b": pack(b"[]")}, {"c": "5"}, {"pos": b"3"}, {"v": "1"}]
+)
+def test_d4_a_damaged_meta_is_told_by_its_name(changes: dict[str, Any]) -> None:
+    with pytest.raises(CorruptError) as raised:
+        read_meta(meta_of(SessionSettings(title="t"), **changes))
+    assert raised.value.details["item"] == KEYS.meta.sk
+
+
+def test_d5_a_meta_of_a_newer_version_is_told_as_such() -> None:
+    with pytest.raises(NewerSchemaError):
+        read_meta(meta_of(SessionSettings(), v=2))
+
+
+def test_d4_an_entry_without_a_status_is_told_by_its_name() -> None:
+    with pytest.raises(CorruptError) as raised:
+        status_of({"pk": "p", "sk": "S#s1", "st": 1})
+    assert raised.value.details["item"] == "S#s1"
+
+
+def test_the_content_of_meta_has_no_key() -> None:
+    assert dict(meta_content({}, missing=0, created_ms=5, has_schema=True)) == {
+        "v": 1,
+        "c": 5,
+        "b": pack(b"{}"),
+        "ss": 1,
+    }

@@ -170,6 +170,17 @@ def test_a_part_that_was_kept_in_part_is_kept_once_when_it_comes_again(
     assert len(next(iter(service.events.values()))) == 3
 
 
+def test_each_part_of_a_session_is_kept_whatever_is_kept_of_another(
+    memory: AgentCoreMemoryEngine, service: AgentCore
+) -> None:
+    for part in ("first", "second"):
+        said = [SpokenMessage(1, "user", f"the {part} part", 1_000)]
+        memory.remember(dataclasses.replace(part_of(ADA, "s1", []), id=part, read_messages=lambda said=said: said))
+    (events,) = service.events.values()
+    texts = [one["conversational"]["content"]["text"] for event in events for one in event.payload]
+    assert texts == ["the first part", "the second part"]
+
+
 def test_a_message_that_is_redacted_between_two_tries_takes_no_other_with_it(
     memory: AgentCoreMemoryEngine, service: AgentCore
 ) -> None:

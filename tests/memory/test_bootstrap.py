@@ -29,8 +29,10 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.memory import Memory
+from turnlog.engines.token_counters import EstimateCounter
 from turnlog.importers.dual_write import DualWrite
 from turnlog.linter.rules import lint
+from turnlog.memory.bootstrap import memories_text
 from turnlog.settings import Settings
 from turnlog.testing.contracts.memory import part_of
 from turnlog.testing.fixed import ScriptedMemory
@@ -59,6 +61,25 @@ def texts(window: Any) -> list[str]:
 
 
 # ------------------------------------------------------------ what is put in
+
+
+@on_sqlite
+@pytest.mark.parametrize("spare_tokens", [-1, 20, 90])
+def test_memories_that_fit_beside_the_label_are_chosen_in_order_and_longer_ones_passed_over(
+    harness: Harness, spare_tokens: int
+) -> None:
+    """One that does not fit hides no later one that does."""
+    counter = EstimateCounter()
+    texts = {"1": "Tea " * 10, "2": "word " * 45, "3": "Cats " * 10}
+    first, long, last = (Memory(key, text, NOON) for key, text in texts.items())
+    knowing(harness, first, long, last)
+    most = counter.count(memories_text((first, last))) + spare_tokens
+    session = harness.log().sessions.create("s", bootstrap={"max_tokens": most})
+    (message,) = session.messages()
+    assert message.tokens <= most
+    assert message.metadata is not None
+    wanted = {-1: ["1"], 20: ["1", "3"], 90: ["1", "2", "3"]}[spare_tokens]
+    assert [memory["id"] for memory in message.metadata["memories"]] == wanted
 
 
 def test_a_session_begins_with_what_is_known(harness: Harness) -> None:

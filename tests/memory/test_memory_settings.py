@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from turnlog import Turnlog
 from turnlog.app import make_application, make_memory
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.identity import Owner
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -61,6 +63,16 @@ def test_the_region_is_that_of_the_memory() -> None:
     assert region(memory_id=ARN) == "eu-west-1"
     assert region(memory_id=ARN, memory_region="us-east-1") == "us-east-1"
     assert region(memory_id="turnlog_memory-Ab12Cd34Ef") == "eu-central-1"
+
+
+def test_requests_to_the_memory_have_the_time_and_the_namespace_of_the_settings() -> None:
+    settings = Settings(
+        memory="agentcore", memory_id=ARN, memory_timeout_seconds=7, memory_namespace="/own/{actorId}/{sessionId}/"
+    )
+    engine: Any = make_memory(settings, FixedClock(), SequentialIds())
+    assert engine._calls._timeout_seconds == 7
+    assert engine._namespaces.of_person(Owner.of("acme", "ada")) == "/own/t-acme:u-ada/"
+    assert engine._calls._clients._max_attempts == 2
 
 
 def test_the_secret_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:

@@ -378,6 +378,17 @@ def test_a_note_of_before_the_hand_over_was_switched_off_is_let_go(
 
 
 @SQLITE
+@pytest.mark.parametrize(("seconds", "is_kept"), [(59.999, True), (60, False)])
+def test_a_note_waits_a_minute_for_its_commit(harness: Harness, seconds: float, is_kept: bool) -> None:
+    harness.log().sessions.create("s").append(TEA)
+    harness.app.ask_hand_over.note(_keys(), "ended")
+    harness.clock.advance(seconds)
+    assert harness.app.ask_hand_over.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
+    note = harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
+    assert ("g2pk" in note) is is_kept
+
+
+@SQLITE
 def test_an_end_that_never_came_is_let_go(harness: Harness) -> None:
     """The note was put, and the request ended: the session goes on, and nothing is handed over."""
     log = harness.log()

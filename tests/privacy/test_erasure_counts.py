@@ -1,16 +1,20 @@
-"""What an erasure counts is what it did: each commit, each item, and each request of the engine."""
+"""What an erasure counts is what it did: each commit, item and request. What it forgets, when it gives up, what has expired."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.conftest import Harness
+from turnlog.core.errors import ConflictError
 from turnlog.core.identity import Owner
 from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import Item, Key, Page, Query
+from turnlog.log.tombstones import is_slot_tombstone
+from turnlog.ports import Item, Key, Lost, Page, Query
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 BATCH = 25
@@ -63,3 +67,66 @@ def test_an_erasure_counts_what_it_deletes_and_how_it_asks(
     assert items + base <= erased.items <= items + base + len(beside)
     assert erased.requests - counted.requests in BESIDE
     assert table.query(Query(KEYS.base.partition, "", "~")).items == ()
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_e1_an_erasure_forgets_what_this_process_has_read(harness: Harness) -> None:
+    VERIFIED.clear()
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "hi"})
+    assert list(session.messages()) and VERIFIED.bytes > 0
+    harness.app.erasure.erase(KEYS)
+    assert VERIFIED.bytes == 0
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_d2_a_fence_that_loses_every_slot_says_so_after_five_seconds(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.log().sessions.create("s")
+    table, tries = harness.app.engine.items, list[Item]()
+    put = table.put
+
+    def losing(item: Item, **options: Any) -> Lost | None:
+        if not is_slot_tombstone(item) or len(tries) == 20:
+            return put(item, **options)
+        tries.append(item)
+        harness.clock.advance(1)
+        return Lost(item)
+
+    monkeypatch.setattr(table, "put", losing)
+    with pytest.raises(ConflictError) as raised:
+        harness.app.erasure.fence(KEYS)
+    assert (len(tries), raised.value.retry_after_seconds) == (5, 1)
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_session_has_expired_at_its_time_and_until_it_is_fenced(harness: Harness) -> None:
+    erasure = harness.app.erasure
+    assert (erasure.expired_ms(KEYS), erasure.is_expiring(KEYS), erasure.identity(KEYS)) == (None, False, "")
+    assert not erasure.fence(KEYS, if_expired=True), "there is none to fence"
+    harness.log().sessions.create("s", ttl_days=1)
+    created_ms = harness.app.log.commits.tail(KEYS).header.time_ms
+    identity = erasure.identity(KEYS)
+    assert len(bytes.fromhex(identity)) == 16
+    harness.clock.advance((created_ms + 86_400_000 - 1 - harness.clock.now_ms()) / 1000)
+    assert erasure.expired_ms(KEYS) is None
+    assert not erasure.fence(KEYS, if_expired=True)
+    harness.clock.advance(0.001)
+    assert (erasure.expired_ms(KEYS), erasure.is_expiring(KEYS)) == (created_ms + 86_400_000, False)
+    assert erasure.fence(KEYS, if_expired=True)
+    assert (erasure.expired_ms(KEYS), erasure.is_expiring(KEYS)) == (None, True)
+    assert erasure.fence(KEYS, if_expired=True), "it is fenced already"
+    assert erasure.fence(KEYS)
+    erasure.erase(KEYS)
+    assert (erasure.expired_ms(KEYS), erasure.identity(KEYS)) == (None, identity)
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_session_without_a_limit_never_expires(harness: Harness) -> None:
+    harness.log().sessions.create("s")
+    harness.clock.advance(10**9)
+    assert harness.app.erasure.expired_ms(KEYS) is None
+    assert not harness.app.erasure.fence(KEYS, if_expired=True)
+    assert harness.app.erasure.fence(KEYS)
+    assert not harness.app.erasure.fence(KEYS, if_expired=True), "it is being erased, and has not expired"

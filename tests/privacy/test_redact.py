@@ -19,7 +19,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.linter.rules import lint
 from turnlog.log.commit import checked_chain
-from turnlog.log.keys import SessionKeys, export_blob
+from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SessionKeys, export_blob
 from turnlog.log.lines import Redacted
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
@@ -395,3 +395,34 @@ def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes(
     for at in boundaries(calls, "explored"):
         explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=False))
         explore([redacting], fresh(crowded), check, crash=Crash(0, at, after=True))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_redacted_session_is_as_inactive_as_it_was(harness: Harness) -> None:
+    """Nobody has said anything."""
+    session = harness.log().sessions.create("s", inactive_after_days=1, ttl_days=9)
+    session.append({"role": "user", "content": CANARY})
+    harness.clock.advance(2 * 86_400)
+    assert harness.app.retain_sessions().timed_out == 1
+    before = session.info()
+    assert worked(harness, session.redact(2)).status == "done"
+    after = session.info()
+    assert (after.status, after.updated_at, after.expires_at) == ("inactive", before.updated_at, before.expires_at)
+    assert after.head == before.head + 1
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_e5_the_search_index_of_a_replaced_segment_goes_with_it(harness: Harness) -> None:
+    """It holds the words of what was redacted."""
+    session, position = said(harness, "a few words", many=True)
+    blobs = harness.app.engine.blobs
+
+    def parts(kind: str) -> set[str]:
+        prefix = KEYS.blob_prefix + kind
+        return {name.removeprefix(prefix) for name in blobs.names(prefix)}
+
+    before = parts(INDEX_BLOBS)
+    assert before and before <= parts(SEGMENT_BLOBS)
+    assert worked(harness, session.redact(position)).status == "done"
+    assert parts(INDEX_BLOBS) <= parts(SEGMENT_BLOBS)
+    assert before - parts(INDEX_BLOBS), "that of the segment with the message"

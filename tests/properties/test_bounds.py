@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise, product
@@ -83,6 +84,81 @@ def test_a_space_and_a_sign_are_bounded_by_their_one_token() -> None:
 @pytest.mark.parametrize(("text", "most"), [("hello", 4), ("the file", 6), ("What is this?", 9), ("done.", 4)])
 def test_a_short_text_is_bounded_closely(text: str, most: int) -> None:
     assert count(text) <= upper_bound_tokens(text) <= most
+
+
+BOUNDS = [
+    ("a", 1, 1),
+    ("the", 2, 1),
+    ("The", 2, 1),
+    ("THE", 2, 1),
+    (" the", 3, 1),
+    ("internationalization", 14, 1),
+    (" internationalization", 14, 1),
+    ("a internationalization b", 17, 3),
+    ("qzxv", 4, 1),
+    ("a qzxv b", 7, 3),
+    ("it's", 3, 1),
+    ("IT'S", 3, 1),
+    ("it'll", 3, 1),
+    ("a it'll b", 6, 3),
+    ("a they'Ll b", 10, 3),
+    ("don'tx", 4, 2),
+    ("(word)", 5, 2),
+    ("a (word) b", 7, 5),
+    ("camelCaseWord", 8, 3),
+    ("123", 2, 1),
+    ("1234", 3, 2),
+    ("a1b2", 4, 4),
+    ("12 34", 4, 3),
+    (" ", 1, 1),
+    ("    x", 4, 2),
+    ("\n", 1, 1),
+    ("\n\n\n  x", 5, 3),
+    ("\t\tx", 3, 2),
+    (" \n x", 4, 2),
+    ("!", 1, 1),
+    ("!!", 2, 1),
+    ("a !?!? b", 8, 3),
+    ("-----", 2, 1),
+    ("a --- b", 6, 3),
+    ("-" * 80, 11, 1),
+    (" -", 2, 1),
+    (" --", 3, 1),
+    ("= =", 3, 2),
+    ("a-b_c/d", 7, 4),
+    ('{"a": 1}', 7, 6),
+    ("é", 1, 0),
+    ("naïve", 5, 0),
+    ("中文字", 3, 0),
+    ("こんにちは", 5, 0),
+    ("안녕", 2, 0),
+    ("😀", 1, 0),
+    ("x́", 2, 0),
+    ("\u3000", 1, 0),
+    ("\x00", 1, 1),
+    ("word " * 50, 56, 51),
+    ("a" * 100, 67, 1),
+    ("7" * 100, 35, 34),
+    ("'s", 2, 1),
+    ("a 's b", 6, 4),
+    ("x'", 2, 2),
+    ("a.b.c", 5, 3),
+    ("a\r\nb", 4, 3),
+    ("\ud83d", 2, 0),
+]
+
+
+@pytest.mark.parametrize(("text", "upper", "lower"), BOUNDS)
+def test_w8_the_bounds_of_a_text_stay_the_same(text: str, upper: int, lower: int) -> None:
+    """Windows are cut by bounds, so a change of them changes windows."""
+    assert (upper_bound_tokens(text), bounds.lower_bound_tokens(text)) == (upper, lower)
+
+
+def test_w8_the_bounds_of_characters_stay_the_same() -> None:
+    bounds_of_one = Counter(upper_bound_tokens(chr(code)) for code in range(0x80, 0x2_0000))
+    assert bounds_of_one == {1: 4_698, 2: 34_565, 3: 35_811, 4: 55_870}
+    borders = [(0x7FF, 2), (0x8FF, 2), (0xFC0, 2), (0xFC1, 3), (0x113FF, 4), (0x11400, 3), (0x1143F, 3), (0x11440, 4)]
+    assert [(code, upper_bound_tokens(chr(code))) for code, _ in borders] == borders
 
 
 def test_up_to_three_digits_are_a_token() -> None:

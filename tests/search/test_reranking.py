@@ -17,6 +17,7 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, ThrottledError, TurnlogError, UnavailableError
+from turnlog.core.limits import with_deadline
 from turnlog.engines import make_embedder
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import MAX_TEXTS, BedrockEmbedder
@@ -140,6 +141,59 @@ def test_long_texts_are_cut_and_many_are_several_calls(log: Turnlog, server: Mod
     reranked(log, embedder(server))
     session.search("boats")
     assert max(len(one.body["inputText"]) for one in server.asked if "inputText" in one.body) == 2_000
+
+
+@pytest.mark.network
+def test_what_is_asked_of_each_model(server: ModelServer) -> None:
+    """Titan takes one text a call, and only its second version knows of dimensions; Cohere takes many and their kind."""
+    assert embedder(server, TITAN).embed(["a ship", "b"]) == [[1.0, 0.0, 0.1], [0.0, 0.0, 0.1]]
+    bodies = sorted((asked.body for asked in server.asked), key=lambda body: str(body["inputText"]))
+    assert bodies == [{"inputText": text, "dimensions": 256, "normalize": True} for text in ("a ship", "b")]
+    assert {asked.headers["Content-Type"] for asked in server.asked} == {"application/json"}
+    server.asked.clear()
+    embedder(server, "amazon.titan-embed-text-v1").embed(["a"])
+    assert [asked.body for asked in server.asked] == [{"inputText": "a"}]
+    for as_question, kind in ((True, "search_query"), (False, "search_document")):
+        server.asked.clear()
+        embedder(server, COHERE).embed(["a", "b"], as_question=as_question)
+        assert [asked.body for asked in server.asked] == [{"texts": ["a", "b"], "input_type": kind, "truncate": "END"}]
+    server.asked.clear()
+    for model in (TITAN, COHERE):
+        assert embedder(server, model).embed([]) == []
+    assert server.asked == []
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("count", [MAX_TEXTS - 1, MAX_TEXTS, MAX_TEXTS + 1, 2 * MAX_TEXTS + 1])
+def test_many_texts_have_their_vectors_in_order(server: ModelServer, count: int) -> None:
+    texts = [("ship", "paid", "other")[at % 3] for at in range(count)]
+    assert embedder(server, COHERE).embed(texts) == [vector(text) for text in texts]
+    assert len(server.asked) == -(-count // MAX_TEXTS)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("value", "is_read"), [([0, 1.5], True), ([True], False), ([None], False), (["1"], False), (1.5, False), ([], True)]
+)
+def test_a_vector_has_numbers_only(server: ModelServer, value: Any, is_read: bool) -> None:
+    server.plan = [Reply(raw=json.dumps({"embeddings": [value]}).encode())]
+    if is_read:
+        assert embedder(server, COHERE).embed(["a"]) == [value]
+        return
+    with pytest.raises(UnavailableError) as raised:
+        embedder(server, COHERE).embed(["a"])
+    assert raised.value.error_code == "embedder_unreadable"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("left", [0.0, -1.0, 0.3])
+def test_vectors_are_not_waited_for_behind_the_deadline(server: ModelServer, left: float) -> None:
+    server.plan = lambda asked: Reply(raw=b"{}", wait_seconds=20)
+    begun = time.monotonic()
+    with with_deadline(lambda: left), pytest.raises(UnavailableError) as raised:
+        embedder(server, COHERE).embed(["a"])
+    assert time.monotonic() - begun < 5
+    assert raised.value.error_code in ("embedder_timeout", "deadline")
 
 
 # ------------------------------------------------------------ its faults

@@ -13,6 +13,7 @@ from tests.search.test_recall import calls, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
+from turnlog.engines import sqlite_tables
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key
 from turnlog.search import over_sessions as search_sessions
@@ -238,6 +239,39 @@ def test_words_come_back_as_they_were(harness: Any) -> None:
     assert absent <= 1, "three bytes of a hash"
     harness.app.session_words.write(keys, Words.from_counts({}, position=9, read_ms=4))
     assert harness.app.session_words.read([keys]) == {"s": words}, "an older one does not replace it"
+
+
+@pytest.mark.parametrize(("occurrences", "least"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (9, 8), (999, 8)])
+def test_a_word_is_counted_by_its_class(occurrences: int, least: int) -> None:
+    words = Words.from_counts({"boat": occurrences, "other": 1}, position=1, read_ms=1)
+    assert words.count(word_hash("boat")) == least
+    assert words.length == occurrences + 1
+
+
+def test_a_hash_is_found_where_a_hash_begins_and_nowhere_between() -> None:
+    words = Words(1, 1, 4, (b"", b"", b"", b"abcbcdbcabca"))
+    counts = {hashed: words.count(hashed) for hashed in (b"abc", b"bcd", b"bca", b"cbc", b"cdb", b"dbc", b"zzz")}
+    assert counts == {b"abc": 1, b"bcd": 1, b"bca": 1, b"cbc": 0, b"cdb": 0, b"dbc": 0, b"zzz": 0}
+
+
+def test_the_most_frequent_words_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_words, "MAX_WORDS", 2)
+    words = Words.from_counts({"a": 1, "b": 3, "c": 1, "d": 2}, position=1, read_ms=1)
+    assert [words.count(word_hash(word)) for word in "abcd"] == [0, 2, 0, 2]
+    assert words.length == 7, "of all"
+
+
+@QUICK
+@pytest.mark.parametrize("page_bytes", [600, 10**6])
+def test_the_list_is_read_page_by_page(harness: Any, monkeypatch: pytest.MonkeyPatch, page_bytes: int) -> None:
+    log = filled(harness, 7)
+    monkeypatch.setattr(sqlite_tables, "MAX_PAGE_BYTES", page_bytes)
+    for most, is_more in ((7, False), (6, True), (8, False), (1, True)):
+        monkeypatch.setattr(session_words, "MAX_SESSIONS", most)
+        sessions, more = harness.app.owner_sessions.newest(OWNER)
+        assert [session.session_id for session in sessions] == [f"s{at}" for at in range(6, -1, -1)][:most]
+        assert more is is_more
+    assert log.search("case").sessions == 1
 
 
 # ------------------------------------------------------------ what is gone is not found

@@ -10,7 +10,10 @@ import pytest
 from tests.conftest import Harness
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.identity import Owner
 from turnlog.log.caches import LISTING_MS
+from turnlog.log.keys import SessionKeys
+from turnlog.ports import Item, Lost
 from turnlog.sessions import read as read_session
 
 ASK = {"role": "user", "content": "And now?"}
@@ -118,3 +121,56 @@ def test_a_cursor_is_of_its_filter(harness: Harness) -> None:
             assert caught.value.error_code == "bad_cursor"
     with pytest.raises(InvalidInputError):
         sessions.page(status="creating")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_the_entry_is_written_once_in_five_minutes_and_when_the_status_changes(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, written = harness.app.engine.items, list[str]()
+    put = table.put
+
+    def noted(item: Item, **options: Any) -> Lost | None:
+        written.extend([str(item["st"])] if str(item["sk"]).startswith("S#") else [])
+        return put(item, **options)
+
+    harness.clock.advance((LISTING_MS - harness.clock.now_ms() % LISTING_MS) / 1000)  # the begin of five minutes
+    session = harness.log().sessions.create("s", inactive_after_days=1)
+    monkeypatch.setattr(table, "put", noted)
+    for seconds, wanted in (
+        (1, []),
+        (1, []),
+        (290, []),
+        (10, ["active"]),
+        (1, []),
+        (2 * LISTING_MS / 1000, ["active"]),
+    ):
+        harness.clock.advance(seconds)
+        written.clear()
+        session.append({"role": "user", "content": "hi"})
+        assert written == wanted
+    written.clear()
+    session.end()
+    assert written == ["ended"]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("settings", [{}, {"system": "Be brief."}, {"metadata": {"a": "b" * 800}}])
+def test_settings_are_read_from_their_caches_and_without_them_from_the_log(
+    harness: Harness, settings: dict[str, Any]
+) -> None:
+    session = harness.log().sessions.create("s", **settings)
+    keys, sessions, table = SessionKeys(Owner.of("acme", "ada"), "s"), harness.app.log, harness.app.items
+    session.append({"role": "user", "content": "hi"})
+    tail = sessions.commits.tail(keys)
+    wanted = sessions.settings_from_log(keys, tail.header)
+    system = table.get_many([keys.system]).get(keys.system)
+    before = harness.faults.calls
+    assert sessions.settings(keys, tail.meta, system, tail.header) == wanted
+    assert harness.faults.calls == before, "all is known"
+    assert sessions.settings(keys, tail.meta, None, tail.header) == wanted
+    assert harness.faults.calls == before + (system is not None)
+    table.delete_many([keys.meta, keys.system])
+    for meta, cached in ((None, None), (tail.meta, None), (None, system)):
+        assert sessions.settings(keys, meta, cached, tail.header) == wanted
+    assert table.get_many([keys.meta])[keys.meta] == tail.meta, "they are written again"

@@ -139,3 +139,52 @@ def test_what_is_covered_is_the_beginning_and_the_rest_is_what_the_policy_shows(
         assert reach.is_endless == (reach.total <= 0.8 * 10_000 - 500 - 1_000)
         if first is not None:
             assert reach.total - places[first][2] <= 0.8 * 10_000 - 500 - 1_000, "below the high mark"
+
+
+LIMITS: list[tuple[dict[str, Any], int, int, bool]] = [
+    ({"messages": 5, "tokens": None}, 5, 9_999, False),
+    ({"messages": 5, "tokens": None}, 6, 0, True),
+    ({"messages": None, "tokens": 100}, 999, 100, False),
+    ({"messages": None, "tokens": 100}, 0, 101, True),
+    ({"messages": 5, "tokens": 100}, 5, 100, False),
+    ({"messages": 5, "tokens": 100}, 5, 101, True),
+    ({"messages": 5, "tokens": 100}, 6, 100, True),
+    ({"messages": 99, "tokens": None, "once": [{"messages_over": 7}]}, 7, 0, False),
+    ({"messages": 99, "tokens": None, "once": [{"messages_over": 7}]}, 8, 0, True),
+    ({"messages": 99, "tokens": None, "once": [{"loops_over": 3}]}, 0, 0, False),
+    ({"messages": 99, "tokens": None, "once": [{"loops_over": 2}]}, 0, 0, True),
+]
+
+
+@pytest.mark.parametrize(("step", "messages", "tokens", "is_covered"), LIMITS, ids=str)
+def test_a_loop_is_covered_when_what_is_left_from_it_on_is_over_a_limit(
+    step: dict[str, Any], messages: int, tokens: int, is_covered: bool
+) -> None:
+    """Of ten past loops, three are left from the eighth on."""
+    policy = policy_of({"steps": [{"step": "recent", **step}]})
+    reach = Reach(policy, Room(10_000, 500), Counted(0, 0, 0), Counted(10, 1_000, 50_000), 50_040, 1_000)
+    assert reach.covers(8, 1_000 - messages, 50_000 - tokens) is is_covered
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ([], KEEP_LOOPS),
+        ([{"step": "loops", "whole": 1}], KEEP_LOOPS),
+        ([{"step": "loops", "whole": 5}], 5),
+        ([{"step": "loops", "whole": 5}, {"step": "loops", "whole": 3}], 5),
+    ],
+)
+def test_the_loops_that_a_step_shows_whole_are_kept(steps: list[dict[str, Any]], kept: int) -> None:
+    policy = policy_of({"steps": steps})
+    reach = Reach(policy, Room(10_000, 500), Counted(0, 1, 10), Counted(9, 90, 900), 940, 100)
+    assert reach.keep_loops == kept
+    assert reach.covers(9, 80, 800), "no step limits it"
+    assert not reach.is_endless
+
+
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_a_log_is_endless_while_the_windows_show_all_of_it(is_limited: bool) -> None:
+    policy = policy_of({"steps": [{"step": "recent", "messages": 5 if is_limited else 99, "tokens": None}]})
+    reach = Reach(policy, Room(10_000, 500), Counted(0, 2, 20), Counted(3, 9, 900), 940, 100)
+    assert reach.is_endless is not is_limited

@@ -26,6 +26,7 @@ from turnlog.core.errors import (
     TurnlogError,
     VersionMismatchError,
 )
+from turnlog.core.events import StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_patch import MAX_STEPS as MAX_PATCH_STEPS
 from turnlog.core.json_patch import apply_patches, merge
@@ -824,3 +825,23 @@ def test_settings_from_before_there_were_schemas_ask_for_nothing(session: Sessio
     before = harness.faults.calls
     session.put_state({"a": 1})
     assert harness.faults.calls - before == 3, "the end of the log, the commit, the cache"
+
+
+def test_a_change_tells_who_made_it_what_it_was_and_which_keys_there_were(here: Turnlog) -> None:
+    session = here.sessions.create("s", state={"a": 1})
+    session.append({"role": "user", "content": "hi"}, run={"agent_id": "main", "iteration": 1})
+    session.patch_state([{"op": "add", "path": "/b", "value": 2}])
+    session.put_state({"c": 3})
+    backend: Any = here._backend
+    log, keys = backend._app.log.commits, SessionKeys(Owner.of(backend._owner.tenant, backend._owner.user), "s")
+    commits = log.range(keys, 1, session.info().head)
+    changes = [event for event in log.events(keys, commits) if isinstance(event, StateEvent)]
+    by_run, patched, put = changes
+    assert [event.position for event in changes] == [3, 4, 5]
+    assert [event.previous for event in changes] == [by_run.previous, 3, 4] and by_run.previous < 3
+    assert [event.count - by_run.count for event in changes] == [0, 1, 2]
+    assert [event.agent_id for event in changes] == ["main", None, None]
+    assert [event.keys_before for event in changes] == [("a",), ("a", "agents"), ("a", "agents", "b")]
+    assert [event.keys_after for event in changes] == [("a", "agents"), ("a", "agents", "b"), ("c",)]
+    assert [event.full for event in changes] == [None, None, {"c": 3}], "a patch is enough"
+    assert patched.patch == [{"op": "add", "path": "/b", "value": 2}] and put.patch is None

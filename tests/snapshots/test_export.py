@@ -630,3 +630,31 @@ def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
     assert (told["text"], told["session_id"], told["position"]) == ("I live in Lisbon", "s", 2)
     assert json.loads(found["manifest.json"])["memory"]["lines"] == 1
     assert "memory.jsonl" not in members(exported(session))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "meta", [{"pos": 5, "b": b"left"}, {"pos": 1_000_000_000_000, "ttl": 1}], ids=["cache", "tombstone"]
+)
+def test_a_session_is_not_seen_before_it_is_whole_whatever_an_erased_one_has_left(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any]
+) -> None:
+    """As D#META of a session of the same id, written late."""
+    filled(harness.log(), 30)
+    data = exported(harness.log().sessions.get("s"))
+    keys, table = SessionKeys(Owner.of("acme", "ada"), "t"), harness.app.items
+    table.put({"pk": keys.meta.pk, "sk": keys.meta.sk, **meta})
+    put, seen = table.put, list[bool]()
+
+    def noted(item: Any, **options: Any) -> Any:
+        outcome = put(item, **options)
+        if str(item["sk"]).startswith("C#") and item["pk"] == keys.partition:
+            with contextlib.suppress(NotFoundError):
+                harness.app.log.commits.tail(keys)
+                seen.append("k" in table.get_many([keys.commit(1)])[keys.commit(1)])
+        return outcome
+
+    monkeypatch.setattr(table, "put", noted)
+    harness.log().sessions.import_(io.BytesIO(data), session_id="t")
+    assert harness.log().sessions.get("t").info().messages == 30
+    assert all(seen), "only when its first commit is whole"

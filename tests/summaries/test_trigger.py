@@ -13,9 +13,19 @@ from tests.summaries.test_compress import filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.core.loops import Flow
 from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
+from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
-from turnlog.summaries.trigger import MAX_FAILURES, MAX_USELESS, REST_LOOPS, Attempts, read_attempts, write_attempts
+from turnlog.summaries.trigger import (
+    MAX_FAILURES,
+    MAX_USELESS,
+    REST_LOOPS,
+    AskForSegments,
+    Attempts,
+    read_attempts,
+    write_attempts,
+)
 from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 OWNER = Owner.of("acme", "ada")
@@ -204,3 +214,66 @@ def test_a_library_without_a_service_does_its_jobs_when_it_is_told_to(harness: A
 def test_filled_sessions_of_other_tests_ask_nothing(harness: Any) -> None:
     session = filled(harness.log(), 6)
     assert session.append({"role": "user", "content": "x"}).compression == "none"
+
+
+@pytest.mark.parametrize(
+    ("failures", "useless", "loop", "is_off"),
+    [
+        (0, 0, 7, False),
+        (MAX_FAILURES - 1, MAX_USELESS - 1, 7, False),
+        (MAX_FAILURES, 0, 99, True),
+        (0, MAX_USELESS, 7, True),
+        (0, MAX_USELESS, 7 + REST_LOOPS - 1, True),
+        (0, MAX_USELESS, 7 + REST_LOOPS, False),
+    ],
+)
+def test_appends_start_no_job_after_failures_and_for_some_loops_after_useless_ones(
+    failures: int, useless: int, loop: int, is_off: bool
+) -> None:
+    assert (MAX_FAILURES, MAX_USELESS, REST_LOOPS) == (3, 2, 10)
+    assert Attempts(failures, useless, 7).is_off(loop) is is_off
+
+
+def test_attempts_are_counted_and_stored(harness: Any) -> None:
+    items, keys = harness.app.items, SessionKeys(Owner.of("acme", "ada"), "s")
+    assert read_attempts(items, keys) == Attempts()
+    attempts = Attempts().failed(3).saved_nothing(4).saved_nothing(5)
+    assert attempts == Attempts(1, 2, 5)
+    write_attempts(items, keys, attempts)
+    assert read_attempts(items, keys) == attempts
+    items.put({"pk": keys.attempts.pk, "sk": keys.attempts.sk, "f": "1", "lo": 5})
+    assert read_attempts(items, keys) == Attempts(0, 0, 5), "what is damaged counts nothing"
+
+
+@pytest.mark.parametrize(
+    ("before", "header", "is_sealed"),
+    [
+        (("m", 250, 254), ("m", 255, 255), False),
+        (("m", 250, 254), ("m", 255, 256), True),
+        (("m", 250, 255), ("m", 256, 256), True),
+        (("m", 250, 256), ("m", 257, 257), False),
+        (("s", 256, 256), ("m", 257, 257), True),
+        (("s", 255, 255), ("m", 256, 256), True),
+        (("s", 250, 250), ("m", 260, 260), False),
+        (("s", 254, 254), ("m", 255, 255), False),
+    ],
+)
+def test_a_segment_is_asked_for_by_the_append_that_completes_it_or_follows_another_commit_that_does(
+    before: tuple[str, int, int], header: tuple[str, int, int], is_sealed: bool
+) -> None:
+    started = list[dict[str, Any]]()
+
+    def header_of(kind: str, first: int, last: int) -> Header:
+        return Header(first=first, last=last, kind=kind, time_ms=first, nonce=b"", flow=Flow())
+
+    def start(owner: Owner, kind: str, session_id: str, options: Any, **more: Any) -> None:
+        started.append({"kind": kind, "session_id": session_id, "options": options, **more})
+
+    asking, owner = AskForSegments(start), Owner.of("acme", "ada")  # type: ignore[arg-type]
+    for _ in range(2):
+        asking.send(owner, "s", header_of(*header), header_of(*before))
+    assert len(started) == 2 * is_sealed
+    if is_sealed:
+        assert started[0] == started[1], "again for the same commit, the same job"
+        assert (started[0]["kind"], started[0]["options"]) == ("seal", {})
+        assert started[0]["job_id"].startswith(f"{header[1]:013d}-")

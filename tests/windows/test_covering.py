@@ -7,7 +7,7 @@ import pytest
 from tests.properties.building import Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.summaries import LoopText
-from turnlog.windows.covering import ASKED_CHARS, Coverage, cover
+from turnlog.windows.covering import ASKED_CHARS, Coverage, chosen_facts, cover
 from turnlog.windows.policy import Pin
 
 
@@ -113,3 +113,20 @@ def test_long_arguments_are_cut_and_say_so(chars: int, missing: int) -> None:
     made = covered([said("user", "go"), calling(("a", "f", "y" * chars)), result("a", "done"), said("assistant", "ok")])
     shown = "y" * 120 + (f"...[truncated {missing} characters]" if missing else "")
     assert made.loops[0].calls == (f"f {shown}",)
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (9, []),
+        (10, ["ORD-00017"]),
+        (20, ["2024-05-06", "ORD-00017"]),
+        (30, ["blue", "2024-05-06", "ORD-00017"]),
+        (40, ["green", "blue", "2024-05-06", "ORD-00017"]),
+        (999, ["green", "blue", "2024-05-06", "ORD-00017"]),
+        (-5, []),
+    ],
+)
+def test_identifiers_are_kept_longest_then_dates_then_the_newest_of_other_values(room: int, kept: list[str]) -> None:
+    facts = ((1, "green"), (2, "2024-05-06"), (3, "ORD-00017"), (4, "blue"))
+    assert [value for _, value in chosen_facts(facts, room, lambda some: 10 * len(some))] == kept

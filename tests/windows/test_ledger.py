@@ -8,6 +8,7 @@ import pytest
 
 from turnlog.core.calls import outline_of
 from turnlog.core.messages import Message, Text, ToolCall, ToolResult
+from turnlog.log.payloads import make_card
 from turnlog.windows.ledger import (
     bounded,
     chosen,
@@ -138,3 +139,11 @@ def test_identifiers_are_chosen_first_and_order_stays() -> None:
     assert chosen(listed, 3) == ["plain", "A1234", "B1234"]
     assert chosen(listed, 1) == ["A1234"]
     assert chosen(listed, 0) == []
+
+
+def test_d5_a_card_tells_the_version_of_what_chose_its_values() -> None:
+    facts = outline_of(Message("assistant", (), tool_calls=(ToolCall("a", "f", '{"order": "A1234"}'),)))
+    card = make_card(facts)
+    assert card is not None and (card["l"], card["lv"]) == (["A1234"], 1)
+    plain = make_card(outline_of(Message("user", (Text("hello"),))))
+    assert plain is not None and "lv" not in plain

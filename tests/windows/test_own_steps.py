@@ -356,3 +356,13 @@ def test_a_module_that_can_not_be_imported_is_named(module: Path) -> None:
         with pytest.raises(InvalidInputError, match=f"TURNLOG_STEPS: '{name}' can't be imported") as caught:
             make_application(Settings(steps=(name,)))
         assert caught.value.error_code == "invalid_settings"
+
+
+def test_a_digest_of_a_loop_that_only_talks_has_its_words_and_needs_no_note() -> None:
+    talk = [
+        {"role": role, "content": f"{number} {role} " + "words " * 9}
+        for number in range(4)
+        for role in ("user", "assistant")
+    ]
+    window = build_window(talk, policy={"steps": [{"step": "short", "over_tokens": 5}]})
+    assert counted(window)["digest"] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.windows.policy import PRESETS, Clause, Policy, Summary, Trigger, policy_of
@@ -124,3 +125,26 @@ def test_a_limit_has_bounds(name: str, lowest: float, highest: float, step: floa
     for value in (lowest - step, highest + step):
         with pytest.raises(ValueError, match=r"(greater|less) than"):
             Clause.model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("clause", "is_valid"),
+    [
+        ({"messages_over": 1}, True),
+        ({"fraction_over": 0.5}, True),
+        ({}, False),
+        ({"messages_over": 1, "tokens_over": 2}, False),
+        ({"messages_over": None}, False),
+        ({"messages_over": -1}, False),
+        ({"fraction_over": 0}, False),
+        ({"other": 1}, False),
+    ],
+    ids=str,
+)
+def test_the_schema_takes_the_clauses_that_are_taken(clause: dict[str, Any], is_valid: bool) -> None:
+    assert Draft202012Validator(Clause.model_json_schema()).is_valid(clause) is is_valid
+    if is_valid:
+        Clause.model_validate(clause)
+        return
+    with pytest.raises(ValueError, match="Clause"):
+        Clause.model_validate({name: value for name, value in clause.items() if value is not None})

@@ -15,8 +15,10 @@ from botocore.exceptions import (
     ClientError,
     CredentialRetrievalError,
     NoCredentialsError,
+    NoRegionError,
     ParamValidationError,
     PartialCredentialsError,
+    ReadTimeoutError,
 )
 
 from turnlog.core.errors import ThrottledError, TooLargeError, TurnlogError, UnavailableError
@@ -163,7 +165,6 @@ class Service:
     @contextmanager
     def asked(self, name: str) -> Iterator[None]:
         """Raise errors within the block as `ThrottledError`, `UnavailableError` or `misconfigured`; ``name`` is for their texts."""
-        from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
         try:
@@ -195,17 +196,7 @@ class Service:
         return self.misconfigured(message, details={self.status_field: status})
 
     def _broken(self, name: str, error: Exception) -> TurnlogError:
-        from botocore.exceptions import (
-            CredentialRetrievalError,
-            NoCredentialsError,
-            NoRegionError,
-            ParamValidationError,
-            PartialCredentialsError,
-            ReadTimeoutError,
-        )
-
-        wrong = (NoCredentialsError, PartialCredentialsError, NoRegionError, ParamValidationError)
-        if isinstance(error, wrong) and not isinstance(error, CredentialRetrievalError):
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError, NoRegionError, ParamValidationError)):
             return self.misconfigured(f"{name} could not be called: {type(error).__name__}")
         if isinstance(error, ReadTimeoutError):
             return UnavailableError(f"{name} gave no answer in time", code=self.timed_out)

@@ -87,8 +87,7 @@ class BedrockEmbedder:
             parts = [texts[first : first + MAX_TEXTS] for first in range(0, len(texts), MAX_TEXTS)]
             calls = [lambda part=part: self._cohere(part, as_question) for part in parts]
         embeddings = [embedding for batch in self._in_parallel(calls) for embedding in batch]
-        sizes = {len(embedding) for embedding in embeddings}
-        if len(embeddings) != len(texts) or len(sizes) > 1 or not all(map(_is_vector, embeddings)):
+        if len(embeddings) != len(texts) or not all(map(_is_vector, embeddings)) or len(set(map(len, embeddings))) > 1:
             raise self._unreadable()
         return embeddings
 

@@ -202,13 +202,10 @@ class Commit:
         return self.lines[position - self.header.first]
 
 
-def with_body(event: MessageEvent, contents: dict[str, bytes]) -> MessageEvent:
-    """Return the message with the body from its out-of-line payload."""
-    if event.payload is None:
-        return event
-    place = event.payload.place
+def with_body(event: MessageEvent, place: str, content: bytes) -> MessageEvent:
+    """Return the message with the body from its out-of-line payload, which is stored at ``place``."""
     with decoding(place):
-        parts = json.loads(contents[place])
+        parts = json.loads(content)
         envelope = replace(event.envelope, metadata=parts["md"]) if "md" in parts else event.envelope
         if not isinstance(parts["b"], dict):
             raise TypeError("b")

@@ -404,9 +404,9 @@ class CommitLog:
 
     def fetch(self, keys: SessionKeys, events: Iterable[MessageEvent]) -> dict[int, MessageEvent]:
         """Return the messages that lack their bodies, with the bodies fetched, by position."""
-        missing = [event for event in events if event.body is None and event.payload is not None]
-        contents = self._payloads.fetch(keys, [event.payload for event in missing if event.payload])
-        return {event.position: with_body(event, contents) for event in missing}
+        missing = [(event, event.payload) for event in events if event.body is None and event.payload is not None]
+        contents = self._payloads.fetch(keys, [payload for _, payload in missing])
+        return {event.position: with_body(event, payload.place, contents[payload.place]) for event, payload in missing}
 
 
 def _number(cache: Item, name: str) -> int:

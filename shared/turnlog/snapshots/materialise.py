@@ -70,7 +70,7 @@ def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: 
             }
             bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
             yield SealedCommit(commit, bare, tuple(stored_lines(item)), commit_contents)
-        newest = items[-1:] or newest
+        newest = items[-1:]
 
 
 class Materialiser:

@@ -200,7 +200,7 @@ class _Sealing:
             if not self.first and commits and commits[0].header.first != low:
                 raise CorruptError(f"no commit holds position {low}", item=commit_sort_key(low))
             self._add(writer, list(zip(items, commits, strict=True)))
-            newest = items[-1:] or newest
+            newest = items[-1:]
         return writer.finish() if self.last >= self._end else None
 
     def _commit_before(self) -> Sequence[Item]:

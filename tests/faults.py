@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +30,11 @@ KINDS: Mapping[str, str] = {
     "at once": "a second operation at the same time, in every order of requests that conflict",
 }
 """Kind -> what is done."""
+TABLES = (
+    ("no answer before", "no answer after", "throttled", "denied", "unprocessed", "clock", "full disk", "at once"),
+    ("damaged", "newer", "blob", "bomb", "dead letter", "worker ends"),
+)
+"""Kinds of a table of the page: those of requests, those of what is stored and of jobs."""
 
 
 @dataclass
@@ -63,7 +66,6 @@ class FaultReport:
     def page(self, *, commit: str, command: str) -> str:
         """docs/contributing/faults.md."""
         kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.cells)]
-        operations = sorted({operation for _, operation in self.cells})
         tried = sum(cell.tried for cell in self.cells.values())
         survived = sum(cell.survived for cell in self.cells.values())
         lines = [
@@ -95,11 +97,20 @@ class FaultReport:
             "How many were tried; with `+ n lost` where a test has failed.",
             "",
         ]
-        for operation in operations:
-            of_kind = {kind: self.cells.get((kind, operation)) for kind in kinds}
-            shown = ", ".join(f"{kind} {_shown(cell)}" for kind, cell in of_kind.items() if cell is not None)
-            lines.append(textwrap.fill(f"- {operation}: {shown}", 120, subsequent_indent="  ", break_on_hyphens=False))
-        return "\n".join([*lines, ""])
+        shown = {place: _shown(cell) for place, cell in self.cells.items()}
+        return "\n".join([*lines, *by_operation(shown)])
+
+
+def by_operation(shown: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the lines of the tables of operations, of (kind, operation) -> what is shown there."""
+    lines = list[str]()
+    for kinds in TABLES:
+        lines += [f"| operation | {' | '.join(kinds)} |", "|---" + "|---:" * len(kinds) + "|"]
+        for operation in sorted({operation for kind, operation in shown if kind in kinds}):
+            row = [operation, *(shown.get((kind, operation), "") for kind in kinds)]
+            lines.append(f"| {' | '.join(row)} |")
+        lines.append("")
+    return lines
 
 
 def commit_id() -> str:
@@ -117,10 +128,12 @@ def _shown(cell: Told) -> str:
 
 def cells_of(page: Path) -> dict[tuple[str, str], str]:
     """(Kind, operation) -> what the page shows of it."""
-    part = page.read_text(encoding="utf-8").partition("## By operation")[2]
-    items = re.findall(r"^- (.+): ((?:.+)(?:\n  .+)*)$", part, re.M)
-    return {
-        (kind, operation): shown
-        for operation, cells in items
-        for kind, shown in re.findall(r"([a-z][a-z ]*?) ([\d,]+(?: \+ [\d,]+ lost)?)(?:, |$)", " ".join(cells.split()))
-    }
+    cells = dict[tuple[str, str], str]()
+    kinds = list[str]()
+    for line in page.read_text(encoding="utf-8").partition("## By operation")[2].splitlines():
+        operation, *row = [cell.strip() for cell in line.strip("|").split("|")]
+        if operation == "operation":
+            kinds = row
+        elif row and not operation.startswith("---"):
+            cells |= {(kind, operation): shown for kind, shown in zip(kinds, row, strict=True) if shown}
+    return cells

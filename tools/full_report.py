@@ -56,7 +56,7 @@ AREAS = {
     "windows": "windows and policies",
 }
 """Folder of tests -> what it shows."""
-_SLOWEST = 15
+_SLOWEST = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,13 @@ def with_rights(page: str) -> str:
 
 
 def function_rights(resources: Mapping[str, Any]) -> list[str]:
-    """List what each function may do by its own role, as ``- `SessionsFunction`: table: GetItem ...``."""
+    """List what functions may do by their own roles, as ``- `LintFunction`, `HealthFunction`: table: GetItem ...``."""
     functions = [name for name, resource in resources.items() if resource["Type"] == "AWS::Lambda::Function"]
     roles = {name: resources[resources[name]["Properties"]["Role"]["Fn::GetAtt"][0]] for name in functions}
-    return [f"- `{name}`: {rights(role) or 'its log, as every function'}" for name, role in roles.items()]
+    holders = defaultdict[str, list[str]](list)
+    for name, role in roles.items():
+        holders[rights(role) or "its log, as every function"].append(f"`{name}`")
+    return [f"- {', '.join(names)}: {allowed}" for allowed, names in holders.items()]
 
 
 def tenant_rights(resources: Mapping[str, Any]) -> list[str]:

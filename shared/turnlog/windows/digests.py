@@ -210,7 +210,7 @@ def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loo
     pinned = {piece.unit.position for piece in pieces if piece.limit is None}
     units = [unit for unit in loop.units if unit.answers and unit.level == "whole" and unit.position not in pinned]
     if not units:
-        return replace(loop, notes=())
+        return replace(loop, notes=()) if loop.notes else loop
     closing = NO_REPLY if final_reply(loop) is None else ""
     title = f"notes on exchange {loop.number}"
     note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, closing=closing)

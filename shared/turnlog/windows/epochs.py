@@ -238,7 +238,8 @@ class _Epoch:
 
 
 def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
-    is_waiting = any(answer.entry is None for loop in view.loops for unit in loop.units for answer in unit.answers)
+    answered = (unit.answers for loop in view.loops for unit in loop.units if unit.answers)
+    is_waiting = any(answer.entry is None for answers in answered for answer in answers)
     turns, tally = [position for position, _ in turns_of(view)] if is_waiting else [], Tally()
     for index, loop in enumerate(view.loops):
         if loop.level != "whole":

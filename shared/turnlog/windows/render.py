@@ -151,7 +151,8 @@ class _Renderer:
             yield Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
         else:
             yield Share(_turn(entry, message, call_ids, ()), entry)
-        yield from self._results(unit)
+        if unit.answers:
+            yield from self._results(unit)
 
     def _group(self, unit: Unit) -> Iterator[Share]:
         """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""

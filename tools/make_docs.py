@@ -98,7 +98,7 @@ SAMPLE = ROOT / "examples" / "conversations" / "support-agent.json"
 _MARKED = re.compile(r"(<!-- measured: (\w+); made by `make docs` -->\n).*?(<!-- end -->)", re.S)
 _BAR = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_CELLS = {"whole": "█", "part": "▓", "digest": "▒", "summary": "s", "out": "·"}
+_CELLS = {"whole": "█", "part": "▓", "digest": "▒", "summary": "░", "out": "·"}
 
 
 class Case(NamedTuple):

@@ -54,7 +54,6 @@ def test_what_fails_with_the_frameworks_own_store_too_is_told_apart() -> None:
         "- **not explained**: 2",
         "  - `d`",
         "- looks inside: 1",
-        "  - `c`",
     ]
 
 

@@ -187,7 +187,9 @@ def table() -> str:
     rows = [f"| `{name}` | {what} |" for name, what in APPLIES.items()]
     rest = [f"- {reason}: {len(names.split())}" for reason, names in _NOT.items()]
     rest.append(f"- of `server-stateless`: {_OWN_TOOL}: {len(CHECKS)}")
-    return "\n".join(["| scenario | what it asks for |", "|---|---|", *rows, "", "Do not apply, and how many:", "", *rest])
+    return "\n".join(
+        ["| scenario | what it asks for |", "|---|---|", *rows, "", "Do not apply, and how many:", "", *rest]
+    )
 
 
 if __name__ == "__main__":

@@ -230,7 +230,10 @@ def section(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> tuple[str,
     for reason in sorted({reason for _, reason in why}):
         names = [name for name, found in why if found == reason]
         kinds = sorted({name.partition("[")[0] for name in names})
-        lines += [f"- {reason}: {len(names)}", *(f"  - `{kind}`" for kind in kinds if reason not in suite.explained.values())]
+        lines += [
+            f"- {reason}: {len(names)}",
+            *(f"  - `{kind}`" for kind in kinds if reason not in suite.explained.values()),
+        ]
     return row, lines, len(unexplained)
 
 

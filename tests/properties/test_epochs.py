@@ -316,7 +316,9 @@ def test_no_thinking_of_a_sample_of_real_conversations_is_bound_elsewhere(
     for index, (_, history) in enumerate(real_histories):
         if len(history) <= 120:
             held = stored(as_claude(history))
-            epochs_with_all_thinking_bound(held, Asked("default", max(300, held.total // (index % 4 + 1)), "anthropic"))
+            wanted = Asked("default", max(300, held.total // (index % 4 + 1)), "anthropic")
+            epochs_with_all_thinking_bound(held, wanted)
+            assert_W11(held, wanted)
 
 
 @pytest.mark.full
@@ -324,10 +326,11 @@ def test_no_thinking_of_a_sample_of_real_conversations_is_bound_elsewhere(
 def test_no_thinking_of_all_real_conversations_is_bound_elsewhere(
     all_real_histories: list[tuple[str, History]], budget: int
 ) -> None:
-    counts = [
-        epochs_with_all_thinking_bound(stored(as_claude(history)), Asked("default", budget, "anthropic"))
-        for _, history in all_real_histories
-    ]
+    counts = list[tuple[int, int]]()
+    for _, history in all_real_histories:
+        held, wanted = stored(as_claude(history)), Asked("default", budget, "anthropic")
+        counts.append(epochs_with_all_thinking_bound(held, wanted))
+        assert_W11(held, wanted)
     made, epochs = (sum(column) for column in zip(*counts, strict=True))
     print(f"budget {budget}: {made} calls, {epochs} epochs")
     assert made > 0

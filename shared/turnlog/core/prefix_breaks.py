@@ -14,6 +14,7 @@ BreakReason: TypeAlias = Literal[
     "not_read",
     "redaction",
     "late_result",
+    "unprompted",
     "crossing",
     "large_result",
     "past_loop",
@@ -28,6 +29,7 @@ BreakReason: TypeAlias = Literal[
 - ``not_read``: all that was read is sent, and older messages are not read any more.
 - ``redaction``: a message was redacted.
 - ``late_result``: a result replaces the neutral text, or the result, that was sent for its call.
+- ``unprompted``: an answer came that nothing prompted, so it sends no thinking, nor does any answer before it.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
 """

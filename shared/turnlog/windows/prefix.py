@@ -7,7 +7,7 @@ begins with all of it; otherwise only system text and tools can be expected to b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.prefix_breaks import BreakReason
@@ -18,7 +18,7 @@ from turnlog.windows.items import is_item
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
-from turnlog.windows.render import Share, shares
+from turnlog.windows.render import Share, shares, unsigned
 from turnlog.windows.view import Entry
 
 _SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
@@ -52,11 +52,14 @@ class Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks = (*breaks, *settled.breaks)
         start = max((broken.position for broken in breaks), default=0)
-        request, unsigned_to = settled.plan.request, start
+        request, window_shares = settled.plan.request, shares(settled.view, codec)
         if codec.format in FENCING:
-            unprompted = newest_unprompted(settled.view, answer_open_calls=request.answer_open_calls)
-            unsigned_to = max(start, unprompted)
-        window_shares = shares(settled.view, codec, unsigned_to=unsigned_to)
+            bound = list(unsigned(window_shares, codec, start))
+            last = newest_unprompted(settled.view, answer_open_calls=request.answer_open_calls)
+            window_shares = list(unsigned(bound, codec, last))
+            changed = next((old.place for old, new in zip_longest(bound, window_shares) if old is not new), None)
+            if isinstance(changed, int):
+                breaks = (*breaks, EpochStart(last, "unprompted", changed))
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
         return cls(settled, window_shares, rendered, breaks)
 

@@ -13,7 +13,7 @@ from turnlog.core.messages import Message, Text, ToolResult
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import without_thinking
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
-from turnlog.windows.prices import FENCING, has_evicted, is_evicted, says_nothing
+from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
 from turnlog.windows.text import (
     NOTHING_SAID,
     SETTLEMENT,
@@ -38,18 +38,17 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def shares(view: WindowDraft, codec: Codec, *, unsigned_to: int = 0) -> list[Share]:
-    """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`).
+def shares(view: WindowDraft, codec: Codec) -> list[Share]:
+    """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`)."""
+    return _joined(_Renderer(codec).turns(view), codec)
 
-    Signed thinking of messages up to the position ``unsigned_to`` is left out: it was made behind another beginning, and the
-    provider refuses it behind this one (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking).
+
+def unsigned(parted: Iterable[Share], codec: Codec, last: int) -> Iterator[Share]:
+    """Yield the shares without the signed thinking of messages up to a position. A message of thinking alone is left out.
+
+    It was made behind another beginning, and the provider refuses it behind this one
+    (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking).
     """
-    parted = _joined(_Renderer(codec).turns(view), codec)
-    return list(_without_thinking(parted, codec, unsigned_to)) if unsigned_to and codec.format in FENCING else parted
-
-
-def _without_thinking(parted: Iterable[Share], codec: Codec, last: int) -> Iterator[Share]:
-    """Yield the shares without the thinking of messages up to a position. A message of thinking alone is left out."""
     for share in parted:
         entry, turn = share.entry, share.turn
         # Only a message in its own format is sent with its thinking.

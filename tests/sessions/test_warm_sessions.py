@@ -16,6 +16,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
 from turnlog.sessions import session_history
 from turnlog.sessions.session_history import WarmSessions
+from turnlog.windows.plan import WindowPlan
 
 WORDS = "order A17 was shipped from Lyon to Graz on the 4th and the invoice is late because of customs "
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": "A17"}'}}
@@ -128,6 +129,30 @@ def test_a_session_that_grows_is_read_anew_now_and_then(harness: Harness) -> Non
     remembered = harness.app.build_context._warm._sessions
     ((held, _),) = remembered.values()
     assert len(held.messages) <= 1.5 * session_history.FIRST_ITEMS + session_history.LEAST_GROWTH
+
+
+def test_a_small_window_plans_no_more_after_a_large_one(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, counts = harness.log().sessions.create(), list[int]()
+    session.append({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Remember Lyon."})
+    session.append({"role": "user", "content": "And Graz."}, meta=[{"pin": True}])
+    for number in range(0, 600, 20):
+        session.append(
+            *({"role": ("user", "assistant")[n % 2], "content": f"{n}: {WORDS}"} for n in range(number, number + 20))
+        )
+    planned = WindowPlan.of
+
+    def counted(*arguments: Any) -> WindowPlan:
+        plan = planned(*arguments)
+        counts.append(len(plan.entries))
+        return plan
+
+    monkeypatch.setattr(WindowPlan, "of", counted)
+    expected = cold(harness, session, budget=1_500)
+    after_cold = max(counts)
+    assert window(session)["messages"]
+    counts.clear()
+    assert window(session, budget=1_500) == expected
+    assert max(counts) <= after_cold
 
 
 def test_what_a_caller_does_with_its_window_changes_no_later_one(harness: Harness) -> None:

@@ -287,13 +287,5 @@ def window_answer(
 
 
 def _part(part: ManifestPart) -> WindowPart:
-    return WindowPart(
-        kind=part.kind,
-        loop=part.loop,
-        first=part.first,
-        last=part.last,
-        level=part.level,
-        tokens=part.tokens,
-        reason=part.reason,
-        refs=list(part.refs),
-    )
+    fields = ("kind", "loop", "first", "last", "level", "tokens", "reason")
+    return WindowPart(refs=list(part.refs), **{name: getattr(part, name) for name in fields})

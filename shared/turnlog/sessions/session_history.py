@@ -44,7 +44,7 @@ _MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
 
 @lazy_dataclass(frozen=True, slots=True)
 class WarmSession:
-    """What a window has read of a session, and the entries that it made of it.
+    """The part of a session that windows have read, and the entries that they made of it.
 
     ``header`` is that of the newest commit. ``entries`` are those of a format. ``calls`` counts calls and results.
     ``cold_count`` is the number of messages that were read from the log at once.
@@ -197,13 +197,14 @@ class SessionHistory:
         self._covered_to = self._covered.last if self._covered is not None else 0
         self._is_limited = False
         self._calls: int | None = None
-        self._commits, self.sources = list[Commit](), list[Source]()
+        self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
         self.entries = dict[int, Entry]()
         warm = reading.warm
         if warm is not None and warm.covered_to == self._covered_to:
-            self._commits, self.sources = list(warm.commits), list(warm.messages)
+            self._commits, self._held = list(warm.commits), list(warm.messages)
+            self._show_more()
             self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
             self.entries = warm.entries if warm.format == context.request.format else {}
         else:
@@ -218,7 +219,7 @@ class SessionHistory:
         self._item_count = len(items)
         self._oldest_read = first_position(items[-1])
         self._page_count, self._cold_count, self._calls = 1, 0, None
-        self._commits, self.sources, self._older = [], [], None
+        self._commits, self._held, self.sources, self._older = [], [], [], None
         self._read_page()
 
     def warm(self) -> WarmSession | None:
@@ -230,19 +231,10 @@ class SessionHistory:
             return None
         if self._older and self._header.rewound:
             return None  # They may be the parent's.
-        return WarmSession(
-            self._header,
-            self._context.settings,
-            self._summary,
-            self._covered_to,
-            tuple(self._commits),
-            tuple(self.sources),
-            sum(calls_in(source.event) for source in self.sources) if self._calls is None else self._calls,
-            self._older,
-            self._context.request.format,
-            self.entries,
-            self._cold_count or len(self.sources),
-        )
+        calls = sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls
+        read = self._covered_to, tuple(self._commits), tuple(self._held), calls, self._older
+        made = self._context.request.format, self.entries, self._cold_count or len(self._held)
+        return WarmSession(self._header, self._context.settings, self._summary, *read, *made)
 
     @property
     def kept(self) -> Sequence[Source]:
@@ -250,7 +242,10 @@ class SessionHistory:
         if self._older is None:
             self._older = self._read_kept()
         first = self.sources[0].event.position if self.sources else self._header.last + 1
-        return [source for position, source in sorted(self._older.items()) if position < first]
+        held = self._held[: len(self._held) - len(self.sources)]
+        remembered = (source for source in held if source.event.envelope.pin or not source.loop)
+        older = self._older | {source.event.position: source for source in remembered}
+        return [source for position, source in sorted(older.items()) if position < first]
 
     @property
     def has_all_kept(self) -> bool:
@@ -263,11 +258,23 @@ class SessionHistory:
         return self._header.flow.messages - covered - len(self.sources) - kept
 
     def read_on(self) -> bool:
-        """Read one more page. Behind the last one that may be read, read the message that opens the current loop."""
-        if self._pages is None:
+        """Read one more page, first of what is remembered. Behind the last one, read the message that opens the current loop."""
+        if self._pages is not None:
+            return self._read_page() or self._read_opening()
+        if len(self.sources) < len(self._held):
+            self._show_more()
+        else:
             self._begin(())
-            return True
-        return self._read_page() or self._read_opening()
+        return True
+
+    def _show_more(self) -> None:
+        """Take more of the remembered messages: those that bring twice the budget's tokens, and twice as many as before."""
+        room, count = 2 * self._context.request.budget.tokens, 0
+        for source in reversed(self._held):
+            if room <= 0 and count >= 2 * len(self.sources):
+                break
+            room, count = room - source.event.tokens, count + 1
+        self.sources = self._held[len(self._held) - count :]
 
     def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
         return self._log.fetch(self._keys, events)
@@ -291,7 +298,7 @@ class SessionHistory:
             *(message for message in new if self._covered_to < message.event.position <= self._header.last),
             *self.sources,
         ]
-        self.sources = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        self._held = self.sources = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
         is_last_page = self._page_count == MAX_PAGES + len(self._header.view.closed)
         self._is_limited = (
             len(self.sources) < len(messages)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.core.messages import Media, Message, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.anthropic import AnthropicCodec
@@ -34,8 +34,8 @@ def test_an_assistant_message_is_understood() -> None:
     server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     body = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "hi", "citations": []}, server, CALL]}
     message = CODEC.parse(body)
-    assert message.content == (Thinking("hm", "c2ln"), Text("hi"), Opaque("anthropic", server))
-    assert message.tool_calls == (ToolCall("a", "f", '{"q":1}'),)
+    assert message.content == (Thinking("hm", "c2ln"), Text("hi"))
+    assert message.tool_calls == (ToolCall("s", "web_search", "{}", hosted=True), ToolCall("a", "f", '{"q":1}'))
     assert message.role == "assistant"
 
 

@@ -1,8 +1,8 @@
 """Groups of messages that form one answer. In OpenAI Responses each item of an answer is a message of its own.
 
-Reasoning and calls that the provider ran itself belong to the item that follows them (OpenAI refuses one without the other:
-https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one turn. A group is in or out of
-a window as a whole.
+Reasoning belongs to the items that follow it (OpenAI refuses one without the other:
+https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one turn, except calls that the
+provider ran one after the other. A group is in or out of a window as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
         return [(entry,) for entry in entries]
     groups: list[list[Entry]] = []
     for entry in entries:
-        if groups and _belongs(groups[-1][-1], entry):
+        if groups and _belongs(groups[-1], entry):
             groups[-1].append(entry)
         else:
             groups.append([entry])
@@ -46,8 +46,16 @@ def leader_of(group: Sequence[Entry]) -> Entry:
     return next((entry for entry in group if entry.facts.calls), group[-1])
 
 
-def _belongs(previous: Entry, entry: Entry) -> bool:
+def _belongs(group: Sequence[Entry], entry: Entry) -> bool:
+    previous = group[-1]
     if not (is_item(previous) and is_item(entry) and previous.loop == entry.loop):
         return False
     is_silent = previous.facts.given_role != "assistant" and not previous.facts.calls
-    return is_silent or bool(previous.facts.calls and entry.facts.calls)
+    if is_silent or not (previous.facts.calls and entry.facts.calls):
+        return is_silent
+    is_reasoned = any(member.facts.given_role == REASONING for member in group)
+    return is_reasoned or not (_is_hosted(previous) and _is_hosted(entry))
+
+
+def _is_hosted(entry: Entry) -> bool:
+    return all(call.hosted for call in entry.facts.calls)

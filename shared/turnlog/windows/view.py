@@ -281,8 +281,9 @@ class _Grouping:
         answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
         whole = _unit(entry, before, tuple(answers), group=group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
-        if unanswered and group[-1].position >= self._last_turn and not self._settle:
-            self.open_calls.extend(unanswered)
+        awaited = [ref for ref in unanswered if not self._is_hosted(ref)]
+        if awaited and group[-1].position >= self._last_turn and not self._settle:
+            self.open_calls.extend(awaited)
             self._waiting.update(member.position for member in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # The user's text is sent, because it may be the task; the calls wait.
@@ -293,6 +294,10 @@ class _Grouping:
             return
         tokens = sum(member.cost for member in whole.entries)
         yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
+
+    def _is_hosted(self, ref: Ref) -> bool:
+        """Return whether the provider runs the call: nobody else can answer it."""
+        return self._by_position[ref.position].facts.calls[ref.index].hosted
 
     def why_not(self, entry: Entry) -> str:
         """Return why no unit has the message."""

@@ -175,7 +175,7 @@ class _Renderer:
         """
         if unit.entry.event.format != self._codec.format:
             return
-        told = dict[tuple[int, int], Ref]()
+        natives = dict[tuple[int, int], Ref]()
         said = {entry.position: entry for entry in unit.said}
         stubs = {stub.position for stub in unit.stubs}
         for answer in unit.answers:
@@ -185,8 +185,8 @@ class _Renderer:
                 continue
             if entry.position in stubs and (entry.position not in said or _body_with_stubs(unit, entry) is None):
                 return
-            told[entry.position, answer.index] = answer.ref
-        self._native |= told
+            natives[entry.position, answer.index] = answer.ref
+        self._native |= natives
 
     def _native_share(self, entry: Entry, call_ids: tuple[str, ...], unit: Unit) -> Share | None:
         """Return the message with calls and results as the provider told them; None when it has no such results to send."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchmarks.scenarios import chat_message
+from tests.faulty_engines import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
@@ -32,7 +33,6 @@ from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key, Query
 from turnlog.settings import Settings
-from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 OWNER = Owner.of("acme", "ada")

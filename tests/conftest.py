@@ -219,7 +219,7 @@ class Harness:
 
 
 class _GuardFaults:
-    """The faults of `turnlog.testing.faults`, by the hooks of the moto guard."""
+    """The faults of `tests.faulty_engines`, by the hooks of the moto guard."""
 
     def __init__(self, guard: Any) -> None:
         self._guard = guard
@@ -248,10 +248,10 @@ class _GuardFaults:
 
 @contextlib.contextmanager
 def sqlite_harness(folder: Path) -> Iterator[Harness]:
+    from tests.faulty_engines import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
     from turnlog.engines.files import FileBlobStore
     from turnlog.engines.sqlite import SqliteDatabase
     from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
-    from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable, FaultyJobQueue
 
     database, faults, clock = SqliteDatabase(folder / "turnlog.db"), Faults(), FixedClock()
     queue = SqliteJobQueue(database, SequentialIds(10**6), clock.now_ms, visibility_seconds=360, max_receives=5)

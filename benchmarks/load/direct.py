@@ -81,14 +81,14 @@ def run_direct(processes: int, *, same_session: bool, appends: int) -> Direct:
             for number in range(processes)
         ]
         sessions = sorted({share.session for share in shares})
-        with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me") as log:
+        with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me", worker=False) as log:
             for session in sessions:
                 log.sessions.create(session)
         with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(_warm, range(processes)))
             start_at = time.time() + _LEAD_SECONDS
             records = together(pool.map(append_share, [replace(share, start_at=start_at) for share in shares]))
-        with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me") as log:
+        with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me", worker=False) as log:
             readings: list[Reading] = [{one: all_of(log, one) for one in sessions}]
     sent: dict[str, set[str]] = {session: set() for session in sessions}
     for share in shares:

@@ -112,7 +112,7 @@ def _read_back(served: Served, sessions: Sequence[str], order: str) -> Reading:
 
 def _read_file(folder: Path, sessions: Sequence[str]) -> Reading:
     """The file itself, after its servers have ended."""
-    with Turnlog.open(f"sqlite:///{folder / 'turnlog.db'}", tenant=TENANT, user="me") as log:
+    with Turnlog.open(f"sqlite:///{folder / 'turnlog.db'}", tenant=TENANT, user="me", worker=False) as log:
         return {session: all_of(log, session, "asc") for session in sessions}
 
 

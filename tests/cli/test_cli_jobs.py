@@ -19,8 +19,9 @@ from tests.conftest import ROOT, SAMPLES, moto_harness
 from tests.summaries.test_compress import filled
 from turnlog import Turnlog
 from turnlog.cli import windows
-from turnlog.cli.jobs import job_line
+from turnlog.cli.jobs import await_job, job_line
 from turnlog.cli.options import sqlite_url
+from turnlog.client.in_process import JobWorker
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.server.local_server import LocalServer
 from turnlog.testing.fixed import Outcome, ScriptedSummariser
@@ -40,7 +41,7 @@ def stopped(*arguments: object) -> str:
 
 def test_compress_waits_and_says_what_the_summary_covers(data: Path) -> None:
     said = ok("compress", SESSION, "--data", data)
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(sqlite_url(data), worker=False) as log:
         summary = log.sessions.get(SESSION).summary()
     assert summary is not None
     assert re.search(rf"^job {ID.pattern} \(compress\) is done: published, after 1 try$", said, re.M)
@@ -120,31 +121,31 @@ def test_a_job_that_fails_or_is_postponed_is_exit_1(data: Path, monkeypatch: pyt
     assert [job["error"]["code"] for job in failed] == ["summariser_misconfigured"]
     assert f"1 job queued again: {failed[0]['job_id']}" in ok("jobs", "redrive", "--failed", "--data", data)
     assert as_json("jobs", "show", failed[0]["job_id"], "--data", data)["status"] == "queued"
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(sqlite_url(data), worker=False) as log:
         assert log.run_jobs() == 1
     assert ok("jobs", "--status", "failed", "--data", data) == "no jobs\n"
 
 
 def test_waiting_ends_with_its_time(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody does the job: the queue's message is in other hands."""
-    monkeypatch.setattr(Turnlog, "run_jobs", lambda _self: 0)
+    monkeypatch.setattr(JobWorker, "wake", lambda _self: None)
     said = stopped("compress", SESSION, "--data", data, "--timeout", "1")
     assert "is pending" in said and "turnlog jobs show" in said
 
 
 def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(sqlite_url(data), worker=False) as log:
         job = log.sessions.get(SESSION).compress(mode="async")
 
         def do() -> None:
             time.sleep(0.3)
-            with Turnlog.open(sqlite_url(data)) as worker:
+            with Turnlog.open(sqlite_url(data), worker=False) as worker:
                 worker.run_jobs()
 
         worker = threading.Thread(target=do)
         worker.start()
         told = list[str]()
-        done = windows.waited(log, job, told.append, seconds=30, is_ours=False)  # type: ignore[arg-type]
+        done = await_job(log, job, seconds=30, progress=told.append)  # type: ignore[arg-type]
         worker.join()
     assert done.status == "done"
     assert told and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is pending, \d+ s", line) for line in told)
@@ -186,7 +187,7 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
 
     from turnlog.summaries.rounds import Rounds
 
-    with monkeypatch.context() as patch, Turnlog.open(sqlite_url(data)) as log:
+    with monkeypatch.context() as patch, Turnlog.open(sqlite_url(data), worker=False) as log:
         patch.setattr(Rounds, "compress_once", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
@@ -202,7 +203,7 @@ def test_redrive_brings_a_dead_letter_back(data: Path) -> None:
             "INSERT INTO jobs (id, grp, body, visible_ms, dead, sent) VALUES ('p', 'x', 'poison', 0, 1, 0)"
         )
     database.close()
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(sqlite_url(data), worker=False) as log:
         assert log.run_jobs() == 0
     assert (
         ok("jobs", "redrive", "--data", data)
@@ -260,7 +261,7 @@ def test_wrong_input(data: Path) -> None:
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     """The examples of docs/reference/cli.md, one after the other; ``...`` stands for lines that are left out."""
     sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
-    with Turnlog.open(sqlite_url(tmp_path / ".turnlog")) as log:
+    with Turnlog.open(sqlite_url(tmp_path / ".turnlog"), worker=False) as log:
         session = log.sessions.create(SESSION, tools=sample["tools"])
         for at in range(0, len(sample["messages"]), 25):
             session.append(*sample["messages"][at : at + 25])
@@ -278,16 +279,24 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
 
 
 def _plain(text: str) -> str:
-    text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", re.sub(r"[\d,]+ bytes", "N bytes", text))
+    text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", re.sub(r"[\d,]+ (bytes|positions)", r"N \1", text))
     lines = TIME.sub("T", ID.sub("ID", text)).splitlines()
     return "".join(line.rstrip() + "\n" for line in lines)
 
 
 def test_a_job_that_seals_says_how_far() -> None:
-    with Turnlog.open("memory://") as log:
+    with Turnlog.open("memory://", worker=False) as log:
         session = log.sessions.create("s")
         for at in range(0, 275, 25):
             session.append(*({"role": "user", "content": str(at + n)} for n in range(25)))
         assert log.run_jobs() == 1
         (job,) = log.jobs()
     assert job_line(job) == f"job {job.job_id} (seal) is done: segments up to position 276, after 1 try"
+
+
+def test_commands_that_wait_do_their_job_themselves_under_any_url(data: Path) -> None:
+    """No service runs beside them: `compress`, `redact` and `erase` on an engine's URL end with their job done."""
+    url = sqlite_url(data)
+    assert "is done: published, after 1 try" in ok("compress", SESSION, "--url", url)
+    assert "looks again 15 minutes later" in ok("redact", SESSION, 2, "--yes", "--url", url)
+    assert "looks again 15 minutes later" in ok("erase", SESSION, "--yes", "--url", url)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.faulty_engines import Faults, FaultyBlobStore, FaultyItemTable
 from tests.http.events import event
 from turnlog.app import Application
 from turnlog.core.errors import ThrottledError, UnavailableError
@@ -23,7 +24,6 @@ from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
 from turnlog.routing import ROUTES, Route, function_of, routes_of
 from turnlog.settings import Settings
-from turnlog.testing.faults import Faults, FaultyBlobStore, FaultyItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.explorer import Crash, Crashed, run_schedule
 from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.summaries.test_compress import filled, turn
 from tests.summaries.test_trigger import script
@@ -26,7 +27,6 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable, Query
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, Crashed, run_schedule
 from turnlog.testing.fixed import SequentialIds
 
 SAID = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]

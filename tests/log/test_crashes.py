@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.effort import boundaries, is_full
+from tests.explorer import Crash, Crashed, ScheduleRun, explore
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
@@ -21,7 +22,6 @@ from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, Crashed, ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 LARGE = {"role": "tool", "tool_call_id": "c1", "content": "".join(f"{at:05x}" for at in range(3_000))}

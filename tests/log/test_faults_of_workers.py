@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import boundaries
+from tests.explorer import Crash, Crashed, run_schedule
 from tests.jobs.test_job_faults import application, said
 from tests.jobs.test_redrive import bury, letters
 from tests.log.everything import held
@@ -22,7 +23,6 @@ from turnlog.jobs.models import Job
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.lambda_calls import LocalContext, sqs_event
-from turnlog.testing.explorer import Crash, Crashed, run_schedule
 
 
 def compressed(session: Session) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.effort import is_full
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from tests.summaries.test_discard import with_queue
 from turnlog.client.model import Session, Turnlog
@@ -26,7 +27,6 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.ports import BlobStore, ItemTable, Query
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 Does = Callable[[Session], Any]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import fresh
 from turnlog.core.errors import MalformedError
 from turnlog.core.identity import Owner
@@ -16,7 +17,6 @@ from turnlog.log.keys import OwnerKeys
 from turnlog.memory.embedded import MAX_FACTS, MAX_PART_FACTS, Memories, SessionFact, least_worth, memories_of, normal
 from turnlog.ports import MAX_ITEM_BYTES, BlobStore, ItemTable, item_size_bytes
 from turnlog.testing.contracts.memory import part_of
-from turnlog.testing.explorer import ScheduleRun, explore
 
 SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 """What is decided above the engines is tried on one of them."""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import is_full
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.jobs.test_jobs import deliver, waiting
 from tests.log.everything import blobs_of, held, items_of, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
@@ -23,7 +24,6 @@ from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 
 __all__ = ["runs_before"]
 CANARY = "Canaryville"

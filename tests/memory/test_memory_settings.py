@@ -84,7 +84,7 @@ def test_the_secret_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_without_memory_sessions_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNLOG_MEMORY", "none")
-    with Turnlog.open("memory://") as log:
+    with Turnlog.open("memory://", worker=False) as log:
         session = log.sessions.create("s", bootstrap=True)
         session.append({"role": "user", "content": "I live in Lisbon."})
         session.end()

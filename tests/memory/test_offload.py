@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import DATA, Harness, moto_harness
 from tests.effort import boundaries
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.jobs.test_jobs import deliver, waiting
 from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import message_of, worked
@@ -30,7 +31,6 @@ from turnlog.jobs.models import Job
 from turnlog.memory.hand_over import MAX_WAITS
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 
 __all__ = ["runs_before"]  # the schedule as if it had been run a few days ago
 

@@ -359,7 +359,7 @@ def test_what_one_session_hears_the_next_begins_with(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TURNLOG_MEMORY", "webhook")
     monkeypatch.setenv("TURNLOG_MEMORY_WEBHOOK_URL", server.url)
     monkeypatch.setenv("TURNLOG_MEMORY_WEBHOOK_SECRET", SECRET)
-    with Turnlog.open("memory://") as log:
+    with Turnlog.open("memory://", worker=False) as log:
         first = log.sessions.create("first")
         first.append({"role": "user", "content": "I prefer green tea."}, {"role": "assistant", "content": "Noted."})
         first.end()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.effort import is_full
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import CANARY, KEYS, TOMBSTONE, noise
@@ -24,7 +25,6 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 PREEMPTIONS = 2 if is_full() else 1

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import boundaries
+from tests.explorer import ScheduleRun, explore
 from tests.jobs.test_jobs import deliver
 from tests.log.everything import held, items_of, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
@@ -20,7 +21,6 @@ from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
-from turnlog.testing.explorer import ScheduleRun, explore
 
 OWNED = OwnerKeys(OWNER).partition
 

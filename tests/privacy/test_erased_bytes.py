@@ -71,7 +71,7 @@ def read_by_others(path: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def use(number: int) -> None:
-        with Turnlog.open(f"sqlite:///{path}", user="eve") as log:
+        with Turnlog.open(f"sqlite:///{path}", user="eve", worker=False) as log:
             session = log.sessions.get_or_create(f"other-{number}")
             while not stop.is_set():
                 session.append({"role": "user", "content": "hello"})
@@ -129,7 +129,7 @@ def drained(log: Turnlog, shift: list[int]) -> None:
 def test_no_byte_of_an_erased_session_is_in_the_files(tmp_path: Path, page_size: int, shift: list[int]) -> None:
     path = tmp_path / "a.db"
     new_file(path, page_size)
-    with Turnlog.open(f"sqlite:///{path}") as log:
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
         session = said(log)
         while log.run_jobs():
             pass
@@ -154,7 +154,7 @@ def test_no_byte_of_redacted_messages_is_in_the_files(tmp_path: Path, page_size:
     """Of one in its commit, one beside it and one in a blob; in summaries, segments and a full snapshot."""
     path = tmp_path / "a.db"
     new_file(path, page_size)
-    with Turnlog.open(f"sqlite:///{path}") as log:
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
         session = said(log, "harmless")
         secrets = [{"role": "user", "content": noise(CANARY, size)} for size in (40, 1_500, 6_000, 60_000)]
         first = session.append(*secrets, {"role": "assistant", "content": "so"}).first
@@ -179,7 +179,7 @@ def test_no_byte_of_an_erased_person_is_in_the_files(
 ) -> None:
     path = tmp_path / "a.db"
     monkeypatch.setenv("TURNLOG_MEMORY", "facts")
-    with Turnlog.open(f"sqlite:///{path}") as log:
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
         for number in range(2):
             session = said(log, session_id=f"s{number}")
             session.append(
@@ -199,7 +199,7 @@ def test_no_byte_of_an_erased_person_is_in_the_files(
 def test_bytes_of_a_file_that_had_no_secure_delete_go_with_the_first_erasure(tmp_path: Path, shift: list[int]) -> None:
     """SQLite has left them in free pages and between rows: python.org's builds have secure_delete=0."""
     path = tmp_path / "a.db"
-    with Turnlog.open(f"sqlite:///{path}") as log:
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
         log.sessions.create("s").append({"role": "user", "content": "x"})
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete=OFF")
@@ -210,7 +210,7 @@ def test_bytes_of_a_file_that_had_no_secure_delete_go_with_the_first_erasure(tmp
         connection.execute("DELETE FROM t WHERE rowid % 3")
         connection.execute("DROP TABLE t")
     assert places_of(tmp_path)
-    with Turnlog.open(f"sqlite:///{path}") as log:
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
         log.sessions.get("s").erase()
         drained(log, shift)
         assert places_of(tmp_path) == {}
@@ -277,7 +277,7 @@ def test_many_erasures_share_few_purges(tmp_path: Path, shift: list[int], monkey
         shift[0] += 2_000
 
     monkeypatch.setattr(SqliteDatabase, "purge", slowly)
-    with Turnlog.open(f"sqlite:///{tmp_path}/a.db") as log:
+    with Turnlog.open(f"sqlite:///{tmp_path}/a.db", worker=False) as log:
         sessions = [log.sessions.create(f"s{number}", title=CANARY) for number in range(30)]
         for session in sessions:
             session.append({"role": "user", "content": CANARY})
@@ -301,7 +301,7 @@ def test_a_redaction_whose_second_pass_finds_nothing_purges_once(
         purges.append(1)
 
     monkeypatch.setattr(SqliteDatabase, "purge", counted)
-    with Turnlog.open(f"sqlite:///{tmp_path}/a.db") as log:
+    with Turnlog.open(f"sqlite:///{tmp_path}/a.db", worker=False) as log:
         session = log.sessions.create("s")
         session.append({"role": "user", "content": CANARY})
         job = session.redact(next(iter(session.messages())).position)
@@ -337,7 +337,10 @@ def test_an_erasure_that_can_t_purge_is_not_said_to_be_done(
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.2)
     path = tmp_path / "a.db"
-    with Turnlog.open(f"sqlite:///{path}") as log, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+    with (
+        Turnlog.open(f"sqlite:///{path}", worker=False) as log,
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+    ):
         session = log.sessions.create("s")
         session.append({"role": "user", "content": CANARY})
         reader.execute("BEGIN")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import boundaries, is_full
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import KEYS, OWNER, worked
@@ -26,7 +27,6 @@ from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import ScriptedSummariser
 
 CANARY = "canary-8d20"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import ScheduleRun, explore
 from tests.log.everything import blobs_of, held, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
@@ -30,7 +31,6 @@ from turnlog.privacy import retention
 from turnlog.privacy.retention import Retained, RetainSessions
 from turnlog.routing import BY_NAME, HttpRequest, call
 from turnlog.settings import Settings
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock
 
 DAY = DAY_MS // 1000

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
@@ -15,7 +16,6 @@ from turnlog.core.errors import ConflictError, IdempotencyMismatchError, Invalid
 from turnlog.core.identity import Owner
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.settings import Settings
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from tests.summaries.test_compress import filled
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.log.caches import LISTING_MS
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.jobs.test_jobs import poller
 from tests.log.everything import held
 from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
@@ -33,7 +34,6 @@ from turnlog.core.identity import Owner
 from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys, export_blob
 from turnlog.ports import BlobStore, ItemTable, Query
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 ASK = {"role": "user", "content": "And now?"}

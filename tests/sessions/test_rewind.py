@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from turnlog.client.model import Session, Turnlog
@@ -20,7 +21,6 @@ from turnlog.core.errors import (
 )
 from turnlog.core.positions import MAX_HEADER_STRETCHES, VisibleRanges, subtract
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.effort import examples
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
@@ -34,7 +35,6 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.sessions.state_schema import DIALECT, MAX_STEPS, check_state, check_work, state_errors
 from turnlog.sessions.state_store import FOLD_STEPS, States
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 ODD: list[dict[str, Any]] = [

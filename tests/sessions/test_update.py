@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
@@ -18,7 +19,6 @@ from turnlog.core.errors import (
 )
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from tests.privacy.expired import expire
 from tests.snapshots.test_segments import FEW, KEYS, OWNER, filled, noise, rich, said
@@ -21,7 +22,6 @@ from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.snapshots import restore
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.effort import is_full
+from tests.explorer import Crash, Operation, ScheduleRun, explore
 from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.privacy.test_erase import CANARY, KEYS, OWNER, noise
 from tests.privacy.test_erase_orders import with_queue
@@ -31,7 +32,6 @@ from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy import retention
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.sessions.models import Session as SessionAnswer
-from turnlog.testing.explorer import Crash, Operation, ScheduleRun, explore
 
 DAY = DAY_MS // 1000
 BODIES = [{"role": "user", "content": "said"}, {"role": "user", "content": noise(60_000)}]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from benchmarks.segments import KEY_BYTES, LIMIT, Row, by_source, measure
 from tests.conftest import DATA, SAMPLES
 from tests.effort import examples, is_full
+from tests.explorer import Crash, ScheduleRun, explore
 from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import application, fresh
 from tests.log.test_storage import GOLDEN, _golden_item
@@ -40,7 +41,6 @@ from turnlog.ports import BlobStore, ItemTable, Key, Query
 from turnlog.snapshots import segments as seal
 from turnlog.snapshots.segment_format import VERSION, SegmentWriter, read_segment
 from turnlog.snapshots.segments import Segment
-from turnlog.testing.explorer import Crash, ScheduleRun, explore
 from turnlog.testing.fixed import SequentialIds
 
 OWNER = Owner.of("acme", "ada")

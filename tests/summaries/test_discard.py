@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.explorer import ScheduleRun, explore
 from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
@@ -26,7 +27,6 @@ from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings as AppSettings
 from turnlog.summaries import compress
 from turnlog.summaries import rounds as loops_to_cover
-from turnlog.testing.explorer import ScheduleRun, explore
 from turnlog.testing.fixed import FixedClock, ScriptedSummariser, SequentialIds
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")

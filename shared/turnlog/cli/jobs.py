@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -10,6 +12,7 @@ from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, open_client, with_connection
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
 from turnlog.jobs.models import Job
@@ -19,6 +22,7 @@ STATUSES: dict[str, Status] = {"pending": "queued", "failed": "failed", "done": 
 """Status names of the command line, each with the status that jobs store."""
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 
 jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -38,7 +42,7 @@ def listed(
     if ctx.invoked_subcommand is not None:
         return
     stored_status = _status(status)
-    with open_client(connection) as log:
+    with open_client(connection, worker=False) as log:
         listing = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
     shown, has_more = listing[:limit], len(listing) > limit
     if json:
@@ -67,7 +71,7 @@ def listed(
 @with_connection
 def show(connection: Connection, job_id: JobId, json: Json = False) -> None:
     """Print one job."""
-    with open_client(connection) as log:
+    with open_client(connection, worker=False) as log:
         job = log.job(job_id)
     if json:
         print_json(job.model_dump(mode="json"))
@@ -97,7 +101,7 @@ def redrive(
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
     if failed and job_id is not None:
         raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
-    with open_client(connection) as log:
+    with open_client(connection, worker=False) as log:
         redriven = log.redrive(job_id, failed=failed)
     if json:
         print_json(redriven.model_dump(mode="json"))
@@ -109,6 +113,27 @@ def redrive(
         screen.print(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}", soft_wrap=True)
     if redriven.left:
         screen.print(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow")
+
+
+def await_job(
+    log: Turnlog,
+    job: Job,
+    *,
+    seconds: float,
+    is_over: Callable[[Job], bool] = lambda job: job.status != "queued",
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Job:
+    """Wait up to ``seconds`` until ``is_over`` is true of a job, and return its latest state. ``progress`` gets its lines."""
+    started, pause = time.monotonic(), _POLL_SECONDS
+    while not is_over(job):
+        passed = time.monotonic() - started
+        progress(f"{job_line(job)}, {passed:.0f} s")
+        if passed >= seconds:
+            break
+        time.sleep(min(pause, seconds - passed))
+        pause = min(pause * 1.5, _LONGEST_POLL_SECONDS)
+        job = log.job(job.job_id)
+    return job
 
 
 def job_line(job: Job) -> str:

@@ -128,15 +128,22 @@ def with_connection(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def open_client(connection: Connection) -> Turnlog:
-    """Open the service, or the data folder's engine in this process. Raises `NotFoundError` for a folder without data."""
+def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
+    """Open the service, or the data folder's engine in this process. Raises `NotFoundError` for a folder without data.
+
+    ``worker=False`` is for commands that must find the jobs of an engine as they are.
+    """
     if connection.url is not None:
-        return Turnlog.open(connection.url, tenant=connection.tenant, user=connection.user, token=connection.token)
+        if connection.url.startswith(("http://", "https://")):
+            worker = None
+        return Turnlog.open(
+            connection.url, tenant=connection.tenant, user=connection.user, token=connection.token, worker=worker
+        )
     folder = connection.data or DEFAULT_DATA
     if not (folder / DATABASE).is_file():
         message = f"no data in {str(folder)!r}: start `turnlog serve` first, or give --data or --url"
         raise NotFoundError(message, code="no_data")
-    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
+    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user, worker=worker)
 
 
 def open_or_make_client(connection: Connection) -> Turnlog:

@@ -87,8 +87,8 @@ def search(  # noqa: PLR0913
     with open_client(connection) as log:
         if query is None:
             everything = log.search(session, **options)
-            # The search has queued index jobs. Without a service, this process runs them and searches again.
-            if everything.unindexed and log.run_jobs():
+            if everything.unindexed:  # the search has queued jobs that index them
+                log.run_jobs()
                 everything = log.search(session, **options)
             shown, text = everything.model_dump(mode="json"), sessions_search_text(everything)
         else:

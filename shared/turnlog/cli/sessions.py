@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json as json_module
-import time
 from typing import Annotated, Any, cast
 
 import typer
 from rich.text import Text
 
+from turnlog.cli.jobs import await_job
 from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
 from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, plain, print_json, table
 from turnlog.cli.windows import At, parse_moment
@@ -277,7 +277,7 @@ def diff(
         )
 
 
-_POLL_SECONDS, _MOST_POLLS = 0.5, 120
+_FIRST_PASS_SECONDS = 60.0
 
 
 @with_connection
@@ -297,24 +297,20 @@ def erase(
         if not yes and not typer.confirm(f"Erase {what} for good?", err=True):
             raise InvalidInputError("nothing was erased", code="not_confirmed")
         job = handle.erase() if handle is not None else log.erase_me()
-        job = followed(log, connection, job)
+        job = _after_first_pass(log, job)
     if json:
         print_json(job.model_dump(mode="json"))
         return
     console().print(erasure_line(job, what), soft_wrap=True)
 
 
-def followed(log: Turnlog, connection: Connection, job: Job) -> Job:
+def _after_first_pass(log: Turnlog, job: Job) -> Job:
     """Wait up to a minute for the first pass of an erasure job, and return its latest state."""
-    for _ in range(_MOST_POLLS):
-        # Without a service, jobs run in this process; a service runs its own.
-        if not connection.url or not connection.url.startswith(("http://", "https://")):
-            log.run_jobs()
-        job = log.job(job.job_id)
-        if job.result is not None or job.error is not None or job.status != "queued":
-            break
-        time.sleep(_POLL_SECONDS)
-    return job
+    return await_job(log, job, seconds=_FIRST_PASS_SECONDS, is_over=_has_first_pass)
+
+
+def _has_first_pass(job: Job) -> bool:
+    return job.status != "queued" or job.result is not None or job.error is not None
 
 
 def erasure_line(job: Job, what: str) -> str:
@@ -340,7 +336,7 @@ def redact(
         what = f"message {position} of session {session}"
         if not yes and not typer.confirm(f"Redact {what} for good?", err=True):
             raise InvalidInputError("nothing was redacted", code="not_confirmed")
-        job = followed(log, connection, log.sessions.get(session).redact(position))
+        job = _after_first_pass(log, log.sessions.get(session).redact(position))
     if json:
         print_json(job.model_dump(mode="json"))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from turnlog.cli.jobs import job_line
+from turnlog.cli.jobs import await_job, job_line
 from turnlog.cli.options import (
     Budget,
     Connection,
@@ -26,7 +25,6 @@ from turnlog.cli.options import (
     with_connection,
 )
 from turnlog.cli.screen import STYLES, console, format_number, plain, print_json, table, window_table
-from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import WindowAnswer
@@ -238,7 +236,6 @@ def parse_moment(text: str | None) -> int | str | None:
 
 
 WAIT_SECONDS = 300
-_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 
 
 class Progress(Protocol):
@@ -281,7 +278,7 @@ def compress(
     """Summarise a session's closed loops by a job in the queue, and print what the summary covers."""
     if show and (not wait or keep_loops is not None or max_tokens is not None):
         raise InvalidInputError("--show makes no summary: leave the other options out")
-    with open_client(connection) as log:
+    with open_client(connection, worker=None if wait else False) as log:
         handle = log.sessions.get(session)
         if show:
             _print_summary(_existing(handle.summary(), session), json=json)
@@ -290,7 +287,7 @@ def compress(
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
         if wait:
             with _progress(json=json) as progress:
-                job = waited(log, job, progress, seconds=timeout, is_ours=connection.url is None)
+                job = await_job(log, job, seconds=timeout, progress=progress)
         summary = handle.summary() if wait else None
     if json:
         print_json(
@@ -303,24 +300,6 @@ def compress(
         _print_outcome(console(), job, summary)
     if wait and not _is_well(job):
         raise typer.Exit(1)
-
-
-def waited(log: Turnlog, job: Job, progress: Progress, *, seconds: float, is_ours: bool) -> Job:
-    """Wait up to ``seconds`` for a job to end, and return its latest state.
-
-    ``is_ours``: run waiting jobs in this process, because no service may be running.
-    """
-    started, pause = time.monotonic(), _POLL_SECONDS
-    while job.status == "queued":
-        passed = time.monotonic() - started
-        progress(f"{job_line(job)}, {passed:.0f} s")
-        if passed >= seconds:
-            break
-        if not (is_ours and log.run_jobs()):
-            time.sleep(min(pause, seconds - passed))
-            pause = min(pause * 1.5, _LONGEST_POLL_SECONDS)
-        job = log.job(job.job_id)
-    return job
 
 
 def _is_well(job: Job) -> bool:

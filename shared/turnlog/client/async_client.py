@@ -27,7 +27,7 @@ class AsyncTurnlog(TurnlogCalls):
         self.sessions = AsyncSessions(log.sessions, self._threads)
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913
         cls,
         url: str,
         *,
@@ -37,6 +37,7 @@ class AsyncTurnlog(TurnlogCalls):
         aws: Aws | bool | None = None,
         timeout_seconds: float | None = None,
         deadline_seconds: float | None = None,
+        worker: bool | None = None,
         max_calls: int = MAX_CALLS,
     ) -> Opening:
         """Open a client for ``async with`` or ``await``. The options are those of `Turnlog.open`.
@@ -56,6 +57,7 @@ class AsyncTurnlog(TurnlogCalls):
                 aws=aws,
                 timeout_seconds=timeout_seconds,
                 deadline_seconds=deadline_seconds,
+                worker=worker,
             )
 
         return Opening(lambda: cls(opened(), max_calls=max_calls))

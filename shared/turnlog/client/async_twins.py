@@ -92,10 +92,10 @@ class TurnlogCalls(Twin[Turnlog]):
         return await self._threads.finish(lambda: self._sync.export(into, timeout_seconds=timeout_seconds))
 
     async def run_jobs(self) -> int:
-        """Run the queued jobs of an engine in this process, and return the number of jobs done.
+        """Run the jobs that are due in the engine's queue, and return the number of jobs done.
 
-        Without ``turnlog serve``, no other process runs them: call this while the agent is idle. A service runs its own jobs,
-        and so do the workers of a DynamoDB table.
+        When the call returns, the job that the client's own worker ran at the moment is over too. Call it to wait for a summary,
+        or to do the jobs of an engine that was opened with ``worker=False``. A service does its own jobs; this returns 0.
         """
         return await self._threads.finish(self._sync.run_jobs)
 

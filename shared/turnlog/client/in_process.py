@@ -1,14 +1,19 @@
-"""Calls of the route table in this process, with the same checks as over HTTP."""
+"""Calls of the route table in this process, with the same checks as over HTTP, and a worker for the jobs that they start."""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from turnlog.app import Application, make_application
-from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
 from turnlog.core.json_values import check_json
 from turnlog.jobs.models import Redriven
@@ -22,14 +27,156 @@ if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup
     from turnlog.upkeep.verify import Verification
 
+_STOP_SECONDS, _FORK_SECONDS = 60.0, 5.0
+"""Time that the end of a process or a client, and a fork, wait for the job under way."""
+_LAST_START_SECONDS = 5.0
+"""Time in which an ending worker still begins jobs that are due."""
+_LONGEST_PAUSE_SECONDS, _TROUBLE_SECONDS = 30.0, 1.0
+_log = logging.getLogger("turnlog")
+
+
+class JobWorker:
+    """A worker for an embedded engine: a daemon thread that runs the jobs of the engine's queue.
+
+    The thread starts when a job waits and ends when none is left, so an idle library has no thread. Several processes with one
+    file take jobs from one queue. A job that is cut off is delivered again, to any of them.
+    """
+
+    _thread: threading.Thread | None
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self.forget_thread()
+        _WORKERS.add(self)
+
+    def wake(self) -> None:
+        """Start the thread if a job waits in the queue. Never raises: the call that has queued the job has succeeded."""
+        try:
+            due_ms = self._next_job_ms()
+        except TurnlogError:
+            return
+        if due_ms is None:
+            return
+        with self._lock:
+            if self._thread is None and not self._is_ending:
+                self._thread = threading.Thread(target=self._run, name="turnlog-worker", daemon=True)
+                self._thread.start()
+            elif due_ms <= self._app.clock.now_ms():
+                self._changed.set()
+
+    def run_next(self) -> tuple[int, int]:
+        """Run the next job that is due. Return how many jobs were received and how many of them are done: 0 or 1 each."""
+        queue, done = self._app.engine.queue, 0
+        if queue is None:
+            return 0, 0
+        with self._running:  # one job at a time, so that `run_jobs` returns after the thread's job
+            deliveries = queue.receive(limit=1)
+            for delivery in deliveries:
+                try:
+                    with correlated(correlation_of(delivery.body)):
+                        self._app.run_job(delivery.body, kinds=JOB_KINDS)
+                except TurnlogError as error:
+                    # The queue delivers a failed job again, and moves it to the dead letters after several tries.
+                    _log.info("message %s is not done: %s", delivery.job_id, error.error_code)
+                else:
+                    queue.acknowledge(delivery.receipt)
+                    done += 1
+        return len(deliveries), done
+
+    def stop(self, *, start_seconds: float = _LAST_START_SECONDS, wait_seconds: float = _STOP_SECONDS) -> None:
+        """End the thread after the job under way, and after the other due jobs that begin within ``start_seconds``.
+
+        Waits for the thread for at most ``wait_seconds``.
+        """
+        thread, self._last_start = self._thread, time.monotonic() + start_seconds
+        self.end()
+        self._changed.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(wait_seconds)
+
+    def end(self) -> None:
+        """Tell the thread to end. Takes no lock, because it is called when the garbage collector finds an unused client."""
+        self._is_ending = True
+
+    def resume(self) -> None:
+        """Let the next `wake` start the thread again."""
+        self._is_ending = False
+
+    def forget_thread(self) -> None:
+        """Set the state of a worker without a thread: at its creation, and in a forked child, which has no other thread."""
+        self._thread, self._last_start, self._is_ending = None, 0.0, False
+        self._lock, self._running, self._changed = threading.Lock(), threading.RLock(), threading.Event()
+
+    def _next_job_ms(self) -> int | None:
+        next_job_ms = self._app.engine.next_job_ms
+        return next_job_ms() if next_job_ms is not None else None
+
+    def _run(self) -> None:
+        pause_seconds: float | None = 0.0
+        while pause_seconds is not None:
+            self._changed.wait(pause_seconds)
+            self._changed.clear()
+            try:
+                while self._may_start() and self.run_next()[0]:
+                    pass
+                pause_seconds = self._pause_seconds()
+            except Exception as error:  # noqa: BLE001 - a job that broke the worker is not acknowledged, and comes again
+                _log.error("the worker met %s", type(error).__name__)
+                pause_seconds = _TROUBLE_SECONDS if self._may_start() else None
+
+    def _may_start(self) -> bool:
+        return not self._is_ending or time.monotonic() < self._last_start
+
+    def _pause_seconds(self) -> float | None:
+        """Return the time until the next job is due, or None to end the thread, which `wake` then starts again."""
+        with self._lock:
+            due_ms = self._next_job_ms() if not self._is_ending else None
+            if due_ms is None:
+                self._thread = None
+                return None
+        return min(max(0.0, (due_ms - self._app.clock.now_ms()) / 1000), _LONGEST_PAUSE_SECONDS)
+
+
+_WORKERS: weakref.WeakSet[JobWorker] = weakref.WeakSet()
+
+
+def _stop_workers() -> None:
+    for worker in list(_WORKERS):
+        worker.stop()
+
+
+def _before_fork() -> None:
+    """End the threads, so that a child inherits no lock that a thread holds. The next call starts them again."""
+    for worker in list(_WORKERS):
+        worker.stop(start_seconds=0.0, wait_seconds=_FORK_SECONDS)
+
+
+def _after_fork_in_parent() -> None:
+    for worker in list(_WORKERS):
+        worker.resume()
+
+
+def _after_fork_in_child() -> None:
+    for worker in list(_WORKERS):
+        worker.forget_thread()
+
+
+atexit.register(_stop_workers)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
 
 class InProcessBackend:
     """`Backend` over an application in this process."""
 
-    def __init__(self, app: Application, owner: Owner) -> None:
+    def __init__(self, app: Application, owner: Owner, *, worker: bool = False) -> None:
+        """Create a backend. With ``worker``, a thread runs the jobs that calls start and those that other processes left."""
         self._app = app
         self._owner = owner
         self._closed = False
+        self._worker = JobWorker(app)
+        self._has_worker = worker
+        weakref.finalize(self, self._worker.end).atexit = False
 
     def call(
         self,
@@ -52,19 +199,19 @@ class InProcessBackend:
             idempotency_key=idempotency_key,
             media_type=media_type or JSON,
         )
-        return call(self._app, BY_NAME[operation], request).answer
+        try:
+            return call(self._app, BY_NAME[operation], request).answer
+        finally:
+            self._wake_worker()
 
     def run_jobs(self) -> int:
         self._check_open()
-        queue, done = self._app.engine.queue, 0
-        while queue is not None and (deliveries := queue.receive(limit=1)):
-            for delivery in deliveries:
-                # The queue delivers a failed job again, and moves it to the dead letters after several tries.
-                with suppress(TurnlogError), correlated(correlation_of(delivery.body)):
-                    self._app.run_job(delivery.body, kinds=JOB_KINDS)
-                    queue.acknowledge(delivery.receipt)
-                    done += 1
-        return done
+        total = 0
+        while True:
+            received, done = self._worker.run_next()
+            total += done
+            if not received:
+                return total
 
     def download(self, url: str, into: BinaryIO) -> None:
         self._check_open()
@@ -79,7 +226,9 @@ class InProcessBackend:
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         self._check_open()
         with serving(self._owner.tenant_id):
-            return self._app.redrive_jobs(self._owner, job_id, failed=failed)
+            redriven = self._app.redrive_jobs(self._owner, job_id, failed=failed)
+        self._wake_worker()
+        return redriven
 
     def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification:
         self._check_open()
@@ -96,7 +245,14 @@ class InProcessBackend:
 
     def close(self) -> None:
         self._closed = True
-        self._app.close()
+        try:
+            self._worker.stop()
+        finally:
+            self._app.close()
+
+    def _wake_worker(self) -> None:
+        if self._has_worker:
+            self._worker.wake()
 
     def _check_open(self) -> None:
         # Checked here too: a call that needs no engine must also fail after close, as it does over HTTP.
@@ -104,7 +260,15 @@ class InProcessBackend:
             raise UnavailableError("the client is closed", code="closed")
 
 
-def open_backend(url: str, *, tenant: str, user: str) -> InProcessBackend:
-    """Open a backend over the engine that the URL names. Its other settings come from the environment."""
+def open_backend(url: str, *, tenant: str, user: str, worker: bool | None = None) -> InProcessBackend:
+    """Open a backend over the engine that the URL names. Its other settings come from the environment.
+
+    By default an embedded engine has a worker, and one on AWS has none: there, deployed functions do the jobs.
+    """
     app = make_application(Settings.from_environment().model_copy(update={"engine": url}))
-    return InProcessBackend(app, Owner.of(tenant, user))
+    is_embedded = app.engine.next_job_ms is not None
+    if worker and not is_embedded:
+        raise InvalidInputError(
+            "worker=True is for sqlite:/// and memory://; on dynamodb:// deployed functions do the jobs"
+        )
+    return InProcessBackend(app, Owner.of(tenant, user), worker=is_embedded if worker is None else worker)

@@ -45,20 +45,29 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         aws: Aws | bool | None = None,
         timeout_seconds: float | None = None,
         deadline_seconds: float | None = None,
+        worker: bool | None = None,
     ) -> Turnlog:
         """Open an engine in this process, or connect to a service over HTTP.
 
         An engine: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
         ``dynamodb://TABLE?bucket=B&queue=Q&region=R``. A service: ``http://127.0.0.1:8787``.
 
-        ``tenant`` and ``user`` are ``local`` and ``me`` by default; over HTTP the service decides by default. The other options
-        are for a service only. ``token`` is its bearer token. Without a token, requests to an https address of API Gateway or
-        of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or ``aws=True`` signs
-        requests to other addresses too; ``aws=False`` never signs. ``timeout_seconds`` (30) limits connecting and each wait.
-        ``deadline_seconds`` limits a call with all its tries; after it the call raises `UnavailableError`, code
-        ``deadline_exceeded``. Raises `InvalidInputError` for a URL that is neither an engine nor a service.
+        ``tenant`` and ``user`` are ``local`` and ``me`` by default; over HTTP the service decides by default.
+
+        SQLite and memory have a worker: a thread in this process that makes summaries and does the other jobs. It starts with
+        the first job. `close` and the end of the process wait for the job under way, and for due ones that begin within 5
+        seconds; the others stay in the queue. With ``worker=False`` there is no thread: call `run_jobs`, or run
+        ``turnlog serve`` on the same file.
+
+        The other options are for a service only. ``token`` is its bearer token. Without a token, requests to an https address
+        of API Gateway or of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or
+        ``aws=True`` signs requests to other addresses too; ``aws=False`` never signs. ``timeout_seconds`` (30) limits
+        connecting and each wait. ``deadline_seconds`` limits a call with all its tries; after it the call raises
+        `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL of another kind.
         """
         if url.startswith(("http://", "https://")):
+            if worker is not None:
+                raise InvalidInputError("worker is for an engine in this process; a service has its own workers")
             from turnlog.client.over_http import HttpBackend
 
             times = without_none({"timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds})
@@ -70,7 +79,8 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
             raise InvalidInputError(
                 f"{name} is for a service at http:// or https://, not for an engine in this process"
             )
-        return cls(open_backend(url, tenant="local" if tenant is None else tenant, user="me" if user is None else user))
+        tenant, user = "local" if tenant is None else tenant, "me" if user is None else user
+        return cls(open_backend(url, tenant=tenant, user=user, worker=worker))
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""

@@ -124,10 +124,10 @@ class JobCalls(OwnerResource):
     """Calls that run, list and redrive jobs."""
 
     def run_jobs(self) -> int:
-        """Run the queued jobs of an engine in this process, and return the number of jobs done.
+        """Run the jobs that are due in the engine's queue, and return the number of jobs done.
 
-        Without ``turnlog serve``, no other process runs them: call this while the agent is idle. A service runs its own jobs,
-        and so do the workers of a DynamoDB table.
+        When the call returns, the job that the client's own worker ran at the moment is over too. Call it to wait for a summary,
+        or to do the jobs of an engine that was opened with ``worker=False``. A service does its own jobs; this returns 0.
         """
         return self._backend.run_jobs()
 

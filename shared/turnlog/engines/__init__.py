@@ -30,6 +30,7 @@ class Engine:
     - ``name``: shown by the health routes.
     - ``queue``: the queue for kinds of jobs that have no queue of their own in ``queues``.
     - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
+    - ``next_job_ms``: returns when the next job of the queue is due, None without one; None if not supported.
     - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
     """
 
@@ -41,6 +42,7 @@ class Engine:
     queues: Mapping[str, JobQueue] = field(default_factory=dict)
     release: Callable[[], None] = field(default=lambda: None)
     copy_to: Callable[[Path, Path], Engine] | None = None
+    next_job_ms: Callable[[], int | None] | None = None
 
     def queue_of(self, kind: str) -> JobQueue | None:
         """Return the queue for a kind of job, or None."""
@@ -102,7 +104,12 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
         return Engine("sqlite", SqliteItemTable(copy), FileBlobStore(folder), None, copy.close)
 
     table = SqliteItemTable(database, clock.now_ms)
-    return Engine(name, table, blobs, queue, database.close, release=database.release, copy_to=copy_to)
+    return Engine(
+        *(name, table, blobs, queue, database.close),
+        release=database.release,
+        copy_to=copy_to,
+        next_job_ms=queue.next_due_ms,
+    )
 
 
 def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:

@@ -269,6 +269,12 @@ class SqliteJobQueue:
                 deliveries.append(Delivery(job_id, body, receipt, receives + 1))
         return deliveries
 
+    def next_due_ms(self) -> int | None:
+        """Return when the next job is due: the time in milliseconds, or None without a job. Past for a job that waits."""
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT min(visible_ms) FROM jobs WHERE dead = 0").fetchone()
+        return row[0] if row is not None else None
+
     def acknowledge(self, receipt: str) -> None:
         with self._database.writing() as connection:
             connection.execute("DELETE FROM jobs WHERE receipt = ?", (receipt,))

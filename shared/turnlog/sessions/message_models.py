@@ -100,7 +100,7 @@ class Appended(Answer):
     loop: int | None
     tokens: int
     refs: list[CallRef]
-    compression: Literal["none", "queued", "off"]
+    compression: Literal["none", "queued", "off", "no_worker"]
     warnings: list[Warning]
 
 

@@ -159,7 +159,7 @@ class Reach:
         return is_over or (step.once is not None and any_crossed(step.once, rest, budget=self.room.tokens))
 
 
-Compression: TypeAlias = Literal["none", "queued", "off"]
+Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
 _OPTIONS = CompressSession()
 
 
@@ -196,10 +196,12 @@ class AskForSummaries:
         if asked is None or asked.time_ms != header.time_ms:
             return "none"
         key = raw_request_key(f"turnlog asked {session_id} {header.first}", "asked", {})
-        with suppress(UnavailableError):
+        try:
             if read_attempts(self._log.items, SessionKeys(owner, session_id)).is_off(asked.loop):
                 return "off"
             self._start_job(owner, "compress", session_id, _OPTIONS.model_dump(exclude={"mode"}), key)
+        except UnavailableError as error:
+            return "no_worker" if error.error_code == "no_queue" else "queued"
         return "queued"
 
 

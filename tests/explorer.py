@@ -256,7 +256,7 @@ def _perform(operation: Operation, actor: _Actor, items: ItemTable, blobs: BlobS
         actor.result = operation(_SteppedTable(items, actor), _SteppedBlobs(blobs, actor))
     except Crashed as crashed:
         actor.result = crashed
-    except Exception as error:  # noqa: BLE001 - the check judges what an operation may raise
+    except Exception as error:
         actor.result = error
     finally:
         actor.done = True

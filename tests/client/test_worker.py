@@ -1,0 +1,258 @@
+"""The worker of a library in process: it does the jobs of the engine's queue, and ends with its client, its process or a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+from turnlog import AsyncTurnlog, Turnlog
+from turnlog.app import Application
+from turnlog.client.in_process import InProcessBackend, JobWorker, open_backend
+from turnlog.client.model import Session
+from turnlog.core.errors import InvalidInputError
+from turnlog.settings import Settings
+
+CANARY = "CANARY-of-the-worker"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/agent.db"
+
+
+def talk(session: Session, loops: int = 30) -> list[str]:
+    """Append loops of a conversation, and return what the appends answer about compression."""
+    answers = list[str]()
+    for number in range(loops):
+        question = {"role": "user", "content": f"q{number} " + "word " * 80}
+        answers.append(session.append(question, {"role": "assistant", "content": "answer " * 80}).compression)
+    return answers
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "turnlog-worker"]
+
+
+def until_idle() -> None:
+    for thread in threads():
+        thread.join(120)
+    assert not threads()
+
+
+def files_with(text: str, folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_a_summary_appears_by_itself(url: str) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("s", policy="classic")
+        assert not threads()  # an idle library has no thread
+        assert "queued" in talk(session)
+        until_idle()
+        summary = session.summary()
+        assert summary is not None and summary.last_loop > 10
+        assert "summary of exchanges" in str(session.context().messages)
+        assert {job.status for job in log.jobs()} == {"done"}
+        talk(session, 20)  # the thread has ended, and starts again
+        until_idle()
+        later = session.summary()
+        assert later is not None and later.last > summary.last
+    assert not threads()
+
+
+def test_a_summary_appears_in_asyncio(url: str) -> None:
+    async def life() -> None:
+        async with AsyncTurnlog.open(url) as log:
+            session = await log.sessions.create("s", policy="classic")
+            for number in range(30):
+                question = {"role": "user", "content": f"q{number} " + "word " * 80}
+                await session.append(question, {"role": "assistant", "content": "answer " * 80})
+            until_idle()
+            assert await session.summary() is not None
+
+    asyncio.run(life())
+
+
+def test_close_erases_what_was_to_be_erased(tmp_path: Path) -> None:
+    with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": CANARY})
+        assert files_with(CANARY, tmp_path)
+        session.erase()
+    assert not files_with(CANARY, tmp_path)
+
+
+def test_without_a_worker_the_jobs_wait_for_run_jobs(url: str) -> None:
+    with Turnlog.open(url, worker=False) as log:
+        session = log.sessions.create("s", policy="classic")
+        talk(session)
+        assert not threads()
+        assert session.summary() is None
+        assert log.run_jobs() > 0
+        assert session.summary() is not None
+
+
+def test_jobs_of_a_process_that_has_ended_are_done_by_another(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+    with Turnlog.open(url, worker=False) as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": CANARY})
+        session.erase()
+    assert files_with(CANARY, tmp_path)
+    with Turnlog.open(url) as log:
+        assert not log.sessions.exists("s")
+    assert not files_with(CANARY, tmp_path)
+
+
+WRITER = """
+import sys
+from turnlog import Turnlog
+with Turnlog.open(sys.argv[1]) as log:
+    session = log.sessions.create(sys.argv[2], policy="classic")
+    for number in range(20):
+        session.append({"role": "user", "content": "word " * 80}, {"role": "assistant", "content": "answer " * 80})
+"""
+
+
+def python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    """Return what a process printed; it must end well and write nothing to stderr."""
+    out, errors = process.communicate(timeout=240)
+    assert (process.returncode, errors) == (0, "")
+    return out
+
+
+def test_several_processes_share_the_queue_of_a_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+    for process in [python(WRITER, url, f"s{number}") for number in range(3)]:
+        output(process)
+    with Turnlog.open(url, worker=False) as log:
+        log.run_jobs()  # what was due after the last process had ended
+        assert all(log.sessions.of(f"s{number}").summary() is not None for number in range(3))
+        assert {(job.status, job.attempts) for job in log.jobs()} == {("done", 1)}
+
+
+LEFT_OPEN = """
+import sys
+from turnlog import Turnlog
+log = Turnlog.open(sys.argv[1])
+session = log.sessions.create("s")
+session.append({"role": "user", "content": sys.argv[2]})
+session.erase()
+"""
+
+
+def test_a_process_that_never_closes_ends_with_its_jobs_done(tmp_path: Path) -> None:
+    output(python(LEFT_OPEN, f"sqlite:///{tmp_path}/agent.db", CANARY))
+    assert not files_with(CANARY, tmp_path)
+
+
+FORKED = """
+import os, sys, time
+from turnlog import Turnlog
+def talk(name):
+    session = log.sessions.get_or_create(name, policy="classic")
+    for number in range(20):
+        session.append({"role": "user", "content": "word " * 80}, {"role": "assistant", "content": "answer " * 80})
+    log.run_jobs()
+    assert session.summary() is not None
+log = Turnlog.open(sys.argv[1])
+log.sessions.create("erased").append({"role": "user", "content": "hi"})
+log.sessions.of("erased").erase()  # its second pass keeps the thread until 15 minutes have passed
+talk("before")
+child = os.fork()
+talk("child" if child == 0 else "parent")
+log.close()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_after_a_fork_parent_and_child_go_on(tmp_path: Path) -> None:
+    assert output(python(FORKED, f"sqlite:///{tmp_path}/agent.db")) == "0\n"
+
+
+def test_run_jobs_waits_for_the_job_that_the_worker_runs(tmp_path: Path) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")
+    real = backend._app.run_job
+
+    def slowly(body: str, *, kinds: Any) -> Any:
+        begun.set()
+        may_end.wait(60)
+        return real(body, kinds=kinds)
+
+    backend._app.run_job = slowly  # type: ignore[assignment]
+    log = Turnlog(backend)
+    session = log.sessions.create("s", policy="classic")
+    talk(session, 3)
+    job = session.compress(mode="async", keep_loops=0)
+    assert begun.wait(60)
+    threading.Timer(0.2, may_end.set).start()
+    assert log.run_jobs() == 0  # the worker has done it
+    assert log.job(job.job_id).status == "done"  # type: ignore[union-attr]
+    log.close()
+
+
+def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_path: Path) -> None:
+    backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")
+    real, calls = backend._app.run_job, list[str]()
+
+    def at_first_broken(body: str, *, kinds: Any) -> Any:
+        calls.append(body)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return real(body, kinds=kinds)
+
+    backend._app.run_job = at_first_broken  # type: ignore[assignment]
+    log = Turnlog(backend)
+    session = log.sessions.create("s")
+    talk(session, 3)
+    first = session.compress(mode="async", keep_loops=0)
+    second = session.compress(mode="async", keep_loops=1)
+    log.close()
+    with Turnlog.open(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada", worker=False) as log:
+        assert sorted(log.job(job.job_id).status for job in (first, second)) == ["done", "queued"]  # type: ignore[union-attr]
+
+
+def test_an_unused_client_does_not_keep_its_thread() -> None:
+    log = Turnlog.open("memory://")
+    worker: JobWorker = log._backend._worker  # type: ignore[attr-defined]
+    session = log.sessions.create("s")
+    session.append({"role": "user", "content": "hi"})
+    session.erase()  # its second pass is due in 15 minutes
+    del log, session
+    assert worker._is_ending
+    worker.stop()
+    assert not threads()
+
+
+def test_an_engine_without_a_queue_says_that_there_is_no_worker(harness: Harness) -> None:
+    engine = replace(harness.app.engine, queue=None, queues={})
+    app = Application(engine, Settings(), clock=harness.clock, ids=harness.app.ids)
+    log = Turnlog(InProcessBackend(app, harness.log()._backend._owner))  # type: ignore[attr-defined]
+    answers = talk(log.sessions.create("s", policy="classic"))
+    assert "no_worker" in answers and "queued" not in answers
+
+
+def test_only_an_embedded_engine_takes_the_option() -> None:
+    for url, options in (("http://127.0.0.1:1", {"worker": True}), ("http://127.0.0.1:1", {"worker": False})):
+        with pytest.raises(InvalidInputError, match="a service has its own workers"):
+            Turnlog.open(url, **options)
+    with pytest.raises(InvalidInputError, match="deployed functions do the jobs"):
+        Turnlog.open("dynamodb://table?bucket=b&region=eu-central-1", worker=True)

@@ -202,8 +202,8 @@ class BedrockConverseCodec:
         system_text, conversation = split_system(turns, system)
         in_system = len(turns) - len(conversation)
         layout = Layout(_is_result, in_system=in_system)
-        given = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
-        paired = with_paired_server_calls(given, _SERVER_BLOCKS, _is_result, _legal)
+        rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
+        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
         sent_turns = with_thinking_first(paired, _is_reasoning)
         for turn_bodies in sent_turns:
             for body in turn_bodies:

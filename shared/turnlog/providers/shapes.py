@@ -11,7 +11,8 @@ it does not know (https://github.com/strands-agents/harness-sdk/issues/736). Ope
 (https://github.com/openai/openai-node/issues/1161) and ignores them on others
 (https://github.com/microsoft/agent-framework/pull/2344). Some servers of that API demand keys of their own, which are kept:
 ``reasoning_content`` (https://api-docs.deepseek.com/guides/thinking_mode), ``reasoning_details``
-(https://openrouter.ai/docs/use-cases/reasoning-tokens), ``extra_content`` (https://ai.google.dev/gemini-api/docs/thought-signatures).
+(https://openrouter.ai/docs/use-cases/reasoning-tokens), ``extra_content``
+(https://ai.google.dev/gemini-api/docs/thought-signatures).
 """
 
 from __future__ import annotations

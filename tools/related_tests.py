@@ -136,6 +136,7 @@ RELATED = {
         "snapshots/test_segments snapshots/test_archive_items snapshots/test_full_snapshots privacy/test_redact"
     ),
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
+    "summaries/checks": "summaries/test_summary_texts engines/test_chat_models summaries/test_through_the_queue",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
     ),

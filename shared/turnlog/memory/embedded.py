@@ -318,11 +318,7 @@ class EmbeddedMemory:
         if not question.strip() or not memories:
             return []
         terms = self._search.terms([memory.text for memory in memories])
-
-        def rows_of(term: str) -> list[tuple[int, int]]:
-            return [(row, counts[term]) for row, counts in enumerate(terms) if term in counts]
-
-        return self._search.rank(TermDocuments([sum(counts.values()) for counts in terms], rows_of), question)
+        return self._search.rank(TermDocuments.from_terms(terms), question)
 
 
 def _place(after: str) -> tuple[int, int, str]:

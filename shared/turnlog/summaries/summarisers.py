@@ -6,47 +6,24 @@ language of the conversation.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Literal, TypeAlias
 
 from turnlog.core.errors import SummaryRefusedError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
-from turnlog.core.scripts import Script, main_script, script_shares
+from turnlog.core.scripts import Script, main_script
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
+from turnlog.summaries.checks import Reason, refusal
 
 _INDENT = "   "
 _EXTRACT_WIDTHS = (300, 160, 80, 40)
 """Characters kept of each text; a smaller width is tried when the summary is too long."""
-_SPOKEN_BY = (
-    r"human|user|assistant|system|developer|tool|ai|用户|使用者|助手|助理|系统|系統"
-    r"|ユーザー|アシスタント|システム|사용자|어시스턴트|시스템"
-)
-_ROLE = re.compile(
-    rf"^[ \t>#*_\-\[(]*(?:{_SPOKEN_BY})[ \t*_\])]*[:：]"  # "User:", "**Assistant**:", "[System]:", "用户："
-    rf"|^#+[ \t]*(?:{_SPOKEN_BY})[ \t]*$"
-    r"|<\|[a-z_]{2,40}\|>"  # ChatML and Llama 3
-    r"|</?\s*(?:system|user|assistant|human|developer|tool|instructions?|turn)\b[^>\n]{0,80}>"
-    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<\\?\s*/?\s*turnlog-data",
-    re.IGNORECASE | re.MULTILINE,
-)
-_ORDERS = re.compile(
-    r"^[^\w\n]*(?:please\s+|now\s+)?(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|these|of)\s+){0,3}"
-    r"(?:previous|prior|above|earlier|preceding|foregoing|system)\b"
-    r"|^[^\w\n]*(?:请|請)?(?:忽略|无视|無視|忘记|忘記)[^\n。]{0,8}(?:以上|之前|前面|先前|上述|所有)[^\n。]{0,8}(?:指令|指示|提示|说明|規則|规则)"
-    r"|^[^\w\n]*you\s+(?:are\s+now|must\s+now)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
-_CLEAR_SHARE, _LEAST_SHARE = 0.7, 0.3
-_ECHO_CHARS = 60
 MAX_RECORD_TOKENS = 48_000
 """Tokens of a history that a model gets at most."""
 _WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
@@ -164,56 +141,6 @@ def _short(text: str, width: int, words: _Words) -> str:
     return line if len(line) <= width else line[:width] + words.more
 
 
-Reason: TypeAlias = Literal[
-    "empty",
-    "cut_off",
-    "filtered",
-    "source_too_long",
-    "too_long",
-    "not_shorter",
-    "role_markers",
-    "orders",
-    "wrong_language",
-    "echo",
-]
-"""Reasons to refuse an answer. ``cut_off``: the model ran into its limit. ``filtered``: the provider or the model declined.
-``source_too_long``: the history exceeds `MAX_RECORD_TOKENS`, so no model was called."""
-
-
-def refusal(
-    text: str, *, tokens: int, max_tokens: int, source_tokens: int, source_text: str, instructions: str
-) -> Reason | None:
-    """Return the reason why a text is no summary of a source, or None if the text passes all checks.
-
-    ``source_text`` is the text that people and the agent wrote in the source; ``instructions`` is the prompt's system text.
-    """
-    checks: tuple[tuple[Reason, Callable[[], object]], ...] = (
-        ("empty", lambda: not text.strip()),
-        ("too_long", lambda: tokens > max_tokens),
-        ("not_shorter", lambda: tokens >= source_tokens),
-        ("role_markers", lambda: _ROLE.search(text)),
-        ("echo", lambda: _repeats(text, instructions)),
-        ("orders", lambda: _ORDERS.search(_SENTENCE_END.sub("\n", text))),
-        ("wrong_language", lambda: not _keeps_language(text, source_text)),
-    )
-    return next((reason for reason, fails in checks if fails()), None)
-
-
-def _keeps_language(text: str, source_text: str) -> bool:
-    """Return whether a text is in the main script of the source; if the source has no clear main script, any text is."""
-    spoken, source_shares, text_shares = main_script(source_text), script_shares(source_text), script_shares(text)
-    if spoken is None or source_shares[spoken] < _CLEAR_SHARE or not text_shares:
-        return True
-    return text_shares.get(spoken, 0.0) >= _LEAST_SHARE
-
-
-def _repeats(text: str, instructions: str) -> bool:
-    """Return whether a text repeats `_ECHO_CHARS` characters of the instructions; white space is not compared."""
-    flat, rules = " ".join(text.split()), " ".join(instructions.split())
-    starts = [0, *(match.end() for match in re.finditer(" ", rules))]
-    return any(rules[start : start + _ECHO_CHARS] in flat for start in starts if start + _ECHO_CHARS <= len(rules))
-
-
 def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
     """Return the prompt for a summary, or None if the history exceeds `MAX_RECORD_TOKENS` even in its shortest form."""
     system = _system(request)
@@ -308,6 +235,7 @@ class ModelSummariser:
             source_tokens=prompt.record_tokens,
             source_text=request.all_text,
             instructions=prompt.system,
+            record=prompt.record,
         )
         if reason is not None:
             raise _refused(reason, self.name, spent_in, spent_out)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_seri
 
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
-from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.window_parts import BreakReason, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
@@ -103,22 +103,6 @@ class BuildWindow(WindowOptions):
     messages: list[JsonObjectField] = Field(max_length=MAX_WINDOW_MESSAGES)
     input_format: FormatName | None = Field(default=None, description="Recognised when left out")
     system: str | None = Field(default=None, max_length=1_000_000)
-
-
-class WindowPart(Answer):
-    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
-
-    The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
-    """
-
-    kind: Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
-    loop: int | None
-    first: int | None
-    last: int | None
-    level: Literal["whole", "digest", "stub", "out"]
-    tokens: int
-    reason: str | None
-    refs: list[str]
 
 
 class Breakpoint(Answer):

@@ -189,7 +189,7 @@ def test_windows_have_no_block_that_is_bound_elsewhere(policy: str, budget: int 
                 made_behind[f"sig{number:03d}"] = checked.fingerprint
                 call = {"type": "tool_use", "id": f"toolu_{number}", "name": "get", "input": {"id": number}}
                 said = call if step < 3 else text("anthropic", f"Answer {loop}")
-                session.append({"role": "assistant", "content": [anthropic(number), said]})
+                session.append({"role": "assistant", "content": [anthropic(number), said]}, window=window)
                 if step < 3:
                     result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"row {number} " * 150}
                     session.append({"role": "user", "content": [result]})

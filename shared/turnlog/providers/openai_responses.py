@@ -20,6 +20,7 @@ from turnlog.providers.blocks import (
     convert_tools,
     given_role,
     invalid_message,
+    is_safe_id,
     is_tool_name,
     legal_tool_name,
     marked_error,
@@ -31,6 +32,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
 )
 from turnlog.providers.hosted_calls import CallShape, call_of, result_of, shape_of_call, shape_of_output
+from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_responses"
 _MAX_ID = 64
@@ -85,7 +87,7 @@ class OpenAIResponsesCodec:
         return Message("assistant", (Opaque(FORMAT, body),), given_role=kind)
 
     def legal_id(self, call_id: str) -> bool:
-        return 0 < len(call_id) <= _MAX_ID
+        return is_safe_id(call_id, longest=_MAX_ID)
 
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
@@ -95,7 +97,7 @@ class OpenAIResponsesCodec:
         for turn_bodies in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
             items.extend(turn_bodies)
             lengths.append(len(items))
-        kept_items = _without_repeated_ids(_with_matching_outputs(items))
+        kept_items = _without_lone_reasoning(_without_repeated_ids(_with_matching_outputs(items)))
         sent_counts = [0, *accumulate(item is not None for item in kept_items)]
         sent = [item for item in kept_items if item is not None]
         borders = [sent_counts[length] for length in lengths]
@@ -108,7 +110,10 @@ class OpenAIResponsesCodec:
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _rendered_items(turn) if repaired is None else [repaired]
+        legal = fitted(repaired, FORMAT) if repaired is not None else None
+        if legal is not None:
+            return [legal]
+        return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
@@ -188,7 +193,7 @@ def _repaired_item(turn: Turn) -> JsonObject | None:
         return body
     role, content = message.role, body.get("content")
     if isinstance(content, list):
-        kinds = {part.get("type") for part in content if isinstance(part, dict)}
+        kinds = {string_of(part.get("type")) for part in content if isinstance(part, dict)}
         is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, frozenset())
     else:
         is_legal = isinstance(content, str) and role != "tool"
@@ -272,6 +277,21 @@ def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
             kept.append(None)
         if isinstance(item_id, str):
             used.add(item_id)
+    return kept
+
+
+def _without_lone_reasoning(items: list[JsonObject | None]) -> list[JsonObject | None]:
+    """Return the items without reasoning that no item of the model follows: the provider refuses it."""
+    kept, is_followed = list(items), False
+    for index in range(len(items) - 1, -1, -1):
+        item = items[index]
+        if item is None:
+            continue
+        kind = string_of(item.get("type", "message"))
+        if kind != "reasoning":
+            is_followed = item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
+        elif not is_followed:
+            kept[index] = None
     return kept
 
 

@@ -146,55 +146,63 @@ class _Renderer:
             return
         if unit.group:
             yield from self._group(unit)
-            yield from self._results(unit)
+            # The results that are sent in their own place are known by now.
+            yield from self._results(unit, is_native=False)
             return
         if not unit.answers and message.tool_calls:
             # The calls still wait for results; the message is sent only for its text.
             yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = self._call_ids(entry)
-        self._keep_native(unit)
-        native = self._native_share(entry, call_ids, unit)
+        is_native = self._keep_native(unit)
+        native = self._native_share(entry, call_ids, unit) if is_native else None
         closing = message.content[len(message.content) - message.closing :] if native is None else ()
+        is_whole = is_native or not any(call.hosted for call in message.tool_calls)
         if native is not None:
             yield native
         elif message.tool_results:
             content = message.content[: len(message.content) - message.closing]
             yield Share(Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest")
         else:
-            yield Share(_turn(entry, message, call_ids, ()), entry)
+            yield Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
         if unit.answers:
-            yield from self._results(unit)
+            yield from self._results(unit, is_native=is_native)
         if closing:
             yield Share(Turn(Message(message.role, closing)), entry, "closing")
 
-    def _keep_native(self, unit: Unit) -> None:
-        """Note which results of the unit's calls are sent in their own place: all that the provider told in this format, or none.
+    def _keep_native(self, unit: Unit) -> bool:
+        """Return whether calls of the provider's tools are sent as it told them: in its format, with its results or none.
 
-        A result that is cut stays there when its shape can hold a text.
+        Notes their results, which are sent in their own place. A result that is cut stays there when its shape can hold a text.
         """
         if unit.entry.event.format != self._codec.format:
-            return
+            return False
         natives = dict[tuple[int, int], Ref]()
         said = {entry.position: entry for entry in unit.said}
         stubs = {stub.position for stub in unit.stubs}
         for answer in unit.answers:
             entry = answer.entry
-            is_hosted = said[answer.ref.position].facts.calls[answer.ref.index].hosted
-            if entry is None or not is_hosted or entry.facts.role != "assistant":
+            if entry is None or not said[answer.ref.position].facts.calls[answer.ref.index].hosted:
                 continue
-            if entry.position in stubs and (entry.position not in said or _body_with_stubs(unit, entry) is None):
-                return
+            is_cut = entry.position in stubs
+            if entry.facts.role != "assistant" or (is_cut and entry.position not in said):
+                return False
+            if is_cut and _body_with_stubs(unit, entry) is None:
+                return False
             natives[entry.position, answer.index] = answer.ref
         self._native |= natives
+        return True
 
     def _native_share(self, entry: Entry, call_ids: tuple[str, ...], unit: Unit) -> Share | None:
-        """Return the message with calls and results as the provider told them; None when it has no such results to send."""
+        """Return the message with calls and results as the provider told them; None when it has no such results."""
         results = _message(entry).tool_results
-        refs = [self._native.get((entry.position, index)) for index in range(len(results))]
-        ids = [self._ids[ref] for ref in refs if ref is not None]
-        if not ids or len(ids) < len(results):
+        if not results or not all(result.hosted for result in results):
             return None
+        refs = [self._native.get((entry.position, index)) for index in range(len(results))]
+        # The codec leaves out a result whose call is not sent.
+        ids = [
+            result.tool_call_id if ref is None else self._ids[ref] for ref, result in zip(refs, results, strict=True)
+        ]
         body = _body_with_stubs(unit, entry)
         return Share(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
 
@@ -202,10 +210,10 @@ class _Renderer:
         """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""
         if unit.entry.event.format == self._codec.format:
             ids = {entry.position: self._call_ids(entry) for entry in unit.group}
-            self._keep_native(unit)
+            is_native = self._keep_native(unit)
             for entry in unit.group:
                 call_ids, message = ids[entry.position], _message(entry)
-                native = self._native_share(entry, call_ids, unit)
+                native = self._native_share(entry, call_ids, unit) if is_native else None
                 if native is None and message.tool_results:
                     native = Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
                 yield native or Share(_turn(entry, message, call_ids, ()), entry)
@@ -221,7 +229,7 @@ class _Renderer:
         ids = (self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
         return tuple(ids) if calls else ()
 
-    def _results(self, unit: Unit) -> Iterator[Share]:
+    def _results(self, unit: Unit, *, is_native: bool) -> Iterator[Share]:
         stubs = {stub.position: stub for stub in unit.stubs}
         answered = [
             answer
@@ -247,10 +255,9 @@ class _Renderer:
                 made = Turn(Message("tool", tool_results=some), result_ids=ids)
                 yield Share(made, entry, "results" if is_all else "some results")
         # A provider's call without a result stays as it is in the provider's format: its next answer may have the result.
-        is_own = unit.entry.event.format == self._codec.format
         said = {entry.position: entry.facts.calls for entry in unit.said}
         waiting = [answer.ref for answer in unit.answers if answer.entry is None]
-        settled = [ref for ref in waiting if not (is_own and said[ref.position][ref.index].hosted)]
+        settled = [ref for ref in waiting if not (is_native and said[ref.position][ref.index].hosted)]
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
             yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)

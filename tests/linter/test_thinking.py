@@ -119,6 +119,19 @@ def test_several_blocks_of_one_answer_are_bound_to_its_request() -> None:
     assert len(thinking.check(messages, made_behind, format="anthropic")) == 3
 
 
+def test_redacted_thinking_in_bytes_is_thinking_and_no_content() -> None:
+    """boto3 gives bytes where the HTTP API has base64."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"text": "go"}]}]
+    made = thinking.fingerprint(messages, format="bedrock_converse")
+    assert made is not None
+    in_bytes, in_text = ({"reasoningContent": {"redactedContent": data}} for data in (b"c2ln", "YzJsbg=="))
+    for redacted in (in_bytes, in_text):
+        answered = [*messages, {"role": "assistant", "content": [redacted, {"text": "well"}]}]
+        assert thinking.check(answered, {"YzJsbg==": made}, format="bedrock_converse") == []
+        assert thinking.check(answered, {"YzJsbg==": "other."}, format="bedrock_converse") != []
+        assert thinking.fingerprint(answered, format="bedrock_converse") is not None
+
+
 def test_marks_of_the_prompt_cache_and_text_as_a_block_are_no_change() -> None:
     messages, made_behind = conversation("anthropic")
     marked = copy.deepcopy(messages)

@@ -246,7 +246,9 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
         return None
     if not isinstance(content, list):
         return [body]
-    has_hosted = any(part.hosted for part in (*message.tool_calls, *message.tool_results))
+    has_hosted = any(call.hosted for call in message.tool_calls) or any(
+        result.hosted for result in message.tool_results
+    )
     if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
         return None
     ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))

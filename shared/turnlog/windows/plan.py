@@ -21,7 +21,6 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
-from turnlog.windows.items import is_item
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
@@ -30,7 +29,7 @@ from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, turns_of
+from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, is_item, turns_of
 
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD

@@ -85,7 +85,9 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
 
 def _are_halves(first: Share, second: Share) -> bool:
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
-    return are_halves and first.place == second.place and bool(first.entry and second.entry)
+    # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent.
+    is_joinable = first.entry is not None and not any(call.hosted for call in first.entry.facts.calls)
+    return are_halves and is_joinable and first.place == second.place and second.entry is not None
 
 
 @lazy_dataclass(frozen=True, slots=True)

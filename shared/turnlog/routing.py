@@ -202,7 +202,7 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(detail["type"], _pointer(request.body, detail), _WORDS.get(detail["type"], detail["msg"]))
+            Problem(detail["type"], _pointer(request.body, detail), _words(detail))
             for detail in error.errors(include_url=False, include_input=False, include_context=False)[:20]
         ]
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
@@ -210,6 +210,11 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
 
 _MISSING = "missing"
 _WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", "model_type": "not an object"}
+
+
+def _words(error: ErrorDetails) -> str:
+    """Return what is wrong, in the words of the model's own check where it has one."""
+    return _WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
 
 
 def _pointer(body: Any, error: ErrorDetails) -> str:

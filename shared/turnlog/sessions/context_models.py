@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField
+from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
 from turnlog.core.window_parts import BreakReason, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
@@ -173,9 +173,9 @@ class WindowAnswer(Answer):
     messages that no summary covers yet.
     """
 
-    messages: list[JsonObjectField]
-    system: str | list[JsonObjectField] | None
-    tools: list[JsonObjectField]
+    messages: list[ProviderJson]
+    system: str | list[ProviderJson] | None
+    tools: list[ProviderJson]
     requires_tool_config: bool
     tool_names: list[GivenText]
     open_calls: list[OpenCall]

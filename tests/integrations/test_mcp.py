@@ -119,7 +119,8 @@ def test_over_stdio_nothing_but_the_protocol_is_said(tmp_path: Path) -> None:
     parameters = StdioServerParameters(
         command=COMMAND[0], args=[*COMMAND[1:], *data, "--session", "desk"], env=dict(os.environ)
     )
-    answers = asyncio.run(asked(stdio_client(parameters), ("recall_tool_call", {"ref": "3.0"})))
+    call = ("recall_tool_call", {"ref": "3.0"})
+    answers = asyncio.run(asked(stdio_client(parameters), call, tools=TOOLS - {"create_session"}))
     assert "at the bakery" in answers[0][0]
 
 
@@ -167,12 +168,11 @@ def test_over_http(tmp_path: Path) -> None:
         assert server.communicate(timeout=20)[0] == b""
 
 
-@pytest.mark.parametrize("more", [["--session", "nobody"], ["--data", "nowhere"]])
-def test_what_is_not_there_is_told_on_one_line(tmp_path: Path, more: list[str]) -> None:
-    data = [] if "--data" in more else ["--data", str(folder(tmp_path))]
-    ran = subprocess.run(
-        [*COMMAND, *data, *more], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
-    )
+@pytest.mark.parametrize("place", ["there", "nowhere"])
+def test_a_session_that_is_not_there_is_told_on_one_line(tmp_path: Path, place: str) -> None:
+    data = str(folder(tmp_path)) if place == "there" else place
+    command = [*COMMAND, "--data", data, "--session", "nobody"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
     assert ran.returncode == 1 and ran.stdout == "" and ran.stderr.count("\n") == 1
 
 

@@ -6,8 +6,10 @@ language of the conversation.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -20,10 +22,12 @@ from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 from turnlog.summaries.checks import Reason, refusal
+from turnlog.summaries.passages import Stretch, quoted
 
 _INDENT = "   "
-_EXTRACT_WIDTHS = (300, 160, 80, 40)
-"""Characters kept of each text; a smaller width is tried when the summary is too long."""
+_EXTRACT_CHARS = 300
+"""Characters kept of each text that is quoted from its beginning."""
+_LABEL = re.compile(r"(\d+)(?:-(\d+))?\. ?")
 MAX_RECORD_TOKENS = 48_000
 """Tokens of a history that a model gets at most."""
 _WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
@@ -55,15 +59,14 @@ class _Words:
     tools: str
     no_reply: str
     error: str
-    left_out: str = "[...]"
     more: str = "..."
     comma: str = ", "
 
 
 _ENGLISH = _Words("tools: ", "(no reply)", " (error)")
 _WORDS: dict[Script, _Words] = {
-    "chinese": _Words("工具：", "（无回复）", "（出错）", "[……]", "……", "、"),
-    "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "[……]", "……", "、"),
+    "chinese": _Words("工具：", "（无回复）", "（出错）", "……", "、"),
+    "japanese": _Words("ツール：", "（返答なし）", "（エラー）", "……", "、"),
     "korean": _Words("도구: ", "(답변 없음)", " (오류)"),
 }
 
@@ -71,11 +74,11 @@ _WORDS: dict[Script, _Words] = {
 class ExtractiveSummariser:
     """Implements `Summariser` without a model.
 
-    If the loops don't fit into the tokens, texts are cut shorter. If they still don't fit, the oldest lines of each part are left
-    out, and a line says so.
+    Texts are quoted as far as they fit. Otherwise each stretch of the history has its share of the tokens, for the passages that
+    say most: names, numbers, rare words and what is said for the first time.
     """
 
-    name = "extractive-2"
+    name = "extractive-3"
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
@@ -86,40 +89,50 @@ class ExtractiveSummariser:
     def _text(self, request: SummaryRequest) -> str:
         script = main_script(request.all_text)
         words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
-        previous = request.previous.splitlines()
-        for width in _EXTRACT_WIDTHS:
-            parts = [[_cut(line, width, words) for line in part.splitlines()] for part in request.parts]
-            lines = [*previous, *(line for loop in request.loops for line in _extract_lines(loop, width, words))]
-            text = "\n".join([*(line for part in parts for line in part), *lines])
-            if self._counter.count(text) <= request.max_tokens:
+        earlier = [line for text in (*request.parts, request.previous) for line in text.split("\n") if line.strip()]
+        lines = [line for loop in request.loops for line in _extract_lines(loop, words)]
+        text = "\n".join([*earlier, *lines])
+        if self._counter.count(text) <= request.max_tokens:
+            return text
+        stretches = [*_stretches_of(earlier), *(_stretch_of(loop, words) for loop in request.loops)]
+        room = request.max_tokens
+        while room > 0:
+            text = quoted(stretches, room, self._counter)
+            excess = self._counter.count(text) - request.max_tokens
+            if excess <= 0:
                 return text
-        share = request.max_tokens // max(1, len(parts) + bool(lines))
-        groups = [*parts, lines] if lines else parts
-        return "\n".join(self._newest(group, share, words.left_out) for group in groups)
-
-    def _newest(self, lines: list[str], max_tokens: int, mark: str) -> str:
-        """Return the newest lines that fit into ``max_tokens``; ``mark`` stands for the lines that are left out."""
-        if self._counter.count("\n".join(lines)) < max_tokens:
-            return "\n".join(lines)
-        costs = [self._counter.count(line) + 1 for line in lines]
-        left, first = max_tokens - self._counter.count(mark) - 1, len(lines)
-        while first and costs[first - 1] <= left:
-            first -= 1
-            left -= costs[first]
-        while first < len(lines) - 1 and lines[first].startswith(_INDENT):
-            first += 1  # leave out the rest of a loop whose first line is left out
-        return "\n".join([mark, *lines[first:]])
+            room -= excess + 1
+        return ""
 
 
-def _extract_lines(loop: LoopText, width: int, words: _Words) -> Iterator[str]:
+def _extract_lines(loop: LoopText, words: _Words) -> Iterator[str]:
     """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
-    yield f"{loop.number}. {_short(loop.asked, width, words)}".rstrip()
+    yield f"{loop.number}. {_short(loop.asked, words)}".rstrip()
     if loop.calls:
         yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
     if loop.reply:
-        yield f"{_INDENT}-> {_short(loop.reply, width, words)}"
+        yield f"{_INDENT}-> {_short(loop.reply, words)}"
     elif loop.interrupted:
         yield f"{_INDENT}-> {words.no_reply}"
+
+
+def _stretch_of(loop: LoopText, words: _Words) -> Stretch:
+    calls = (f"{words.tools}{_tools(loop, words)}",) if loop.calls else ()
+    return Stretch(loop.number, loop.number, tuple(" ".join(text.split()) for text in (loop.asked, *calls, loop.reply)))
+
+
+def _stretches_of(lines: Sequence[str]) -> list[Stretch]:
+    """Return the stretches that earlier summaries tell of, by the numbers at the beginning of lines; a line without one goes on."""
+    stretches = list[Stretch]()
+    for line in lines:
+        label, last = _LABEL.match(line), stretches[-1].last if stretches else 0
+        if label is not None and int(label[1]) > last:
+            stretches.append(Stretch(int(label[1]), int(label[2] or label[1]), (line[label.end() :],)))
+        elif stretches:
+            stretches[-1] = replace(stretches[-1], texts=(*stretches[-1].texts, line.strip()))
+        else:
+            stretches.append(Stretch(1, 1, (line,)))
+    return stretches
 
 
 def _tools(loop: LoopText, words: _Words) -> str:
@@ -130,15 +143,9 @@ def _tools(loop: LoopText, words: _Words) -> str:
     return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
 
 
-def _cut(line: str, width: int, words: _Words) -> str:
-    """Cut the end of a line that an earlier summary has; its number or label stays."""
-    limit = width + len(_INDENT) + len(words.tools)
-    return line if len(line) <= limit + len(words.more) else line[:limit] + words.more
-
-
-def _short(text: str, width: int, words: _Words) -> str:
+def _short(text: str, words: _Words) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= width else line[:width] + words.more
+    return line if len(line) <= _EXTRACT_CHARS else line[:_EXTRACT_CHARS] + words.more
 
 
 def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:

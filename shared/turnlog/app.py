@@ -367,7 +367,7 @@ class Application:
         """The search engine for independent texts: titles, summaries and facts."""
         from turnlog.search.fts5 import Fts5SearchEngine
 
-        return Fts5SearchEngine(before_weight=0.0)
+        return Fts5SearchEngine(is_conversation=False)
 
     @cached_property
     def memory(self) -> MemoryEngine | None:

@@ -6,6 +6,7 @@ The contract suites in `turnlog.testing` check each protocol; run them against a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -125,6 +126,17 @@ class ItemTable(Protocol):
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Delete any number of keys, not atomically together. Missing keys are no error."""
+
+
+def pages(items: ItemTable, query: Query) -> Iterator[Sequence[Item]]:
+    """Yield the items of a query, a page at a time; empty pages are left out."""
+    while True:
+        page = items.query(query)
+        if page.items:
+            yield page.items
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
 
 
 @runtime_checkable
@@ -329,6 +341,20 @@ class TermDocuments:
     lengths: Sequence[int]
     rows_of: Callable[[str], Sequence[tuple[int, int]]]
 
+    @classmethod
+    def from_terms(cls, texts: Sequence[Collection[str]]) -> TermDocuments:
+        """Build the documents from the terms of each text."""
+        rows: dict[str, dict[int, int]] = {}
+        for row, terms in enumerate(texts):
+            for term in terms:
+                counts = rows.setdefault(term, {})
+                counts[row] = counts.get(row, 0) + 1
+        return cls([len(terms) for terms in texts], lambda term: list(rows.get(term, {}).items()))
+
+
+NEIGHBOUR_REACH = 3
+"""The largest distance between two texts of a conversation that a search engine ranks together."""
+
 
 class SearchEngine(Protocol):
     """A deterministic, stateless search engine that cuts texts into terms and ranks them by the terms of a question."""
@@ -337,14 +363,14 @@ class SearchEngine(Protocol):
     def name(self) -> str:
         """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
 
-    def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
-        """Return the terms of each text with their numbers of occurrences."""
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the terms of each text; a term that occurs several times is repeated."""
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        """Return the rows that share a term with the question, best first, with scores above 0.
+        """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.
 
-        A greater score is better; of equal scores, the later row comes first. Each text is ranked together with the one
-        before it, because an answer follows its question. Statistics are those of all documents.
+        A greater score is better; of equal scores, the later row comes first. Each text is ranked together with its
+        neighbours, because an answer follows its question. Statistics are those of all documents.
         """
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:

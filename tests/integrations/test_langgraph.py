@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import importlib
 import io
@@ -218,6 +219,41 @@ def test_prune_leaves_one_checkpoint_and_what_it_is_made_of(harness: Harness) ->
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_what_an_older_version_wrote_is_read_continued_and_pruned(harness: Harness) -> None:
+    """Its lists name elements of tasks' writes, and patches of them, which are no longer written."""
+    old = json.loads((Path(__file__).parent / "golden" / "langgraph-written.json").read_text(encoding="utf-8"))
+    documents = harness.log().sessions.get_or_create("t").documents
+    documents.put_many({key: base64.b64decode(data) for key, data in old["documents"].items()})
+    saver = TurnlogSaver(harness.log())
+    for name, values in old["states"].items():
+        for reader in (saver, TurnlogSaver(harness.log())):
+            read = reader.get_tuple(config(checkpoint_id=name))
+            assert read is not None and read.checkpoint["channel_values"] == values
+    for key in ("lgc//1/w/model", "lgc//2/w/user"):
+        data = base64.b64decode(old["documents"][key])
+        for damaged in (None, data[:-3] + b"xyz"):
+            if damaged is None:
+                documents.delete([key])
+            else:
+                documents.put(key, damaged)
+            with pytest.raises(CorruptError):
+                TurnlogSaver(harness.log()).get_tuple(config(checkpoint_id="4"))
+        documents.put(key, data)
+    newest = saver.get_tuple(config())
+    assert newest is not None
+    branch = Branch(saver)
+    branch.at, branch.values = "5", dict(newest.checkpoint["channel_values"])
+    branch.versions = dict(newest.checkpoint["channel_versions"])
+    branch.put("6", m=[*branch.values["m"], "One more."])
+    for _ in range(2):
+        read = TurnlogSaver(harness.log()).get_tuple(config())
+        assert read is not None and read.checkpoint["channel_values"] == branch.values
+        saver.prune(["t"])
+    keys = {document.key for document in documents.list("")}
+    assert keys >= {"lgc//1/w/model", "lgc//2/w/user"}, "writes that the list still names"
+    assert [stored.checkpoint["id"] for stored in saver.list(config())] == ["6"]
+
+
 def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness: Harness) -> None:
     saver = TurnlogSaver(harness.log())
     branch = Branch(saver)
@@ -233,10 +269,13 @@ def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness
                 documents.delete([key])
             else:
                 documents.put(key, damaged)
-            if key != "lgc//3":
+            if key not in ("lgc//3", "lgc//1/w/task"):
                 with pytest.raises(CorruptError):
                     branch.get(saver=TurnlogSaver(harness.log()))
             documents.put(key, data)
+    documents.put("lgc//1/w/task", found["lgc//1/w/task"][:-3] + b"xyz")
+    with pytest.raises(CorruptError):
+        branch.get("1", saver=TurnlogSaver(harness.log()))
     for damaged in (b"", b"\x07", found["lgc//3"][:9]):
         documents.put("lgc//3", damaged)
         with pytest.raises(CorruptError):

@@ -15,7 +15,7 @@ class TestEmbeddedMemory(MemoryEngineContract):
     @pytest.fixture
     def memory(self, harness: Harness) -> EmbeddedMemory:
         return EmbeddedMemory(
-            Memories(harness.app.engine.items), without_cost(SentenceFacts()), Fts5SearchEngine(before_weight=0.0)
+            Memories(harness.app.engine.items), without_cost(SentenceFacts()), Fts5SearchEngine(is_conversation=False)
         )
 
     @pytest.fixture

@@ -1,8 +1,8 @@
 """`SearchEngine` with the tokenizer of SQLite's FTS5 (Porter stemming; part of Python's standard library), ranked by BM25.
 
 BM25 is computed here, not by FTS5: FTS5 ranks by the statistics of its own table, and search needs those of a session's history.
-Before FTS5 tokenizes a text, stop words are removed. Runs of Chinese, Japanese and Korean characters, which have no spaces between
-words, are split into overlapping pairs.
+FTS5 gets each different word once. Stop words have no term, and irregular forms have the term of their base form (`went`: `go`).
+Chinese, Japanese and Korean have no spaces between words: terms are their characters and the pairs of neighbouring characters.
 """
 
 from __future__ import annotations
@@ -15,81 +15,124 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from turnlog.ports import TermDocuments
 
 MAX_QUESTION_WORDS = 64
-OWN_WEIGHT, BEFORE_WEIGHT = 1.0, 0.5
-"""Weights of a word in the message itself, and of a word in the message before it."""
+NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
+"""Weights of a word by the distance to the message that it counts for: its own, those after it, those before it."""
+CHARACTER_WEIGHT = 0.25
+"""Weight of a single CJK character of a question that has its neighbours too."""
+K1, B = 1.5, 0.5
+"""Parameters of BM25: saturation of term frequency, and length normalisation."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
+_ORDINAL = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
 _STOP = (
     "a about after all also am an and any are as at be because been before being but by can could did do does "
     "doing for from had has have having he her here hers him his how i if in into is it its just let me more "
     "most my no nor not of on or our ours out over own she should so some such than that the their them then "
-    "there these they this those to too up was we were what when where which while who whom why will with "
+    "there these they this those to too up was we what when where which while who whom why will with "
     "would you your yours d ll m re s t ve don doesn didn isn aren wasn weren hasn haven hadn won wouldn "
     "couldn shouldn"
 )
 STOP_WORDS = frozenset(_STOP.split())
-
-
-K1, B = 1.2, 0.75
-"""The usual parameters of BM25: saturation of term frequency, and length normalisation."""
+_IRREGULAR = """
+become became; begin began begun; bend bent; bind bound; bite bit bitten; bleed bled; blow blew blown; break broke broken;
+breed bred; bring brought; build built; buy bought; catch caught; child children; choose chose chosen; cling clung; come came;
+creep crept; deal dealt; dig dug; draw drew drawn; dream dreamt; drink drank drunk; drive drove driven; eat ate eaten;
+fall fell fallen; feed fed; feel felt; fight fought; find found; flee fled; fly flew flown; foot feet; forget forgot forgotten;
+forgive forgave forgiven; freeze froze frozen; get got gotten; give gave given; go went gone; grow grew grown; hang hung;
+hear heard; hide hid hidden; hold held; keep kept; kneel knelt; knife knives; know knew known; lead led; learn learnt; leaf leaves;
+lend lent; life lives; lose lost; make made; man men; mean meant; meet met; mouse mice; overcome overcame; pay paid;
+person people; ride rode ridden; ring rang rung; rise rose risen; run ran; say said; see saw seen; seek sought; sell sold;
+send sent; shake shook shaken; shelf shelves; shine shone; shoot shot; show shown; shrink shrank shrunk; sing sang sung;
+sink sank sunk; sit sat; sleep slept; slide slid; speak spoke spoken; spend spent; spin spun; stand stood; steal stole stolen;
+stick stuck; strike struck; swear swore sworn; sweep swept; swim swam swum; swing swung; take took taken; teach taught;
+tear tore torn; tell told; think thought; throw threw thrown; tooth teeth; understand understood; wake woke woken;
+wear wore worn; weave wove woven; wife wives; win won; withdraw withdrew withdrawn; wolf wolves; woman women; write wrote written
+"""
+BASE_FORMS = {form: base for base, *forms in map(str.split, _IRREGULAR.split(";")) for form in forms}
 
 
 class Fts5SearchEngine:
-    """Implements `SearchEngine`. `terms` builds an FTS5 table in memory: some milliseconds for 256 messages.
+    """Implements `SearchEngine`. `terms` and `rank` stem their new words in an FTS5 table in memory."""
 
-    `rank` builds a table for the question alone.
-    """
+    name = "fts5-porter-2"
 
-    name = "fts5-porter-1"
+    def __init__(self, *, is_conversation: bool = True) -> None:
+        """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
+        self._neighbours = NEIGHBOURS if is_conversation else {0: 1.0}
+        self._found_at = (0, 1) if is_conversation else (0,)
 
-    def __init__(self, *, before_weight: float = BEFORE_WEIGHT) -> None:
-        """``before_weight`` is the weight of a word in the message before; with 0 each text is ranked by its own words."""
-        self._before = before_weight
-
-    def terms(self, texts: Sequence[str]) -> list[dict[str, int]]:
-        return _stemmed([_words(text) for text in texts])
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        words = [_words(text) for text in texts]
+        terms = _terms_by_word(set[str]().union(*words))
+        return [[term for word in text_words for term in terms[word]] for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        lengths = documents.lengths
-        if not lengths:
-            return []
-        sizes = list(lengths)
-        if self._before:
-            sizes = [length + before for length, before in zip(lengths, (0, *lengths), strict=False)]
-        mean, total, scores = sum(sizes) / len(sizes) or 1.0, len(sizes), dict[int, float]()
-        for term in self._question_terms(question):
-            weights = dict[int, float]()
-            for row, count in documents.rows_of(term):
-                weights[row] = weights.get(row, 0.0) + OWN_WEIGHT * count
-                if self._before and row + 1 < total:
-                    weights[row + 1] = weights.get(row + 1, 0.0) + self._before * count
-            rarity = math.log(1 + (total - len(weights) + 0.5) / (len(weights) + 0.5))
-            for row, weight in weights.items():
-                saturated = weight * (K1 + 1) / (weight + K1 * (1 - B + B * sizes[row] / mean))
+        total = len(documents.lengths)
+        sizes = self._sizes(documents.lengths)
+        mean = sum(sizes) / max(1, total) or 1.0
+        scores, covered, of_question, matching = dict[int, float](), dict[int, float](), 0.0, set[int]()
+        for term, weight in self._question_terms(question).items():
+            rows = documents.rows_of(term)
+            if not rows:
+                continue
+            matching.update(row + distance for row, _ in rows for distance in self._found_at)
+            counts = self._counts(rows, total)
+            rarity = weight * math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
+            of_question += rarity
+            for row, count in counts.items():
+                saturated = count * (K1 + 1) / (count + K1 * (1 - B + B * sizes[row] / mean))
                 scores[row] = scores.get(row, 0.0) + rarity * saturated
-        return sorted(scores.items(), key=lambda row_score: (-row_score[1], -row_score[0]))
+                covered[row] = covered.get(row, 0.0) + rarity
+        # A message that has more of the question comes before one that repeats a single word of it.
+        ranked = [(row, score * (1 + covered[row] / of_question)) for row, score in scores.items() if row in matching]
+        return sorted(ranked, key=lambda row_score: (-row_score[1], -row_score[0]))
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
-        asked = frozenset(self._question_terms(question))
-        words = list({match[0].lower() for text in texts for match in _WORD.finditer(text)})
-        stems = zip(words, _stemmed([[] if _IS_CJK.match(word) else [word] for word in words]), strict=True)
-        matching = {word for word, terms in stems if word not in STOP_WORDS and asked.intersection(terms)}
+        asked = {term for term, weight in self._question_terms(question).items() if weight == 1.0}
+        terms = _terms_by_word({match[0].lower() for text in texts for match in _WORD.finditer(text)})
+        matching = {word for word, its in terms.items() if not _IS_CJK.match(word) and asked.intersection(its)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
-    def _question_terms(self, question: str) -> list[str]:
+    def _sizes(self, lengths: Sequence[int]) -> Sequence[int]:
+        """Return the length of each text with the text before it and the text after it."""
+        if len(self._neighbours) == 1:
+            return lengths
+        return [sum(three) for three in zip(lengths, (0, *lengths), (*lengths[1:], 0), strict=False)]
+
+    def _counts(self, rows: Sequence[tuple[int, int]], total: int) -> dict[int, float]:
+        """Return the weighted number of occurrences of a term for each row that has the term or is near one that has it."""
+        counts = dict[int, float]()
+        for distance, weight in self._neighbours.items():
+            for row, count in rows:
+                near = row + distance
+                counts[near] = counts.get(near, 0.0) + weight * count
+        reach = max(self._neighbours)
+        for outside in (*range(-reach, 0), *range(total, total + reach)):
+            counts.pop(outside, None)
+        return counts
+
+    def _question_terms(self, question: str) -> dict[str, float]:
         words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
-        return list(_stemmed([words])[0])
+        terms, weights = _terms_by_word(words), dict[str, float]()
+        for word in words:
+            for term in terms[word]:
+                is_of_run = len(term) == 1 < len(word) and _IS_CJK.match(term)
+                weights[term] = max(CHARACTER_WEIGHT if is_of_run else 1.0, weights.get(term, 0.0))
+        return weights
 
 
 def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iterator[tuple[int, int]]:
     for match in _WORD.finditer(text):
-        if match[0].lower() in matching or match[0] in asked:
-            yield match.span()
-        elif _IS_CJK.match(match[0]):
-            for begin in range(match.start(), match.end() - 1):
-                if text[begin : begin + 2] in asked:
-                    yield begin, begin + 2
+        if not _IS_CJK.match(match[0]):
+            if match[0].lower() in matching:
+                yield match.span()
+            continue
+        for begin in range(match.start(), match.end()):
+            if text[begin : begin + 2] in asked and begin + 1 < match.end():
+                yield begin, begin + 2
+            elif text[begin] in asked:
+                yield begin, begin + 1
 
 
 def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -98,35 +141,52 @@ def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     for begin, end in spans:
         between = text[joined[-1][1] : begin] if joined else " "
         if not between or (len(between) == 1 and not between.isspace()):
-            joined[-1] = joined[-1][0], end
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
         else:
             joined.append((begin, end))
     return joined
 
 
-def _stemmed(texts: Sequence[Sequence[str]]) -> list[dict[str, int]]:
-    """Return the terms that FTS5 indexes for each text, with their counts, sorted by term."""
-    counts: list[dict[str, int]] = [{} for _ in texts]
+class _Separators(dict[int, int]):
+    """A table for `str.translate`: letters and digits stay, every other character becomes a space."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = code if chr(code).isalnum() else ord(" ")
+        return self[code]
+
+
+_SEPARATORS = _Separators()
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text in lower case; a run of CJK characters is a word."""
+    words = text.lower().translate(_SEPARATORS).split()
+    return words if text.isascii() else [part for word in words for part in _WORD.findall(word)]
+
+
+def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the terms of each word, none for a stop word."""
+    stems = _stems(word for word in words if word not in STOP_WORDS and not _IS_CJK.match(word))
+    return {word: _characters(word) if _IS_CJK.match(word) else stems.get(word, ()) for word in words}
+
+
+def _characters(run: str) -> tuple[str, ...]:
+    """Return the characters of a CJK run, and the pairs of neighbouring characters."""
+    return (*run, *(run[begin : begin + 2] for begin in range(len(run) - 1)))
+
+
+def _stems(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return what FTS5 indexes for each word: its stem, several for a word that FTS5 divides, or nothing."""
+    numbered, stems = list(words), dict[str, tuple[str, ...]]()
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
         database.execute("CREATE VIRTUAL TABLE t USING fts5(own, tokenize='porter unicode61 remove_diacritics 2')")
         database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
         database.execute("BEGIN")
-        rows = ((row, " ".join(words)) for row, words in enumerate(texts) if words)
-        database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", rows)
-        for term, row in database.execute("SELECT term, doc FROM v"):
-            counts[row][term] = counts[row].get(term, 0) + 1
+        forms = ((row, BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word))) for row, word in enumerate(numbered))
+        database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", forms)
+        for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
+            stems[numbered[row]] = (*stems.get(numbered[row], ()), term)
     finally:
         database.close()
-    return counts
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text without stop words; a run of CJK characters becomes its overlapping pairs."""
-    words = list[str]()
-    for word in _WORD.findall(text.lower()):
-        if _IS_CJK.match(word):
-            words += [word[begin : begin + 2] for begin in range(len(word) - 1)] or [word]
-        elif word not in STOP_WORDS:
-            words.append(word)
-    return words
+    return stems

@@ -6,10 +6,10 @@ engine builds it from the segment in memory. Only the worker that seals segments
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,15 +22,14 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located, message_time, searchable_text
 from turnlog.ports import BlobStore, SearchEngine
+from turnlog.search.days import named_days, written_day
 from turnlog.snapshots.segments import Segment
 
-VERSION = 1
+VERSION = 2
 """Version of the stored format; an index with another version is not read."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
+_ROW = "I"
+"""The type of a row in an array: four bytes."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -50,28 +49,18 @@ class IndexedMessage:
     facts: MessageOutline
 
 
-@dataclasses.dataclass(slots=True)
 class Index:
-    """Messages in order of position; for each term the packed rows of the messages that contain it, with counts."""
+    """Messages in order of position; for each term the rows of the messages that contain it, a row for each occurrence."""
 
-    entries: list[IndexedMessage] = field(default_factory=list)
-    terms: dict[str, list[Any]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.entries = list[IndexedMessage]()
+        self.terms: dict[str, array[int]] = {}
 
-    def rows_of(self, term: str) -> list[tuple[int, int]]:
-        """Return the rows of the messages that contain a term, each with the number of occurrences."""
-        packed = self.terms.get(term)
-        if packed is None:
-            return []
-        steps, counts = packed if isinstance(packed[0], list) else (packed, [1] * len(packed))
-        return list(zip(_sums(steps), counts, strict=True))
-
-    @classmethod
-    def from_messages(cls, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> Index:
-        """Build an index of messages, each given with its commit's first position.
+    def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
+        """Add newer messages, each given with its commit's first position.
 
         Messages of an unknown role, and messages with an origin (not said in this session), are left out.
         """
-        index, rows_of = cls(), dict[str, list[tuple[int, int]]]()
         candidates = [(message, commit, message.facts) for message, commit in messages]
         indexed = [
             (message, commit, facts)
@@ -79,14 +68,18 @@ class Index:
             if facts.role != "unknown" and message.event.envelope.origin is None
         ]
         texts = [indexed_text(message, facts) for message, _, facts in indexed]
-        for row, ((message, commit, facts), terms) in enumerate(zip(indexed, engine.terms(texts), strict=True)):
-            time_ms = (message_time(message) - _EPOCH) // timedelta(milliseconds=1)
+        for (message, commit, facts), terms in zip(indexed, engine.terms(texts), strict=True):
+            row, time_ms = len(self.entries), (message_time(message) - _EPOCH) // timedelta(milliseconds=1)
             place = message.event.position, commit, message.loop, time_ms
-            index.entries.append(IndexedMessage(*place, sum(terms.values()), _outline(facts)))
-            for term, count in terms.items():
-                rows_of.setdefault(term, []).append((row, count))
-        index.terms = {term: _packed(rows_of[term]) for term in sorted(rows_of)}
-        return index
+            self.entries.append(IndexedMessage(*place, len(terms), _outline(facts)))
+            for term in terms:
+                if term not in self.terms:
+                    self.terms[term] = array(_ROW)
+                self.terms[term].append(row)
+
+    def rows_of(self, term: str) -> list[tuple[int, int]]:
+        """Return the rows of the messages that contain a term, each with the number of occurrences."""
+        return list(Counter(self.terms.get(term, ())).items())
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
@@ -103,7 +96,7 @@ class Index:
                 "l": [entry.length for entry in entries],
                 "r": [_ROLES.index(entry.facts.role) + (0 if entry.facts.head else 4) for entry in entries],
                 "f": {row: [calls, results] for row, (calls, results) in pairings.items() if calls or results},
-                "w": self.terms,
+                "w": {term: list(self.terms[term]) for term in sorted(self.terms)},
             }
         )
 
@@ -117,11 +110,13 @@ class Index:
         rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
         stored: Mapping[Any, Any] = record["f"]
         pairings = {int(row): pairing for row, pairing in stored.items()}
-        entries = [
+        index = cls()
+        index.entries = [
             IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
-        return cls(entries, record["w"])
+        index.terms = {term: array(_ROW, term_rows) for term, term_rows in record["w"].items()}
+        return index
 
 
 class SearchIndexes:
@@ -133,8 +128,14 @@ class SearchIndexes:
 
     def store(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
         """Build and store the index of a segment from its messages, each given with its commit's first position."""
-        content = Index.from_messages(self.engine, messages).encode(self.engine.name)
+        content = self.build(messages).encode(self.engine.name)
         self._blobs.put(index_blob(keys, segment), pack(content))
+
+    def build(self, messages: Iterable[tuple[Located, int]]) -> Index:
+        """Return an index of messages, each given with its commit's first position."""
+        index = Index()
+        index.add(self.engine, messages)
+        return index
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
         """Return the index of a segment, or None if it is missing, damaged or of another engine; takes one request."""
@@ -144,7 +145,7 @@ class SearchIndexes:
             return None
         try:
             return Index.decode(unpack(packed, item=name), self.engine.name)
-        except (CorruptError, ValueError, KeyError, TypeError, IndexError):
+        except (CorruptError, ValueError, KeyError, TypeError, IndexError, OverflowError):
             return None
 
 
@@ -157,15 +158,17 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
 
 
 def indexed_text(message: Located, facts: MessageOutline) -> str:
-    """Return the text that is indexed: the day as people write it (``3 May 2026``), the speaker's name and the message's text."""
-    day = message_time(message)
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year} {facts.name} {searchable_text(message, facts)}"
+    """Return the text that is indexed: the message's day, the speaker's name, the message's text and other days that it names."""
+    day, text = message_time(message).date(), searchable_text(message, facts)
+    return " ".join((written_day(day), facts.name, text, *named_days(text.lower(), day)))
 
 
 # ------------------------------------------------------------ packing
 
 
 def _outline(facts: MessageOutline) -> MessageOutline:
+    if not facts.calls and not facts.results:
+        return _BARE[_ROLES.index(facts.role) + (0 if facts.head else 4)]
     return MessageOutline(
         role=facts.role,
         head="." if facts.head else "",
@@ -194,13 +197,6 @@ def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
 
 
 _BARE = [MessageOutline(role=role, head=head, chars=0) for head in (".", "") for role in _ROLES]
-
-
-def _packed(rows: Sequence[tuple[int, int]]) -> list[Any]:
-    """Return the differences between rows; with the counts as a second list if any count is not 1."""
-    steps = _steps(row for row, _ in rows)
-    counts = [count for _, count in rows]
-    return steps if max(counts) == 1 else [steps, counts]
 
 
 def _steps(values: Iterable[int]) -> list[int]:

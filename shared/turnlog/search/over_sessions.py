@@ -19,7 +19,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.payloads import in_parallel
-from turnlog.ports import SearchEngine, TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, SearchEngine, TermDocuments
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
@@ -29,6 +29,7 @@ from turnlog.search.session import (
     SearchedSession,
     SessionReader,
     check_question,
+    dated,
     invalid,
     within,
 )
@@ -47,6 +48,7 @@ TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
 """Period in which at most one indexing job is started for the same sessions."""
+_EMPTY = (0,) * NEIGHBOUR_REACH
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
@@ -126,14 +128,14 @@ class SearchSessions:
         question: str,
         listed: Sequence[ListedSession],
         words: Mapping[str, Words],
-        titles: Sequence[Mapping[str, int]],
+        titles: Sequence[Sequence[str]],
         *,
         without: Sequence[ListedSession],
     ) -> list[ListedSession]:
         """Return the `LOOKED_INTO` sessions whose words and titles match best, except those in ``without``."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
-            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * sum(title.values())
+            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
             for session_words, title in zip(known, titles, strict=True)
         ]
 
@@ -141,7 +143,7 @@ class SearchSessions:
             hashed = word_hash(term)
             for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
                 in_messages = session_words.count(hashed) if session_words is not None else 0
-                count = in_messages + TITLE_WEIGHT * title.get(term, 0)
+                count = in_messages + TITLE_WEIGHT * title.count(term)
                 if count:
                     yield row, count
 
@@ -169,10 +171,11 @@ class SearchSessions:
         texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
-        for row, score in self._engine.rank(documents, query.q):
+        entries = [entry for _, searched in read for entry in searched.corpus.entries]
+        for row, score in self._engine.rank(documents, dated(query.q, entries)):
             if row >= first_summary:
-                index, is_gap = divmod(row - first_summary, 2)
-                if not is_gap and _is_of_all_kinds(query):
+                index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
+                if not place_in_gap and _is_of_all_kinds(query):
                     session, searched, summary = summarised[index]
                     yield _Hit(score, session, searched, None, summary)
                 continue
@@ -200,14 +203,9 @@ class SearchSessions:
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
-        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Mapping[str, int]], gone: set[str]
+        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: set[str]
     ) -> Iterator[_Hit]:
-        lengths = [sum(title.values()) for title in titles]
-
-        def rows_of(term: str) -> list[tuple[int, int]]:
-            return [(row, title[term]) for row, title in enumerate(titles) if term in title]
-
-        for row, score in self._alone.rank(TermDocuments(lengths, rows_of), question):
+        for row, score in self._alone.rank(TermDocuments.from_terms(titles), question):
             if listed[row].session_id not in gone:
                 yield _Hit(score, listed[row])
 
@@ -275,27 +273,28 @@ def _is_of_all_kinds(query: SearchQuery) -> bool:
 
 
 def _one_list(
-    sessions: Sequence[TermDocuments], summaries: Sequence[Mapping[str, int]]
+    sessions: Sequence[TermDocuments], summaries: Sequence[Sequence[str]]
 ) -> tuple[TermDocuments, list[int], int]:
     """Return the documents of sessions and summaries as one list, the first row of each session, and the first row of a summary.
 
-    An empty document ends each session and follows each summary: the engine also weighs the document before, which must not belong
+    Empty documents end each session and follow each summary: the engine also weighs a document's neighbours, which must not belong
     to another session.
     """
     lengths, starts = list[int](), list[int]()
     for documents in sessions:
         starts.append(len(lengths))
-        lengths += [*documents.lengths, 0]
+        lengths += [*documents.lengths, *_EMPTY]
     first_summary = len(lengths)
     for terms in summaries:
-        lengths += [sum(terms.values()), 0]
+        lengths += [len(terms), *_EMPTY]
 
     def rows_of(term: str) -> list[tuple[int, int]]:
         rows = list[tuple[int, int]]()
         for start, documents in zip(starts, sessions, strict=True):
             rows += [(start + row, count) for row, count in documents.rows_of(term)]
-        rows += [(first_summary + 2 * index, terms[term]) for index, terms in enumerate(summaries) if term in terms]
-        return rows
+        starts_of_summaries = range(first_summary, len(lengths), 1 + NEIGHBOUR_REACH)
+        rows += [(row, terms.count(term)) for row, terms in zip(starts_of_summaries, summaries, strict=True)]
+        return [(row, count) for row, count in rows if count]
 
     return TermDocuments(lengths, rows_of), starts, first_summary
 

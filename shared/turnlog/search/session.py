@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
@@ -24,6 +26,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
 from turnlog.ports import Embedder, SearchEngine, TermDocuments
+from turnlog.search.days import with_days
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
 from turnlog.search.text_parts import snippet
@@ -109,7 +112,7 @@ class SessionReader:
                 header = commits[-1].header
                 stretches = list(self._log.commits.view(keys, header).up_to(header.last))
             messages = self.messages(keys, commits, end + 1)
-            pages.append(Index.from_messages(self._indexes.engine, messages))
+            pages.append(self._indexes.build(messages))
             for message, _ in reversed(messages):
                 if len(kept) < KEPT:
                     kept[message.event.position] = message
@@ -148,13 +151,11 @@ class SessionReader:
         index = self._indexes.read(keys, segment)
         if index is not None:
             return index
-        return Index.from_messages(
-            self._indexes.engine, self._segments.placed(keys, self._segments.commits(keys, segment))
-        )
+        return self._indexes.build(self._segments.placed(keys, self._segments.commits(keys, segment)))
 
     def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
         commits = self._log.commits.range(keys, first, last)
-        return Index.from_messages(self._indexes.engine, self.messages(keys, commits, first, last))
+        return self._indexes.build(self.messages(keys, commits, first, last))
 
 
 class SessionCorpus:
@@ -183,15 +184,13 @@ class SessionCorpus:
         matches = ((rows[row], count) for part, rows in self._parts for row, count in part.rows_of(term))
         return [(row, count) for row, count in matches if row >= 0]
 
-    def word_counts(self) -> dict[str, int]:
+    def word_counts(self) -> Counter[str]:
         """Return the number of occurrences of each term in the visible messages."""
-        totals = dict[str, int]()
+        totals = Counter[str]()
         for part, rows in self._parts:
             for term in part.terms:
-                total = sum(count for row, count in part.rows_of(term) if rows[row] >= 0)
-                if total:
-                    totals[term] = totals.get(term, 0) + total
-        return totals
+                totals[term] += sum(count for row, count in part.rows_of(term) if rows[row] >= 0)
+        return +totals
 
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:
         """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""
@@ -290,7 +289,7 @@ class SearchSession:
         searched = self._sessions.read(SessionKeys(owner, session_id))
         corpus, hits = searched.corpus, list[tuple[int, float]]()
         wanted = self._rerank.wanted(query.limit)
-        ranked = self._engine.rank(corpus.documents, query.q)
+        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus.entries))
         if query.tool is None:
             ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
         for row, score in ranked:
@@ -322,6 +321,12 @@ def check_question(q: str) -> None:
     """Raise `InvalidInputError` if the question is blank or longer than `MAX_QUESTION_CHARS`."""
     if not q.strip() or len(q) > MAX_QUESTION_CHARS:
         raise invalid("q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
+
+
+def dated(question: str, messages: Sequence[IndexedMessage]) -> str:
+    """Return a question with the days that it names as an index has them; "yesterday" is the day before the newest message's."""
+    newest_ms = max((message.time_ms for message in messages), default=0)
+    return with_days(question.lower(), datetime.fromtimestamp(newest_ms / 1000, UTC).date())
 
 
 def within(query: SearchQuery) -> Callable[[IndexedMessage], bool]:

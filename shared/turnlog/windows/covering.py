@@ -46,8 +46,9 @@ def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts
     """Return as many facts as cost at most ``room`` tokens, in the order of their last occurrence.
 
     Identifiers are kept longest, because nothing else leads back to what they name. Then come dates, times and amounts, which are
-    many and long in results; then amounts and days as people say them; then other scalars, which people and models repeat by themselves. Within each kind the values that
-    occurred last are kept: a value that occurs again is still in use. Search finds the others in the log.
+    many and long in results; then amounts and days as people say them; then other scalars, which people and models repeat by
+    themselves. Within each kind the values that occurred last are kept: a value that occurs again is still in use. Search finds
+    the others in the log.
     """
     ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
     limit = min(len(ranked), max(room, 0) // _LEAST_TOKENS)

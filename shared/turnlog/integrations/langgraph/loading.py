@@ -10,11 +10,10 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, ElementPlace, KnownCheckpoint
+from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, KnownCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, value_refs
-from turnlog.integrations.langgraph.writing import places_of
 
 Load: TypeAlias = Callable[[Typed], Any]
 
@@ -88,17 +87,13 @@ class Loader:
         return self.remember(namespace, loaded, values)
 
     def remember(self, namespace: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
-        """Cache the value locations, lists and writes of a checkpoint. Its values must have been read with ``values``."""
+        """Cache the value locations and lists of a checkpoint. Its values must have been read with ``values``."""
         stored, versions = loaded.stored, loaded.versions
         needed = value_refs(stored.checkpoint_id, stored.record, versions)
         homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
         homes |= {name: (place.version, place.home) for name, place in needed.items()}
         known = KnownCheckpoint(homes, values.list_states(stored, versions))
         self._cache.remember(namespace, stored.checkpoint_id, known)
-        written = dict[Typed, ElementPlace]()
-        for name, writes in stored.writes.items():
-            written |= places_of(stored.checkpoint_id, name, writes, len(writes.packed()))
-        self._cache.remember_written(namespace, stored.checkpoint_id, written)
         return known
 
     def homes(
@@ -108,13 +103,8 @@ class Loader:
         homes, unknown = dict[str, str | None](), dict[str, Version]()
         for name, version in older.items():
             known_home = before.homes.get(name) if before is not None else None
-            place = (
-                (known_home[1],)
-                if known_home is not None and known_home[0] == version
-                else self._cache.home(namespace, name, version)
-            )
-            if place is not None:
-                homes[name] = place[0]
+            if known_home is not None and known_home[0] == version:
+                homes[name] = known_home[1]
             else:
                 unknown[name] = version
         return homes | (self._searched(namespace, unknown) if unknown else {})

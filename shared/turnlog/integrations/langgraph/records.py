@@ -49,11 +49,6 @@ def packed(content: Any) -> bytes:
     return bytes([_ZLIB_1]) + small if len(small) < len(raw) else bytes([_RAW]) + raw
 
 
-def patch_of(data: bytes, alike: bytes) -> bytes:
-    """Return a patch from which `patched` restores ``data``. It is short when ``alike`` has much in common with it."""
-    return _deflated(data, _WORDS_1 + alike)
-
-
 def patched(alike: bytes, patch: bytes, *, item: str) -> bytes:
     """Return the data that a patch was made of. Raises `CorruptError` naming ``item``."""
     try:

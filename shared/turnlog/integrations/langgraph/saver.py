@@ -6,7 +6,7 @@
     graph.invoke({"messages": [("user", "Hello")]}, {"configurable": {"thread_id": "support-42"}})
 
 A thread is a session; its checkpoints are documents of the session. Unchanged data is not written again: a channel's value is
-stored once, and a list as its new elements. Elements that a task has already written are stored as references to that write.
+stored once, and a list as its new elements.
 
 A sweep deletes checkpoints but keeps the values that remaining checkpoints need: a deleted checkpoint with such values becomes
 hidden. Remaining data is never changed, so a crash or a concurrent write at any point is safe.
@@ -270,13 +270,10 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             incoming,
             dump=self._dump,
             before=parent_state,
-            written=self._cache.written(namespace, parent) if parent and parent <= incoming.checkpoint_id else {},
             homes=self._loader.homes(namespace, parent_state, older),
         )
         record = builder.record()
-        size = Writer(self._threads, self._cache).put_checkpoint(
-            namespace, incoming.checkpoint_id, record, builder.parts
-        )
+        size = Writer(self._threads).put_checkpoint(namespace, incoming.checkpoint_id, record, builder.parts)
         self._cache.remember(namespace, incoming.checkpoint_id, builder.known(size))
         return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
 
@@ -289,7 +286,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         ]
         if records:
             checkpoint_id = config["configurable"]["checkpoint_id"]
-            Writer(self._threads, self._cache).put_writes(_namespace(config), checkpoint_id, task_id, records)
+            Writer(self._threads).put_writes(_namespace(config), checkpoint_id, task_id, records)
 
     def get_next_version(self, current: str | int | None, channel: None = None) -> str:
         number = current if isinstance(current, int) else int(current.split(".")[0]) if current is not None else 0

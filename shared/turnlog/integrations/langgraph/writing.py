@@ -17,12 +17,9 @@ from turnlog.engines import RandomIds
 from turnlog.integrations.langgraph.checkpoint_cache import (
     BESIDE_BYTES,
     DOCUMENT_BYTES,
-    CheckpointCache,
-    ElementPlace,
     KnownCheckpoint,
     ListState,
     base_of,
-    elements_of,
     is_by_element,
 )
 from turnlog.integrations.langgraph.records import (
@@ -73,11 +70,10 @@ class Parts:
 
 
 class Writer:
-    """Writes documents of threads and caches the written list elements."""
+    """Writes documents of threads."""
 
-    def __init__(self, threads: ThreadSessions, cache: CheckpointCache) -> None:
+    def __init__(self, threads: ThreadSessions) -> None:
         self._threads = threads
-        self._cache = cache
 
     def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
         """Write a checkpoint and return its size in bytes.
@@ -105,17 +101,13 @@ class Writer:
             ),
             task_id if task_of(name) is None else None,
         ).ordered()
-        kept = [mine]
 
         def merge(old: bytes) -> bytes | None:
             before = writes_of(old, item=key)
-            kept[0] = before.merged(mine)
-            return kept[0].packed() if kept[0] != before else None
+            merged = before.merged(mine)
+            return merged.packed() if merged != before else None
 
-        with self._cache.writing(namespace, checkpoint_id):
-            data = mine.packed()
-            self._put(namespace, key, data, parts, merge)
-            self._cache.remember_written(namespace, checkpoint_id, places_of(checkpoint_id, name, kept[0], len(data)))
+        self._put(namespace, key, mine.packed(), parts, merge)
 
     def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
         def write(documents: Documents) -> None:
@@ -136,25 +128,6 @@ class Writer:
             raise DocumentChangedError(f"document {key[:80]!r} changes too often", details={"key": key})
 
         self._threads.written(namespace.thread_id, write)
-
-
-def places_of(checkpoint_id: str, name: str, writes: Writes, size: int) -> dict[Typed, ElementPlace]:
-    """Return the places of the elements that a task has written. Special channels are left out: they can be overwritten."""
-    places = dict[Typed, ElementPlace]()
-    for write in writes.writes:
-        if write.index >= 0:
-            stored = write.stored
-            items = (
-                stored.items
-                if isinstance(stored, Elements)
-                else (stored.value,)
-                if isinstance(stored, WholeValue)
-                else ()
-            )
-            for index, item in enumerate(items):
-                if isinstance(item, tuple):
-                    places[item] = ElementPlace(checkpoint_id, name, write.index, index, item[1], size + DOCUMENT_BYTES)
-    return places
 
 
 def _is_small(stored: Stored) -> bool:
@@ -192,8 +165,7 @@ class IncomingCheckpoint:
 class CheckpointBuilder:
     """Builds the record of a checkpoint.
 
-    ``written`` maps list elements that tasks wrote to the parent to their places. ``homes`` maps each older channel to the
-    checkpoint that stores its value; None means that it has no value.
+    ``homes`` maps each older channel to the checkpoint that stores its value; None means that it has no value.
     """
 
     def __init__(
@@ -203,14 +175,12 @@ class CheckpointBuilder:
         *,
         dump: Dump,
         before: KnownCheckpoint | None,
-        written: Mapping[Typed, ElementPlace],
         homes: Mapping[str, str | None],
     ) -> None:
         self._namespace = namespace
         self._incoming = incoming
         self._dump = dump
         self._before = before
-        self._written = written
         self._homes = homes
         self._states: dict[str, ListState] = {}
         self._based: set[str] = set()
@@ -263,26 +233,21 @@ class CheckpointBuilder:
         incoming, before = self._incoming, self._list_before(name)
         items = tuple(self._dump(element) for element in value)
         base = base_of(items, before)
-        large: Large | None = None
-        stored = elements_of(items, base, self._written)
-        sizes = {(place.checkpoint_id, place.task): place.document_bytes for place in self._written.values()}
-        outside = sum(sizes[source] for source in {(source.checkpoint_id, source.task) for source in stored.written})
+        stored: Stored
         if base is not None and before is not None:
-            start, span_bytes, whole_bytes = before.start, before.span_bytes + outside, before.whole_bytes
-            items = before.items[: base.count] + items[base.count :]  # share equal elements in memory
-        else:
-            start = min(
-                [incoming.checkpoint_id, *(element.checkpoint_id for element in stored.written)],
-                key=self._namespace.checkpoint,
-            )
-            span_bytes, whole_bytes = 0, size_of(stored) + outside
-            if size_of(stored) > BESIDE_BYTES:
-                large = self.parts.beside(Elements(None, items))
-                start, whole_bytes = incoming.checkpoint_id, sum(len(self.parts.documents[key]) for key in large.keys)
-        self._states[name] = ListState(version, incoming.checkpoint_id, items, start, span_bytes, whole_bytes)
-        if base is not None:
+            added = items[base.count :]
+            stored = Elements(base, added)
+            items = before.items[: base.count] + added  # share equal elements in memory
+            self._states[name] = replace(before, version=version, home=incoming.checkpoint_id, items=items)
             self._based.add(name)
-        return stored if large is None else large
+            return stored
+        stored = Elements(None, items)
+        whole_bytes = size_of(stored)
+        if whole_bytes > BESIDE_BYTES:
+            stored = self.parts.beside(stored)
+            whole_bytes = sum(len(self.parts.documents[key]) for key in stored.keys)
+        self._states[name] = ListState(version, incoming.checkpoint_id, items, incoming.checkpoint_id, 0, whole_bytes)
+        return stored
 
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""

@@ -1,0 +1,173 @@
+"""Days that a text names, written as an index writes the day of a message: ``8 May 2023``.
+
+"Yesterday" and "three weeks ago" are resolved against the day on which they were said; ``2023-05-08`` and ``5月8日`` are other
+notations of a day. English and Chinese.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, timedelta
+from typing import TypeAlias
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SEASONS = ("spring", "summer", "autumn", "fall", "winter")
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_COUNTS = {word: count for count, word in enumerate(_NUMBERS)} | {
+    "a": 1,
+    "an": 1,
+    "couple": 2,
+    "couple of": 2,
+    "few": 3,
+}
+_NEAR_DAYS = {
+    "day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1,
+    "前天": -2, "昨天": -1, "昨晚": -1, "今天": 0, "明天": 1, "后天": 2,
+}  # fmt: skip
+_NEAR_MONTHS = {"上个月": -1, "上月": -1, "这个月": 0, "下个月": 1, "下月": 1}
+_NEAR_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1}
+_SIGNS = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
+MAX_COUNT = 1_000
+"""The largest number of days, weeks, months or years that is resolved."""
+
+
+def written_day(day: date) -> str:
+    """Return a day as people write it: ``8 May 2023``."""
+    return f"{day.day} {_written_month(day)}"
+
+
+def named_days(text: str, said_on: date) -> list[str]:
+    """Return the days, months and years that a text in lower case names, each once; for a week the month that it lies in."""
+    days = dict[str, None]()
+    for hints, pattern, resolve in _RULES:
+        if any(hint in text for hint in hints):
+            for match in pattern.finditer(text):
+                days |= dict.fromkeys(_resolved(resolve, match, said_on))
+    return list(days)
+
+
+def with_days(text: str, said_on: date) -> str:
+    """Return a text in lower case with every day that it names written as in an index."""
+    for _, pattern, resolve in _RULES:
+        text = pattern.sub(lambda match, rule=resolve: _replacement(rule, match, said_on), text)  # type: ignore[misc]
+    return text
+
+
+def _replacement(resolve: _Rule, match: re.Match[str], said_on: date) -> str:
+    return f" {' '.join(_resolved(resolve, match, said_on)) or match[0]} "
+
+
+def _resolved(resolve: _Rule, match: re.Match[str], said_on: date) -> list[str]:
+    try:
+        return list(resolve(match, said_on))
+    except (ValueError, OverflowError):
+        return []  # No such day: 2023-02-30, or a year before the first.
+
+
+def _near_day(match: re.Match[str], said_on: date) -> Iterator[str]:
+    yield written_day(said_on + timedelta(days=_NEAR_DAYS[match[0]]))
+
+
+def _near_month(match: re.Match[str], said_on: date) -> Iterator[str]:
+    yield _written_month(_months_from(said_on, _NEAR_MONTHS[match[0]]))
+
+
+def _near_year(match: re.Match[str], said_on: date) -> Iterator[str]:
+    yield str(said_on.year + _NEAR_YEARS[match[0]])
+
+
+def _ago(match: re.Match[str], said_on: date) -> Iterator[str]:
+    """Resolve "three weeks ago"."""
+    words, unit = match["count"], match["unit"]
+    count = _COUNTS[words] if words in _COUNTS else int(words)
+    if count > MAX_COUNT:
+        return
+    if unit == "day":
+        yield written_day(said_on - timedelta(days=count))
+    elif unit in ("week", "weekend"):
+        yield _written_month(said_on - timedelta(weeks=count))
+    elif unit == "month":
+        yield _written_month(_months_from(said_on, -count))
+    else:
+        yield str(said_on.year - count)
+
+
+def _last_or_next(match: re.Match[str], said_on: date) -> Iterator[str]:
+    """Resolve "last Tuesday", "next month", "this summer"."""
+    sign, unit = _SIGNS[match["sign"]], match["unit"]
+    if unit in _WEEKDAYS:
+        ahead = (_WEEKDAYS.index(unit) - said_on.weekday()) % 7
+        yield written_day(said_on + timedelta(days=ahead - 7 if sign < 0 else ahead or 7 * sign))
+    elif unit.capitalize() in _MONTHS:
+        month = _MONTHS.index(unit.capitalize()) + 1
+        is_other_year = month >= said_on.month if sign < 0 else month <= said_on.month
+        yield f"{unit.capitalize()} {said_on.year + (sign if is_other_year else 0)}"
+    elif unit == "weekend":
+        saturday = said_on + timedelta(days=5 - said_on.weekday() + 7 * sign)
+        yield from (written_day(saturday), written_day(saturday + timedelta(days=1)))
+    elif unit == "week":
+        yield _written_month(said_on + timedelta(weeks=sign))
+    elif unit == "month":
+        yield _written_month(_months_from(said_on, sign))
+    else:
+        yield str(said_on.year + sign)
+
+
+def _numbers(match: re.Match[str], _said_on: date) -> Iterator[str]:
+    """Resolve ``2023-05-08``, ``2023/5/8`` and ``2023年5月8日``."""
+    yield written_day(date(int(match["year"]), int(match["month"]), int(match["day"])))
+
+
+def _month_and_day(match: re.Match[str], _said_on: date) -> Iterator[str]:
+    """Resolve ``5月8日`` and ``5月``."""
+    month = _MONTHS[int(match["month"]) - 1] if 1 <= int(match["month"]) <= len(_MONTHS) else ""
+    if month:
+        yield f"{match['day']} {month}" if match["day"] else month
+
+
+def _months_from(day: date, months: int) -> date:
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    return date(year, month + 1, 1)
+
+
+def _written_month(day: date) -> str:
+    return f"{_MONTHS[day.month - 1]} {day.year}"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+
+
+_Rule: TypeAlias = Callable[[re.Match[str], date], Iterator[str]]
+_LATIN_DAYS = [name for name in _NEAR_DAYS if name.isascii()]
+_HAN_DAYS = [name for name in _NEAR_DAYS if not name.isascii()]
+_UNITS = _any_of([*_WEEKDAYS, *map(str.lower, _MONTHS), *_SEASONS, "week", "weekend", "month", "year"])
+_YEARS = ("19", "20")
+_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
+    (tuple(_NEAR_DAYS), re.compile(rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}"), _near_day),
+    (tuple(_NEAR_MONTHS), re.compile(_any_of(_NEAR_MONTHS)), _near_month),
+    (tuple(_NEAR_YEARS), re.compile(_any_of(_NEAR_YEARS)), _near_year),
+    (
+        (" ago",),
+        re.compile(rf"\b(?P<count>{_any_of(_COUNTS)}|[0-9]{{1,4}}) (?P<unit>day|weekend|week|month|year)s? ago\b"),
+        _ago,
+    ),
+    (
+        (*(f"{sign} " for sign in _SIGNS if sign != "this"), "this week", "this month", "this year"),
+        re.compile(rf"\b(?P<sign>{_any_of(_SIGNS)}) (?P<unit>{_UNITS})\b"),
+        _last_or_next,
+    ),
+    (
+        _YEARS,
+        re.compile(r"(?<![0-9])(?P<year>[0-9]{4})[-/](?P<month>[0-9]{1,2})[-/](?P<day>[0-9]{1,2})(?![0-9])"),
+        _numbers,
+    ),
+    (("年",), re.compile(r"(?P<year>[0-9]{4})年(?P<month>[0-9]{1,2})月(?P<day>[0-9]{1,2})[日号]"), _numbers),
+    (("月",), re.compile(r"(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})[日号])?"), _month_and_day),
+)
+"""Rules, each with hints: a text with none of a rule's hints can't match it, and looking for them is much cheaper."""

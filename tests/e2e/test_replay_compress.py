@@ -180,10 +180,7 @@ def _assert_it_is_found(harness: Harness) -> None:
     def shown(operation: str, answer: Any) -> Any:
         if operation != "build_context":
             return answer
-        parts = [
-            part.model_copy(update={"last": answer.head}) if part.kind == "summary" else part
-            for part in answer.manifest.parts
-        ]
+        parts = [replace(part, last=answer.head) if part.kind == "summary" else part for part in answer.manifest.parts]
         return answer.model_copy(update={"manifest": answer.manifest.model_copy(update={"parts": parts})})
 
     found = outcome(shown)

@@ -23,7 +23,7 @@ from turnlog.cli.options import (
     Json,
     Token,
     Where,
-    open_client,
+    open_or_make_client,
     remember,
     served_settings,
     sqlite_path,
@@ -188,7 +188,7 @@ def mcp(
         from turnlog.integrations.mcp import make_server
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
-    with open_client(connection) as log:
+    with open_or_make_client(connection) as log:
         if session is not None:
             log.sessions.get(session)
         server = make_server(log, session)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
-from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError
 from turnlog.engines import location_url
 from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job
@@ -251,6 +252,16 @@ class Session(
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the session's totals and its current window for a notebook."""
+        info = self.info()
+        totals = f"{info.messages:,} messages, {info.loops:,} loops, {info.tokens:,} tokens, {info.status}"
+        try:
+            window = self.context()._repr_html_()
+        except TurnlogError as error:  # a session without messages has no window
+            window = f"<p>{escape(error.detail)}</p>"
+        return f"<p>{escape(repr(self))}: {totals}</p>{window}"
 
     def info(self) -> SessionInfo:
         """Return settings and totals as of the newest commit."""

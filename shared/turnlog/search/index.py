@@ -10,7 +10,6 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -18,6 +17,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
+from turnlog.core.times import milliseconds_since_epoch
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located, message_time, searchable_text
@@ -27,7 +27,6 @@ from turnlog.snapshots.segments import Segment
 
 VERSION = 2
 """Version of the stored format; an index with another version is not read."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW = "I"
 """The type of a row in an array: four bytes."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -69,7 +68,7 @@ class Index:
         ]
         texts = [indexed_text(message, facts) for message, _, facts in indexed]
         for (message, commit, facts), terms in zip(indexed, engine.terms(texts), strict=True):
-            row, time_ms = len(self.entries), (message_time(message) - _EPOCH) // timedelta(milliseconds=1)
+            row, time_ms = len(self.entries), milliseconds_since_epoch(message_time(message))
             place = message.event.position, commit, message.loop, time_ms
             self.entries.append(IndexedMessage(*place, len(terms), _outline(facts)))
             for term in terms:

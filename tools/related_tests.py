@@ -136,7 +136,6 @@ RELATED = {
         "snapshots/test_segments snapshots/test_archive_items snapshots/test_full_snapshots privacy/test_redact"
     ),
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
-    "summaries/checks": "summaries/test_summary_texts engines/test_chat_models summaries/test_through_the_queue",
     "summaries/passages": "summaries/test_summary_texts summaries/test_rounds",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"

@@ -15,8 +15,7 @@ from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.summaries.checks import Reason, invented, refusal
-from turnlog.summaries.summarisers import ExtractiveSummariser, prompt_for
+from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal
 from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."

@@ -168,7 +168,7 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
             continue
         if event.envelope.origin is not None:
             continue  # nobody said it in this session: Turnlog added it, for example from memory
-        text = searchable_text(entry, outline_of(message)).strip()
+        text = searchable_text(entry, message, outline_of(message)).strip()
         if message.role != "unknown" and text:
             yield SpokenMessage(
                 event.position, message.role, text, (message_time(entry) - _EPOCH) // timedelta(milliseconds=1)

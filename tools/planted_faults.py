@@ -247,7 +247,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "ledger",
         "identifiers have no precedence over other values",
-        ((f"{_CODE}/windows/ledger.py", "        if is_identifier(place[1]):", "        if True:"),),
+        (
+            (
+                f"{_CODE}/windows/ledger.py",
+                "        if place[1] in names or is_identifier(place[1]):",
+                "        if True:",
+            ),
+        ),
         ("tests/properties/test_ledger.py::test_where_there_is_no_room_for_all_identifiers_stay_before_other_values",),
     ),
     # ------------------------------------------------------------ summary

@@ -4,7 +4,8 @@
 other side, at the arguments of the call that came next, and shares no code with it:
 
 - a text is cut at blanks, quotes, brackets and all that is not ASCII, then each token is judged by itself (no pattern);
-- a relative path (``src/app.py``) is a path, a name before ``=`` or ``:`` is not part of an identifier;
+- a relative path (``src/app.py``) is a path, a name before ``=`` or ``:`` is not part of an identifier, a key of JSON in a
+  text is none;
 - leaves have no limit of length, a single character included, and lines and numbers are taken as written;
 - a value *stands* in a text when it is there verbatim or escaped as JSON, and does not continue on either side.
 """
@@ -66,11 +67,22 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _identifiers(text: str) -> Iterator[str]:
+    text = _without_keys(text)
     ascii_only = "".join(char if char.isascii() else " " for char in text) if not text.isascii() else text
     for rough in ascii_only.translate(_TABLE).split():
         token = rough.rstrip(_ENDS).lstrip("#-_+")
         if len(token) >= _MIN_CHARS and (_is_email(token) or _is_path(token) or not _DIGITS.isdisjoint(token)):
             yield token
+
+
+def _without_keys(text: str) -> str:
+    """The text without what stands in quotes and before a colon."""
+    pieces = text.split('"')
+    following = [*pieces[1:], ""]
+    return '"'.join(
+        "" if next_piece.lstrip().startswith(":") and len(piece.split()) == 1 else piece
+        for piece, next_piece in zip(pieces, following, strict=True)
+    )
 
 
 def _is_email(token: str) -> bool:

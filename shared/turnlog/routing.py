@@ -7,7 +7,7 @@ a module of its own with its routes, which parse a request, make one call, and s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -55,15 +55,20 @@ class Response:
     answer: Answer | JsonObject | Download
 
 
-Endpoint: TypeAlias = "Callable[[Application, HttpRequest], Response]"
+Query: TypeAlias = Mapping[str, Any]
+"""The query parameters that a request has, checked and converted."""
+Endpoint: TypeAlias = "Callable[[Application, HttpRequest, Query], Response]"
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter. ``values`` lists the values that a string may have; empty means any."""
+    """A query parameter. ``values`` lists the values that a string may have; empty means any.
+
+    A ``moment`` is a position or a time (RFC 3339), a ``flag`` is ``true`` or ``false``.
+    """
 
     name: str
-    kind: Literal["integer", "string"]
+    kind: Literal["integer", "string", "moment", "flag"]
     description: str
     minimum: int | None = None
     maximum: int | None = None
@@ -75,23 +80,33 @@ class Parameter:
 class Route:
     """A route of the API.
 
-    ``path`` has parameters in braces. ``resource`` is a key of `RESOURCES`. ``writes`` says that the route takes an
-    ``Idempotency-Key``, ``free_body`` that its body has no model, ``is_file`` that its answer is bytes.
+    ``path`` has parameters in braces. ``name`` is the use case of `Application` that the route calls: with the owner, the
+    path's parameters, the body, the query parameters, and the key if the route writes. ``endpoint`` is called in its place.
+
+    ``answers`` are by status; the type of an answer tells its status. ``writes`` says that the route takes an
+    ``Idempotency-Key``, ``free_body`` that its body has no model, ``optional_body`` that a missing body is an empty one,
+    ``is_file`` that its answer is bytes. ``resource``, a key of `RESOURCES`, is added when the route is loaded.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
-    resource: str
     summary: str
-    endpoint: Endpoint
     body: type[BaseModel] | None = None
     answers: Mapping[int, type[Answer]] = field(default_factory=dict)
     parameters: tuple[Parameter, ...] = ()
+    endpoint: Endpoint | None = None
     writes: bool = False
     free_body: bool = False
+    optional_body: bool = False
     is_file: bool = False
     media_types: tuple[str, ...] = MERGE_TYPES
+    resource: str = ""
+
+    @property
+    def path_names(self) -> list[str]:
+        """The names of the path's parameters, in their order."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
 
 RESOURCES: Mapping[str, tuple[str, ...]] = {
@@ -128,8 +143,8 @@ def routes_of(function: str) -> tuple[Route, ...]:
 
 
 def _routes_of(resources: Iterable[str]) -> tuple[Route, ...]:
-    modules = [import_module(f"turnlog.{name}") for resource in resources for name in RESOURCES[resource]]
-    return tuple(route for module in modules for route in module.ROUTES)
+    modules = [(resource, import_module(f"turnlog.{name}")) for resource in resources for name in RESOURCES[resource]]
+    return tuple(replace(route, resource=resource) for resource, module in modules for route in module.ROUTES)
 
 
 ROUTES: tuple[Route, ...]
@@ -150,21 +165,28 @@ CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 
 
 def call(app: Application, route: Route, request: HttpRequest) -> Response:
-    """Check a request's query parameters, then call the route's endpoint for the tenant of the request's owner.
+    """Check a request's query parameters, then call the route's use case for the tenant of the request's owner.
 
     Raises `InvalidInputError` for a bad parameter or an unexpected body.
     """
-    known = {parameter.name: parameter for parameter in route.parameters}
-    for name, value in request.query.items():
+    known, query = {parameter.name: parameter for parameter in route.parameters}, dict[str, Any]()
+    for name, text in request.query.items():
         parameter = known.get(name)
         if parameter is None:
             raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
-        if parameter.values and value not in parameter.values:
-            raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+        query[name] = _value(parameter, text)
     if route.body is None and not route.free_body and request.body is not None:
         raise invalid_parameter("", f"{route.method} {route.path} takes no body")
     with serving(request.owner.tenant_id):
-        return route.endpoint(app, request)
+        if route.endpoint is not None:
+            return route.endpoint(app, request, query)
+        arguments: list[Any] = [request.path[name] for name in route.path_names]
+        if route.body is not None:
+            arguments.append(read_body(request, route.body, is_optional=route.optional_body))
+        if route.writes:
+            query["key"] = request.idempotency_key
+        answer = getattr(app, route.name)(request.owner, *arguments, **query)
+        return Response(next(status for status, kind in route.answers.items() if isinstance(answer, kind)), answer)
 
 
 def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False) -> B:
@@ -180,7 +202,7 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(detail["type"], _pointer(request.body, detail), _WORDS.get(detail["type"], detail["msg"]))
+            Problem(detail["type"], _pointer(request.body, detail), _words(detail))
             for detail in error.errors(include_url=False, include_input=False, include_context=False)[:20]
         ]
         raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
@@ -188,6 +210,11 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
 
 _MISSING = "missing"
 _WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", "model_type": "not an object"}
+
+
+def _words(error: ErrorDetails) -> str:
+    """Return what is wrong, in the words of the model's own check where it has one."""
+    return _WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
 
 
 def _pointer(body: Any, error: ErrorDetails) -> str:
@@ -206,31 +233,23 @@ def _pointer(body: Any, error: ErrorDetails) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in parts)
 
 
-def integer(request: HttpRequest, parameter: Parameter) -> int | None:
-    """Return an integer query parameter, or None when it is missing.
-
-    Raises `InvalidInputError` when it is outside its limits.
-    """
-    text = request.query.get(parameter.name)
-    if text is None:
-        return None
-    value = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
-    low, high = parameter.minimum, parameter.maximum
-    if value is None or (low is not None and value < low) or (high is not None and value > high):
-        raise invalid_parameter(f"/query/{parameter.name}", f"{parameter.name} is not an integer from {low} to {high}")
-    return value
-
-
-def moment(request: HttpRequest, parameter: Parameter) -> int | str | None:
-    """Return a query parameter that is a position or a time as text; None when it is missing."""
-    text = request.query.get(parameter.name)
-    if text is None or not (text.isascii() and text.isdigit() and len(text) <= 15):
+def _value(parameter: Parameter, text: str) -> int | str | bool:
+    """Return the value of a query parameter. Raises `InvalidInputError` when it is none of its values or outside its limits."""
+    name, low, high = parameter.name, parameter.minimum, parameter.maximum
+    if parameter.values and text not in parameter.values:
+        raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+    if parameter.kind == "flag":
+        return text == "true"
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
+    if parameter.kind == "integer":
+        if number is None or (low is not None and number < low) or (high is not None and number > high):
+            raise invalid_parameter(f"/query/{name}", f"{name} is not an integer from {low} to {high}")
+        return number
+    if parameter.kind == "string" or number is None:
         return text
-    if not 1 <= int(text) <= MAX_POSITION:
-        raise invalid_parameter(
-            f"/query/{parameter.name}", f"{parameter.name} is not a position from 1 to {MAX_POSITION}"
-        )
-    return int(text)
+    if not 1 <= number <= MAX_POSITION:
+        raise invalid_parameter(f"/query/{name}", f"{name} is not a position from 1 to {MAX_POSITION}")
+    return number
 
 
 def not_an_object() -> InvalidInputError:

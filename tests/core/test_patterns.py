@@ -28,6 +28,7 @@ KNOWN = [
     "[a-c]x",
     "[^a-c]",
     r"[\d\-]+",
+    r"[\b\]\n^-]",
     "[]a]",
     "[a-]",
     r"\bab\b",
@@ -38,6 +39,7 @@ KNOWN = [
     r"\x41\u00e9",
     "(?i)ERR[A-F]",
     "(?i)[^x]y",
+    "(?i)[é-ü]\\u00C9|ſ",
     "(?P<n>a*)*b",
     "(a*)*$",
     "(|a)+b",
@@ -66,6 +68,11 @@ LINES = [
 def test_the_lines_are_those_of_re(pattern: str) -> None:
     wanted = [at for at, line in enumerate(LINES) if re.search(pattern, line)]
     assert list(Pattern(pattern).lines(LINES).lines) == wanted
+
+
+def test_a_set_has_the_characters_that_it_lists_without_operators() -> None:
+    assert Pattern("^[[a&&b~~c||d]$").lines([*"[a&~|", "e", "]"]).lines == (0, 1, 2, 3, 4)
+    assert Pattern(r"^[\d-z\\]$").lines([*"7-z", "d", "\\"]).lines == (0, 1, 2, 4)
 
 
 pieces = st.sampled_from(

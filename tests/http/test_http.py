@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import inspect
 import json
 import logging
 import re
@@ -418,6 +419,19 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 def test_every_route_has_its_function() -> None:
     root = Path(__file__).parent.parent.parent / "functions" / "api"
     assert {path.stem for path in root.glob("*.py")} - {"__init__"} == {function_of(route.resource) for route in ROUTES}
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.endpoint is None], ids=lambda route: route.name)
+def test_a_route_calls_its_use_case_with_what_it_takes(route: Route, service: Service) -> None:
+    arguments = [*route.path_names, *(["body"] if route.body is not None else [])]
+    query = {parameter.name: parameter for parameter in route.parameters}
+    use_case = inspect.signature(getattr(service.app, route.name))
+    bound = use_case.bind("owner", *arguments, **query, **({"key": "a key"} if route.writes else {}))
+    assert all(name in query or name in ("key", value) for name, value in bound.arguments.items())
+    for name, parameter in query.items():
+        default = use_case.parameters[name].default
+        assert default == parameter.default or (parameter.default is None and default in (None, 0, False))
+    assert route.answers, "the type of an answer tells its status"
 
 
 @pytest.mark.usefixtures("environment")

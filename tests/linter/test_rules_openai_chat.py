@@ -33,6 +33,10 @@ def call(call_id: object, name: object = "get_weather", arguments: object = "{}"
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+def call_with_parsed(call_id: str) -> Json:
+    return {**call(call_id), "function": {**call(call_id)["function"], "parsed_arguments": {}}}
+
+
 def calls(*items: object) -> Json:
     return {"role": "assistant", "content": None, "tool_calls": [c if isinstance(c, dict) else call(c) for c in items]}
 
@@ -86,7 +90,12 @@ VALID: dict[str, list[Json]] = {
     "custom tool": [calls({"id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}}), result("a")],
     "arguments that are no JSON": [calls(call("a", arguments='{"city": "Par')), result("a")],
     "no arguments": [calls(call("a", arguments="")), result("a")],
-    "unknown keys": [user(created_at=1, metadata={"x": []}), {**DONE, "reasoning_content": "hm", "annotations": []}],
+    "keys of other servers": [
+        user(),
+        {**DONE, "reasoning_content": "hm", "reasoning_details": [], "annotations": []},
+        calls({**call("a"), "extra_content": {"google": {"thought_signature": "x"}}}),
+        result("a"),
+    ],
     "null as absent": [
         user(name=None),
         {**DONE, "tool_calls": None, "function_call": None, "refusal": None, "audio": None},
@@ -130,6 +139,10 @@ FAULTS: list[tuple[str, str, object]] = [
     ("messages_not_list", "/messages", None),
     ("messages_empty", "/messages", []),
     ("message_not_object", "/messages/1", [USER, "hello"]),
+    ("unknown_key", "/messages/0/created_at", [user(created_at=1)]),
+    ("unknown_key", "/messages/0/content/0/x", [user(content=[{"type": "text", "text": "x", "x": 1}])]),
+    ("unknown_key", "/messages/0/tool_calls/0/index", [calls({**call("a"), "index": 0}), result("a")]),
+    ("unknown_key", "/messages/0/tool_calls/0/function/parsed_arguments", [calls(call_with_parsed("a")), result("a")]),
     ("unknown_role", "/messages/0/role", [user(role="human")]),
     ("unknown_role", "/messages/0/role", [{"content": "x"}]),
     ("unknown_role", "/messages/0/role", [user(role=["user"])]),

@@ -119,6 +119,19 @@ def test_several_blocks_of_one_answer_are_bound_to_its_request() -> None:
     assert len(thinking.check(messages, made_behind, format="anthropic")) == 3
 
 
+def test_redacted_thinking_in_bytes_is_thinking_and_no_content() -> None:
+    """boto3 gives bytes where the HTTP API has base64."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"text": "go"}]}]
+    made = thinking.fingerprint(messages, format="bedrock_converse")
+    assert made is not None
+    in_bytes, in_text = ({"reasoningContent": {"redactedContent": data}} for data in (b"c2ln", "YzJsbg=="))
+    for redacted in (in_bytes, in_text):
+        answered = [*messages, {"role": "assistant", "content": [redacted, {"text": "well"}]}]
+        assert thinking.check(answered, {"YzJsbg==": made}, format="bedrock_converse") == []
+        assert thinking.check(answered, {"YzJsbg==": "other."}, format="bedrock_converse") != []
+        assert thinking.fingerprint(answered, format="bedrock_converse") is not None
+
+
 def test_marks_of_the_prompt_cache_and_text_as_a_block_are_no_change() -> None:
     messages, made_behind = conversation("anthropic")
     marked = copy.deepcopy(messages)
@@ -176,7 +189,7 @@ def test_windows_have_no_block_that_is_bound_elsewhere(policy: str, budget: int 
                 made_behind[f"sig{number:03d}"] = checked.fingerprint
                 call = {"type": "tool_use", "id": f"toolu_{number}", "name": "get", "input": {"id": number}}
                 said = call if step < 3 else text("anthropic", f"Answer {loop}")
-                session.append({"role": "assistant", "content": [anthropic(number), said]})
+                session.append({"role": "assistant", "content": [anthropic(number), said]}, window=window)
                 if step < 3:
                     result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"row {number} " * 150}
                     session.append({"role": "user", "content": [result]})

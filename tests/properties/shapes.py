@@ -28,6 +28,11 @@ class Given:
 History: TypeAlias = tuple[Given, ...]
 
 
+def sendable(given: Given) -> Body:
+    """The body without the key that no provider knows; Turnlog's own format keeps every key."""
+    return {key: value for key, value in given.body.items() if key != "x_trace" or given.format == "turnlog"}
+
+
 def reshaped(given: Given, format: Format, *, pick: int = 0) -> Given:
     """The message in another shape, if that format has one for it; else as it is. Of several calls Responses has the first."""
     is_bare = given.format == "turnlog" and given.body["role"] == "tool" and not given.body.get("tool_results")

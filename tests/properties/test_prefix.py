@@ -31,7 +31,7 @@ from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, pipelines
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import encode_json
-from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.window_parts import BreakReason
 from turnlog.providers.alternation import CONTINUE
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message, count_tools

@@ -26,6 +26,7 @@ from tests.properties.histories import (
     played,
 )
 from tests.properties.plain_pairing import plainly_paired, role_of
+from tests.properties.shapes import sendable
 from turnlog.linter.rules import lint
 from turnlog.providers.blocks import fenced
 from turnlog.windows.text import cut
@@ -43,10 +44,10 @@ ODD_BUT_PERHAPS_LEGAL = ("user", "assistant", "system", "developer", "image", "p
 @trips
 @given(orderly(), formats)
 def test_a_well_formed_history_comes_back_equal_in_its_format(history: History, format: Format) -> None:
-    bodies = [given.body for given in history if given.format == format]
+    bodies = [sendable(given) for given in history if given.format == format]
     alone = tuple(given for given in history if given.format == format and not _has_calls(given))
     assert window(stored(alone), Asked("full", format=format, system="")).messages[_system(format) :] == [
-        given.body for given in alone
+        sendable(given) for given in alone
     ]
     if len(bodies) == len(history):
         assert window(stored(history), Asked("full", format=format, system="")).messages[_system(format) :] == bodies
@@ -62,7 +63,7 @@ def test_a_well_formed_history_of_a_provider_comes_back_equal_but_for_the_last_l
     sent = window(stored(history), Asked("full", format=format)).messages
     # No calls at the end, and these two providers want the user's word last.
     added = 1 if format != "openai_responses" or not history else 0
-    assert sent[: len(sent) - added] == [given.body for given in history]
+    assert sent[: len(sent) - added] == [sendable(given) for given in history]
 
 
 @trips
@@ -90,7 +91,7 @@ def test_in_disorder_nothing_but_ids_changes_in_a_body_that_its_provider_would_t
     history: History, format: Format
 ) -> None:
     sent = Counter(_without_ids(message) for message in window(stored(history), Asked("full", format=format)).messages)
-    expected = Counter(_without_ids(one.body) for one in _comes_back(history, format))
+    expected = Counter(_without_ids(sendable(one)) for one in _comes_back(history, format))
     assert expected - sent == Counter()
 
 
@@ -109,7 +110,7 @@ def _comes_back(history: History, format: Format) -> list[Given]:
             continue
         if role == "tool" and (not results or _is_shared(plain.result_of, position) or _waits(plain, position)):
             continue
-        if format == "openai_chat" and _is_refused(one.body):
+        if format == "openai_chat" and _is_refused(sendable(one)):
             continue
         found.append(one)
     return found

@@ -55,7 +55,7 @@ def work_of(bodies: Sequence[list[Any]]) -> int:
         else:
             layout.add_message(body)
         layout.end_turn()
-    messages, ends = layout.finish(lambda text: {"role": "user", "content": [{"text": text}]})
+    messages, ends = layout.finish(lambda text: {"role": "user", "content": [{"text": text}]}, lambda _: False)
     assert len(ends) == len(bodies)
     (message,) = messages
     assert len(message["content"]) == sum(map(len, bodies))  # type: ignore[arg-type]

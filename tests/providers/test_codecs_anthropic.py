@@ -12,11 +12,13 @@ from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.anthropic import AnthropicCodec
 from turnlog.providers.registry import recognise
+from turnlog.providers.shapes import NO_OUTPUT
 
 CODEC = AnthropicCodec()
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+TEXT = {"type": "text", "text": "t"}
 CALL = {"type": "tool_use", "id": "a", "name": "f", "input": {"q": 1}, "cache_control": {"type": "ephemeral"}}
-RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "x": 1}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "cache_control": None}
 
 
 def given(body: dict[str, Any], *, calls: tuple[str, ...] = (), results: tuple[str, ...] = ()) -> Turn:
@@ -113,12 +115,53 @@ def test_a_body_is_recognised_by_what_one_format_has(body: dict[str, Any], forma
 
 def test_a_turn_comes_back_equal() -> None:
     bodies = [
-        {"role": "user", "content": "hi", "x": 1},
-        {"role": "assistant", "content": [THINKING, {"type": "text", "text": "t", "new": 2}, {"type": "novel"}, CALL]},
-        {"role": "user", "content": [RESULT, {"type": "text", "text": "and?", "cache_control": {}}]},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [THINKING, {"type": "text", "text": "t"}, {"type": "novel", "new": 2}, CALL]},
+        {"role": "user", "content": [RESULT, {"type": "text", "text": "and?", "cache_control": {"type": "ephemeral"}}]},
     ]
     turns = [given(bodies[0]), given(bodies[1], calls=("a",)), given(bodies[2], results=("a",))]
     assert sent(*turns) == bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "content"),
+    [
+        ({"role": "user", "content": "hi", "id": "msg_1", "timestamp": 1}, "hi"),
+        ({"role": "assistant", "content": [{**THINKING, "signature": ""}, TEXT]}, [TEXT]),
+        ({"role": "assistant", "content": [{"type": "redacted_thinking"}, {**TEXT, "x": 1}]}, [TEXT]),
+        (
+            {"role": "user", "content": [{**TEXT, "citations": []}, {"type": "image"}]},
+            [TEXT, {**TEXT, "text": "[image]"}],
+        ),
+        ({"role": "user", "content": [{**TEXT, "cache_control": {}}, {"type": "image_url"}]}, [TEXT]),
+    ],
+)
+def test_what_the_provider_would_refuse_is_left_out(body: dict[str, Any], content: Any) -> None:
+    assert CODEC.bodies(given(body)) == [{"role": body["role"], "content": content}]
+
+
+SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+
+
+def test_a_server_tool_that_was_cut_off_is_left_out_once_the_user_goes_on() -> None:
+    asked = given({"role": "user", "content": "news?"})
+    paused = given({"role": "assistant", "content": [TEXT, SERVER_CALL]})
+    assert sent(asked, paused)[-1]["content"] == [TEXT, SERVER_CALL]
+    assert sent(asked, paused, given({"role": "user", "content": "stop"}))[1]["content"] == [TEXT]
+    assert sent(asked, given({"role": "assistant", "content": [SERVER_RESULT, TEXT]}))[1]["content"] == [TEXT]
+
+
+def test_a_server_tool_goes_on_behind_the_results_of_other_calls() -> None:
+    turns = [
+        given({"role": "user", "content": "news?"}),
+        given({"role": "assistant", "content": [SERVER_CALL, CALL]}, calls=("a",)),
+        given({"role": "user", "content": [RESULT]}, results=("a",)),
+    ]
+    assert sent(*turns)[1]["content"] == [SERVER_CALL, CALL]
+    answered = sent(*turns, given({"role": "assistant", "content": [SERVER_RESULT, TEXT]}))
+    assert [message["content"] for message in answered[1:4:2]] == [[SERVER_CALL, CALL], [SERVER_RESULT, TEXT]]
+    assert sent(*turns, given({"role": "assistant", "content": [TEXT]}))[1]["content"] == [CALL]
 
 
 def test_an_id_is_repaired_and_thinking_stays() -> None:
@@ -208,7 +251,10 @@ def test_neutral_lines_stand_where_the_user_is_missing() -> None:
 def test_a_result_that_failed_says_so() -> None:
     turn = Turn(Message("tool", tool_results=(ToolResult("a", (), is_error=True),)), result_ids=("a",))
     assert CODEC.bodies(turn) == [
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True}]}
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "a", "content": NO_OUTPUT, "is_error": True}],
+        }
     ]
 
 

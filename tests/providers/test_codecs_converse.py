@@ -10,7 +10,8 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
-from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, NO_OUTPUT, BedrockConverseCodec, document_name
+from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, BedrockConverseCodec, document_name
+from turnlog.providers.shapes import NO_OUTPUT
 
 CODEC = BedrockConverseCodec()
 REASONING = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
@@ -53,11 +54,25 @@ def test_what_is_no_content_is_refused(content: Any) -> None:
 
 def test_a_turn_comes_back_equal() -> None:
     bodies = [
-        {"role": "user", "content": [{"text": "hi"}, {"guardContent": {"text": {}}}], "x": 1},
+        {"role": "user", "content": [{"text": "hi"}, {"guardContent": {"text": {"text": "g"}}}]},
         {"role": "assistant", "content": [REASONING, {"text": "t"}, CALL]},
         {"role": "user", "content": [RESULT, {"text": "and?"}, {"cachePoint": {"type": "default"}}]},
     ]
     assert sent(given(bodies[0]), given(bodies[1], calls=("a",)), given(bodies[2], results=("a",))) == bodies
+
+
+@pytest.mark.parametrize(
+    ("block", "sent_as"),
+    [
+        ({"SDK_UNKNOWN_MEMBER": {"name": "newThing"}}, []),
+        ({"text": "t", "type": "text"}, [{"text": "t"}]),
+        ({"image": {"format": "bmp", "source": {"bytes": "AA=="}}}, [{"text": "[image]"}]),
+        ({"reasoningContent": {}}, []),
+    ],
+)
+def test_what_the_sdk_would_refuse_is_left_out(block: dict[str, Any], sent_as: list[Any]) -> None:
+    body = {"role": "user", "content": [{"text": "hi"}, block], "id": "msg_1"}
+    assert CODEC.bodies(given(body)) == [{"role": "user", "content": [{"text": "hi"}, *sent_as]}]
 
 
 def test_neighbours_of_one_role_are_joined_and_lines_stand_at_the_ends() -> None:
@@ -114,8 +129,8 @@ def test_repairs() -> None:
     [
         (Media("image", "image/png", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
         (
-            Media("image", "image/jpeg", url="s3://b/k"),
-            {"image": {"format": "jpeg", "source": {"s3Location": {"uri": "s3://b/k"}}}},
+            Media("image", "image/jpeg", url="s3://bucket/k"),
+            {"image": {"format": "jpeg", "source": {"s3Location": {"uri": "s3://bucket/k"}}}},
         ),
         (
             Media("file", "text/csv", data="AA==", name="my_list.csv"),

@@ -25,7 +25,7 @@ SAID = {
     "type": "message",
     "id": "msg_1",
     "role": "assistant",
-    "phase": "final",
+    "phase": "final_answer",
     "content": [{"type": "output_text", "text": "so", "annotations": []}],
 }
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed"}

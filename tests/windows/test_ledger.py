@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from turnlog.core.calls import outline_of
+from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.messages import Message, Text, ToolCall, ToolResult
 from turnlog.log.payloads import make_card
+from turnlog.windows.build import Source, entry_of
 from turnlog.windows.ledger import (
     bounded,
     chosen,
     distinct,
     is_identifier,
+    is_name,
     is_said,
     ledger_of_facts,
     ledger_of_message,
@@ -31,7 +35,9 @@ def values(text: str) -> list[str]:
         ("A123", False),
         ("A1234", True),
         ("A" * 79 + "1", True),
-        ("A" * 80 + "1", False),
+        ("A" * 80 + "1", True),
+        ("A" * 1023 + "1", True),
+        ("A" * 1024 + "1", False),
         ("a@b.cd", True),
         ("a@bcdef", False),
         ("/srv/app", True),
@@ -42,11 +48,54 @@ def values(text: str) -> list[str]:
         ("_12345", True),
         ("#12345", True),
         (".12345", False),
+        ("src/app.py", True),
+        ("src/", False),
+        ("src/test/", True),
+        ("a/b/c", True),
+        ("./run", True),
+        ("and/or", False),
+        ("1234/5678/90", False),
+        ("C:\\Users\\ada\\notes.txt", True),
+        ("s3://bucket/key", True),
+        ("https://example.org/a?page=2&sort=up#top", True),
+        ("https://en.wikipedia.org/wiki/Ada_(name)", True),
+        ("https://...", False),
     ],
 )
 def test_a_word_of_prose_is_taken_when_it_is_an_identifier(value: str, is_taken: bool) -> None:
     assert (value in values(f"before {value} behind")) == is_taken
-    assert is_identifier(value) == (is_taken or len(value) > 80)
+    assert is_identifier(value) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("at src/app.py:12: error in `lib/x.ts`, see", ["src/app.py", "lib/x.ts"]),
+        ("file:src/app.py --out=/srv/app/ A1234/B1234", ["src/app.py", "/srv/app/", "A1234", "B1234"]),
+        ("[docs](https://example.org/a), (https://example.org/b).", ["https://example.org/a", "https://example.org/b"]),
+        ("见https://example.org/a，打开/srv/app/a.txt文件", ["https://example.org/a", "/srv/app/a.txt"]),
+        ("first\\nsrc/app.py", ["src/app.py"]),
+    ],
+)
+def test_a_path_and_a_url_end_where_the_sentence_goes_on(text: str, taken: list[str]) -> None:
+    assert values(text) == taken
+
+
+@pytest.mark.parametrize(
+    "text", ['the answer: {"order12": "A1234"', "{'order12': 'A1234'}", '{\\"order12\\": \\"A1234\\"}']
+)
+def test_a_key_of_json_is_no_identifier(text: str) -> None:
+    assert values(text) == ["A1234"]
+    assert values(json.dumps({"order12": {"B1234": "A1234"}})) == ["A1234"]
+
+
+@pytest.mark.parametrize(
+    "part", ["a_", "a1", "a-", "a/", "a@", "a.", "a+", ".", "-", "://", "a://", ")", "'", "'a", "~/", "a\\"]
+)
+def test_the_work_for_a_hostile_text_grows_with_its_length(part: str) -> None:
+    # Quadratic work would take minutes here, and the test's time limit ends it.
+    assert len(values(part * (200_000 // len(part)))) <= 1
+    assert values("https://a1" + part * 40_000 + " A1234")[-1] == "A1234"
 
 
 @pytest.mark.parametrize("behind", [".", ":", "-", ".:-"])
@@ -61,7 +110,12 @@ def test_marks_behind_an_identifier_are_not_of_it(behind: str) -> None:
         ("ab", ["ab"]),
         ("a b", ["a b"]),
         ("a" * 80, ["a" * 80]),
-        ("a" * 81, []),
+        ("a" * 81, ["a" * 81]),
+        ("a" * 1024, ["a" * 1024]),
+        ("a" * 1025, []),
+        ("a " * 40, ["a " * 40]),
+        ("a " * 40 + "a", []),
+        (json.dumps({"first": "a b", "then": ["word " * 20, "cc"]}) + " " * 80, ["a b", "cc"]),
         ("see order A1234 " * 6, ["A1234"] * 6),
         ("a1234\nb1234", ["a1234", "b1234"]),
         (7, []),
@@ -141,9 +195,28 @@ def test_identifiers_are_chosen_first_and_order_stays() -> None:
     assert chosen(listed, 0) == []
 
 
+def test_a_word_that_was_an_argument_is_chosen_with_the_identifiers() -> None:
+    assert chosen(["plain", "orders", "A1234"], 2, names={"orders"}) == ["orders", "A1234"]
+    words = ["orders", "ab", "two words", "   ", "123", "北京饭店"]
+    assert [word for word in words if is_name(word)] == ["orders", "北京饭店"]
+
+
 def test_d5_a_card_tells_the_version_of_what_chose_its_values() -> None:
     facts = outline_of(Message("assistant", (), tool_calls=(ToolCall("a", "f", '{"order": "A1234"}'),)))
     card = make_card(facts)
-    assert card is not None and (card["l"], card["lv"]) == (["A1234"], 1)
+    assert card is not None and (card["l"], card["lv"]) == (["A1234"], 2)
     plain = make_card(outline_of(Message("user", (Text("hello"),))))
     assert plain is not None and "lv" not in plain
+
+
+def test_a_card_of_an_older_extractor_keeps_its_values_when_the_body_is_read() -> None:
+    body = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+    }
+    card = replace(outline_of(Message("assistant")), ledger=("A1234",))
+    event = MessageEvent(position=1, format="openai_chat", tokens=9, envelope=Envelope(), body=body, facts=card)
+    assert tuple(entry_of(Source(event, 1, 0)).values()) == ("A1234",)
+    assert tuple(entry_of(Source(replace(event, body=None), 1, 0)).values()) == ("A1234",)
+    assert tuple(entry_of(Source(replace(event, facts=None), 1, 0)).values()) == ()

@@ -11,7 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
+from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
+from turnlog.client import is_answer, is_model
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -161,16 +163,70 @@ def reply_of(value: Any, format: str) -> Reply:
     """
     if isinstance(value, Reply):
         return value
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return Reply([as_mapping(message) for message in value])
-    if isinstance(value, str):
-        raise _not_a_reply(value)
+    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:
-        answer = as_mapping(value)
-    except TypeError as error:
+        return given_messages(values, format).reply
+    except InvalidInputError as error:
+        if error.error_code != NOT_A_MESSAGE:
+            raise
         raise _not_a_reply(value) from error
-    reply = _PARSERS[format](answer) if format in _PARSERS else None
-    return reply if reply is not None else Reply([answer])
+
+
+NOT_A_MESSAGE = "not_a_message"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class GivenMessages:
+    """Messages as a caller gave them, converted to JSON: with their metadata, and their format if all have come from one answer."""
+
+    reply: Reply
+    metas: Sequence[Mapping[str, Any]]
+    format: str | None
+
+
+def given_messages(values: Sequence[object], format: str | None) -> GivenMessages:
+    """Convert messages, objects of a provider's library, messages of LangChain and complete answers to messages.
+
+    Raises `InvalidInputError`, code ``not_a_message``, for any other value.
+    """
+    converted = [_given(value, index, format) for index, value in enumerate(values)]
+    if len(converted) == 1:
+        return converted[0]
+    messages = [message for part in converted for message in part.reply.messages]
+    metas = [meta for part in converted for meta in part.metas]
+    usages = [part.reply.usage for part in converted if part.reply.usage is not None]
+    formats = {part.format for part in converted}
+    return GivenMessages(
+        Reply(messages, usages[0] if len(usages) == 1 else None), metas, formats.pop() if len(formats) == 1 else None
+    )
+
+
+def _given(value: object, index: int, format: str | None) -> GivenMessages:
+    graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping) else (None, [])
+    if graph_message is not None:
+        return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)
+    if isinstance(value, list | tuple):
+        message = f"message {index} is a list: pass messages one by one, append(*messages) in place of append(messages)"
+        raise InvalidInputError(message, code=NOT_A_MESSAGE)
+    try:
+        fields = as_mapping(value)
+    except TypeError as error:
+        detail = f"message {index} is a {type(value).__name__}: a message is an object with a role and content"
+        raise InvalidInputError(detail, code=NOT_A_MESSAGE, problems=problems) from error
+    for name in [format] if format in _PARSERS else _PARSERS if is_answer(fields) else ():
+        reply = _PARSERS[str(name)](fields)
+        if reply is not None:
+            return GivenMessages(reply, [{} for _ in reply.messages], str(name))
+    if fields is not value:
+        fields = {name: item for name, item in fields.items() if item is not None or name == "content"}
+    return GivenMessages(Reply([_plain_lists(fields)]), [{}], None)
+
+
+def _plain_lists(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message whose lists, such as the content and the tool calls, hold JSON in place of a library's objects."""
+    lists = {name: items for name, items in message.items() if isinstance(items, list) and any(map(is_model, items))}
+    plain = {name: [as_mapping(item) if is_model(item) else item for item in items] for name, items in lists.items()}
+    return {**message, **plain} if plain else message
 
 
 def _chat(answer: Mapping[str, Any]) -> Reply | None:
@@ -191,7 +247,7 @@ def _chat(answer: Mapping[str, Any]) -> Reply | None:
 
 
 def _responses(answer: Mapping[str, Any]) -> Reply | None:
-    if "output" not in answer or answer.get("type") is not None:
+    if not isinstance(answer.get("output"), list) or answer.get("type") is not None:
         return None
     usage, incomplete = mapping_or_empty(answer.get("usage")), mapping_or_empty(answer.get("incomplete_details"))
     return Reply(
@@ -213,9 +269,9 @@ def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
 
 
 def _converse(answer: Mapping[str, Any]) -> Reply | None:
-    if "output" not in answer:
+    if not isinstance(answer.get("output"), Mapping):
         return None
-    message = cast("JsonObject", dict(mapping_or_empty(mapping_or_empty(answer["output"]).get("message"))))
+    message = cast("JsonObject", dict(mapping_or_empty(answer["output"].get("message"))))
     usage = mapping_or_empty(answer.get("usage"))
     return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
 

@@ -19,8 +19,9 @@ from rich.text import Text
 
 from turnlog.core.errors import TurnlogError
 from turnlog.core.messages import Message, text_of
+from turnlog.core.window_parts import WindowPart
 from turnlog.providers.registry import recognise
-from turnlog.sessions.context_models import WindowAnswer, WindowPart
+from turnlog.sessions.context_models import WindowAnswer
 
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""

@@ -129,6 +129,35 @@ def _bytes(value: object) -> int:
     return 0
 
 
+class ProviderObject(Protocol):
+    """An object of a provider's library, or a message of LangChain: a model of pydantic."""
+
+    def model_dump(self, *, mode: str = "python", exclude_unset: bool = False) -> dict[str, Any]: ...
+
+
+GivenMessage: TypeAlias = Mapping[str, Any] | ProviderObject
+"""A message, or a provider's complete answer: JSON or an object."""
+
+
+def is_plain_message(value: object) -> bool:
+    """Return whether the value is a message of JSON: no object, no complete answer, and without objects in its lists."""
+    return (
+        isinstance(value, dict)
+        and not is_answer(value)
+        and not any(isinstance(items, list) and any(map(is_model, items)) for items in value.values())
+    )
+
+
+def is_answer(fields: Mapping[str, Any]) -> bool:
+    """Return whether the fields are a provider's complete answer. A message has a role; of the answers only Anthropic's has one."""
+    return "stop_reason" in fields or ("role" not in fields and ("choices" in fields or "output" in fields))
+
+
+def is_model(value: object) -> bool:
+    """Return whether the value is an object of a provider's library, which becomes JSON by ``model_dump``."""
+    return not isinstance(value, str | Mapping) and hasattr(value, "model_dump")
+
+
 GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
 """A preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnlog.agents.agent_loop import Approval
     from turnlog.agents.functions import Hooks
     from turnlog.agents.streams import AsyncSessionStream
-    from turnlog.client import GivenPolicy
+    from turnlog.client import GivenMessage, GivenPolicy
     from turnlog.client.conversation import E
     from turnlog.client.exports import Into, OnPositions
     from turnlog.client.finding import ToolAnswer
@@ -309,7 +309,7 @@ class AsyncSession(Twin[Session]):
 
     async def append(
         self,
-        *messages: Mapping[str, Any],
+        *messages: GivenMessage,
         meta: Sequence[Mapping[str, Any]] | None = None,
         format: str | None = None,
         if_head: int | None = None,
@@ -320,6 +320,9 @@ class AsyncSession(Twin[Session]):
         idempotency_key: str | None = None,
     ) -> Appended:
         """Append 1 to 25 messages in one commit.
+
+        A message is JSON in a provider's format, or an object: of the libraries of OpenAI and Anthropic, or of LangChain. A
+        complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage``.
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
         the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from turnlog.client import GivenPolicy, Paged, SessionResource, policy_field, without_none
+from turnlog.client import (
+    GivenMessage,
+    GivenPolicy,
+    Paged,
+    SessionResource,
+    is_plain_message,
+    policy_field,
+    without_none,
+)
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import NotFoundError
 from turnlog.core.json_values import JsonObject
@@ -32,7 +40,7 @@ class ConversationCalls(SessionResource):
 
     def append(
         self,
-        *messages: Mapping[str, Any],
+        *messages: GivenMessage,
         meta: Sequence[Mapping[str, Any]] | None = None,
         format: str | None = None,
         if_head: int | None = None,
@@ -44,10 +52,20 @@ class ConversationCalls(SessionResource):
     ) -> Appended:
         """Append 1 to 25 messages in one commit.
 
+        A message is JSON in a provider's format, or an object: of the libraries of OpenAI and Anthropic, or of LangChain. A
+        complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage``.
+
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
         the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
         by, from `context`: later windows then know what the reply's signed thinking is bound to.
         """
+        if not all(map(is_plain_message, messages)):
+            from turnlog.agents.functions import given_messages
+
+            converted = given_messages(messages, format)
+            messages, format = tuple(converted.reply.messages), format or converted.format
+            meta = meta if meta is not None or not any(converted.metas) else converted.metas
+            usage = usage if usage is not None else converted.reply.usage
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,

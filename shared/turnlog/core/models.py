@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
@@ -29,6 +29,11 @@ def _text(value: object) -> str:
 
 JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
 """Any JSON object that has passed `check_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
+if TYPE_CHECKING:
+    ProviderJson: TypeAlias = Any
+else:
+    ProviderJson = JsonObjectField
+"""A JSON object in a provider's format. For a type checker it is any type, so that it fits the provider's own types."""
 GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 """A caller's text in an answer, unchanged, also with lone surrogates."""
 FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]

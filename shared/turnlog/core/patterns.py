@@ -5,7 +5,7 @@ text of n characters takes at most n steps over the pattern's states. Steps are 
 whether a line matches: there are no capture groups, backreferences or lookarounds.
 
 Supported: literals, ``.``, ``[...]``, ``\d \w \s `` and their opposites, ``^ $``, groups, ``|``, ``* + ? {m,n}`` (also
-lazy, which match the same lines), and ``(?i)`` at the beginning. Tested against `re`.
+lazy, which match the same lines), and ``(?i)`` at the beginning. `re` is asked about one character at a time, in bounded time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 MAX_DEPTH = 32
-Test: TypeAlias = Callable[[str], bool]
+Test: TypeAlias = Callable[[str], object]
 
 
 class PatternError(ValueError):
@@ -65,18 +65,14 @@ class Repeated:
 
 Node: TypeAlias = "Character | Anchor | Sequence | Choice | Repeated"
 
-CLASSES: dict[str, Test] = {
-    "d": str.isdecimal,
-    "w": lambda c: c.isalnum() or c == "_",
-    "s": str.isspace,
-    "D": lambda c: not c.isdecimal(),
-    "W": lambda c: not (c.isalnum() or c == "_"),
-    "S": lambda c: not c.isspace(),
-}
-_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
-_ANCHORS = {"b": "word", "B": "no_word", "A": "start", "Z": "end"}
+_ANCHORS = {r"\b": "word", r"\B": "no_word", r"\A": "start", r"\Z": "end"}
 _BRACES = re.compile(r"\{(\d{0,4})(?:(,)(\d{0,4}))?\}")
-_HEX = {"x": 2, "u": 4}
+_ESCAPED = r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[dwsDWStnrfvabBAZ]|[^0-9A-Za-z])"
+_ESCAPE = re.compile(_ESCAPED)
+_MEMBER = rf"{_ESCAPED}|[^\\]"
+_SET = re.compile(rf"\[(\^?)(\]?(?:(?!\])(?:{_MEMBER}))*)\]")
+_RANGE = re.compile(rf"(?:(\\[dwsDWS])|({_MEMBER}))(?(2)(?:(-)({_MEMBER}))?)")
+_is_word = re.compile(r"\w").match
 
 
 class Parser:
@@ -159,15 +155,13 @@ class Parser:
             return self._group()
         if char == "[":
             return self._set()
-        if char == ".":
-            return Character(lambda c: c != "\n")
         if char in "^$":
             return Anchor("start" if char == "^" else "end")
         if char in "*+?":
             raise self._error("nothing to repeat")
         if char == "\\":
             return self._escape()
-        return self._literal(char)
+        return self._character("." if char == "." else re.escape(char))
 
     def _group(self) -> Node:
         if self._peek() == "?":
@@ -183,68 +177,31 @@ class Parser:
         return node
 
     def _escape(self) -> Node:
-        char = self._take()
-        if char in CLASSES:
-            return Character(CLASSES[char])
-        if char in _ANCHORS:
-            return Anchor(_ANCHORS[char])
-        return self._literal(self._escaped(char))
-
-    def _escaped(self, char: str) -> str:
-        if char in _CONTROL:
-            return _CONTROL[char]
-        if char in _HEX:
-            digits = self._text[self._index : self._index + _HEX[char]]
-            if not re.fullmatch(f"[0-9a-fA-F]{{{_HEX[char]}}}", digits):
-                raise self._error("hexadecimal digits are missing")
-            self._index += len(digits)
-            return chr(int(digits, 16))
-        if char.isascii() and char.isalnum():
+        escape = _ESCAPE.match(self._text, self._index - 1)
+        if escape is None:
             raise self._error("unknown escape")
-        return char
-
-    def _literal(self, char: str) -> Node:
-        return Character(self._folded(lambda c: c == char))
-
-    def _folded(self, test: Test) -> Test:
-        if not self.ignores_case:
-            return test
-        return lambda c: any(test(variant) for variant in {c, c.lower(), c.upper()} if len(variant) == 1)
+        self._index = escape.end()
+        return Anchor(_ANCHORS[escape[0]]) if escape[0] in _ANCHORS else self._character(escape[0])
 
     def _set(self) -> Node:
-        negated = self._peek() == "^"
-        self._index += negated
-        singles, tests, first = set[str](), list[Test](), True
-        while first or self._peek() != "]":
-            first = False
-            low = self._member()
-            if not isinstance(low, str):
-                tests.append(low)
-                continue
-            if self._peek() == "-" and self._text[self._index + 1 : self._index + 2] not in ("]", ""):
-                self._index += 1
-                high = self._member()
-                if not isinstance(high, str) or high < low:
-                    raise self._error("a bad range of characters")
-                tests.append(_between(low, high))
-            else:
-                singles.add(low)
-        self._index += 1
-        inside = self._folded(lambda c: c in singles or any(test(c) for test in tests))
-        return Character((lambda c: not inside(c)) if negated else inside, 1 + len(tests))
+        whole = _SET.match(self._text, self._index - 1)
+        if whole is None:
+            raise self._error("a set of characters is not closed, or has an unknown escape")
+        self._index = whole.end()
+        members = _RANGE.findall(whole[2])
+        inside = "".join(kind + _member(low) + dash + _member(high) for kind, low, dash, high in members)
+        return self._character(f"[{whole[1]}{inside}]", 1 + sum(bool(kind or dash) for kind, _, dash, _ in members))
 
-    def _member(self) -> str | Test:
-        char = self._take()
-        if char != "\\":
-            return char
-        char = self._take()
-        if char == "b":
-            return "\b"
-        return CLASSES[char] if char in CLASSES else self._escaped(char)
+    def _character(self, expression: str, cost: int = 1) -> Character:
+        """Return a node that asks `re` about one character, which takes bounded time."""
+        try:
+            return Character(re.compile(expression, re.IGNORECASE if self.ignores_case else 0).fullmatch, cost)
+        except re.error as error:
+            raise self._error("a bad range of characters") from error
 
 
-def _between(low: str, high: str) -> Test:
-    return lambda c: low <= c <= high
+def _member(text: str) -> str:
+    return text if text.startswith("\\") else re.escape(text)
 
 
 MAX_PATTERN_CHARS = 256
@@ -420,7 +377,7 @@ class _Search:
 
         The start state is always active, because a match may begin anywhere. True means that the line matches.
         """
-        word = bool(char) and CLASSES["w"](char)
+        word = _is_word(char) is not None
         waiting, seen, reached = [0, *here.states], set[int](), set[int]()
         while waiting:
             number = waiting.pop()

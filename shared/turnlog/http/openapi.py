@@ -114,7 +114,7 @@ def json_schemas() -> dict[str, JsonObject]:
 
 
 def _operation(route: Route) -> JsonObject:
-    in_path = [_path_parameter(name) for name in _path_names(route.path)]
+    in_path = [_path_parameter(name) for name in route.path_names]
     parameters = in_path + [_query_parameter(parameter) for parameter in route.parameters]
     if route.writes:
         parameters.append(_IDEMPOTENCY_KEY)
@@ -166,17 +166,13 @@ _IDEMPOTENCY_KEY: JsonObject = {
 }
 
 
-def _path_names(path: str) -> list[str]:
-    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
-
-
 def _path_parameter(name: str) -> JsonObject:
     pattern = "^[A-Za-z0-9_-]+$" if name == "token" else "^(?!h_)[A-Za-z0-9_-]{1,64}$"
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
 
 
 def _query_parameter(parameter: Parameter) -> JsonObject:
-    schema: JsonObject = {"type": parameter.kind}
+    schema: JsonObject = {"type": "integer" if parameter.kind == "integer" else "string"}
     if parameter.minimum is not None:
         schema["minimum"] = parameter.minimum
     if parameter.maximum is not None:

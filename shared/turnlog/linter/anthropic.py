@@ -6,7 +6,6 @@ be combined into a single turn"), so calls and results are paired by turn.
 Deliberately not checked:
 
 * Unknown block types, because the API gets new ones. Block types of other APIs are refused, and so are unknown keys.
-* A ``server_tool_use`` without its result: a paused turn is sent back unchanged, and the result may come turns later.
 * Whether thinking blocks come back unmodified: a list of messages does not show the originals.
 * ``null`` in an optional field counts as absent, because SDKs dump their models with it.
 """
@@ -42,6 +41,14 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "redacted_thinking": frozenset({"type", "data"}),
     "tool_use": frozenset({"type", "id", "name", "input", "cache_control", "caller", "toolset_name"}),
     "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"}),
+    "tool_reference": frozenset({"type", "tool_name", "cache_control"}),
+    "container_upload": frozenset({"type", "file_id", "cache_control"}),
+    "compaction": frozenset({"type", "content", "encrypted_content", "cache_control"}),
+    "server_tool_use": frozenset({"type", "id", "name", "input", "cache_control", "caller"}),
+    "mcp_tool_use": frozenset({"type", "id", "name", "input", "server_name", "cache_control"}),
+    "mcp_tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
+    "web_search_tool_result": frozenset({"type", "tool_use_id", "content", "cache_control", "caller"}),
+    "web_fetch_tool_result": frozenset({"type", "tool_use_id", "content", "cache_control", "caller"}),
 }
 _REQUIRED_STRINGS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -95,6 +102,9 @@ class _Reader:
         self._add = findings.add
         self._pairing = TurnPairing(findings)
         self._server_ids: set[str] = set()
+        # Calls of server tools without a result: id -> pointer; the earlier ones are of turns that are over.
+        self._server_waiting: dict[str, str] = {}
+        self._server_earlier: dict[str, str] = {}
         self._breakpoints = 0
         self._role: object = None
         self._has_turns = False
@@ -143,7 +153,7 @@ class _Reader:
         self._end_systems("assistant")
         last, kind = self._last_block
         is_unfinished = kind is not None and kind not in {"text", *_THINKING}
-        if self._role == "assistant" and not (self._pairing.open or is_unfinished):
+        if self._role == "assistant" and not (self._pairing.open or self._server_waiting or is_unfinished):
             self._add("ends_on_assistant", last or self._message_pointer, "the last turn is the assistant's")
         self._end_turn()
         self._pairing.end_turn()
@@ -151,9 +161,16 @@ class _Reader:
     def _end_turn(self) -> None:
         if self._role == "user":
             self._pairing.end_turn()
-        elif self._last_block[1] == "thinking":
-            self._add("thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking")
+        elif self._role == "assistant":
+            if self._last_block[1] == "thinking":
+                self._add("thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking")
+            self._report_server_calls(self._server_earlier)
+            self._server_earlier, self._server_waiting = self._server_waiting, {}
         self._start_turn()
+
+    def _report_server_calls(self, waiting: Mapping[str, str]) -> None:
+        for call_id, pointer in waiting.items():
+            self._add("server_call_unanswered", pointer, f"the call {describe_value(call_id)} has no result behind it")
 
     def _end_malformed(self) -> None:
         """End the turn at a message that cannot be read: no call before it can get a result."""
@@ -214,6 +231,10 @@ class _Reader:
 
     def _note_block(self, pointer: str, kind: object) -> None:
         """Record a block of the turn; report thinking that comes after text or calls, once for each turn."""
+        if self._role == "user" and kind != "tool_result":
+            # Anything but results ends the assistant's turn, and with it the calls that the provider runs.
+            self._report_server_calls(self._server_earlier)
+            self._server_earlier = {}
         if not self._first_block[0]:
             self._first_block = (pointer, kind)
         self._last_block = (pointer, kind)
@@ -273,11 +294,14 @@ class _Reader:
         if is_filled(call_id):
             self._pairing.register_id(f"{pointer}/id", call_id)
             self._server_ids.add(call_id)
+            self._server_waiting[call_id] = pointer
         else:
             self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
 
     def _take_server_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id, pointer = block.get("tool_use_id"), f"{pointer}/tool_use_id"
+        for waiting in (self._server_waiting, self._server_earlier):
+            waiting.pop(str(call_id), None)
         if not is_one_of(call_id, self._server_ids):
             self._add(
                 "server_result_unknown", pointer, f"no call of a server tool has the id {describe_value(call_id)}"
@@ -361,7 +385,7 @@ class _Reader:
         content, error = block.get("content"), block.get("is_error")
         if error is not None and not isinstance(error, bool):
             self._add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
-        if error is True and content in (None, "", []):
+        if error is True and (content in (None, []) or (isinstance(content, str) and not content.strip())):
             self._add("error_empty", f"{pointer}/content", "the result is an error without content")
         if isinstance(content, list):
             for index, nested in enumerate(content):
@@ -371,6 +395,8 @@ class _Reader:
                     self._add("result_block_type", f"{pointer}/content/{index}/type", text)
                 else:
                     self._check_block(f"{pointer}/content/{index}", nested)
+        elif isinstance(content, str) and content and error is not True:
+            self._check_text(f"{pointer}/content", content)
         elif content is not None and not isinstance(content, str):
             self._add("result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}")
 

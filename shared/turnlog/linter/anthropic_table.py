@@ -208,6 +208,11 @@ RULES: Mapping[str, Rule] = {
         "Say what went wrong.",
         f"{_GITHUB}jlevy/markform/issues/153",
     ),
+    "server_call_unanswered": Rule(
+        f"{_BAD}: `…` tool use with id `…` was found without a corresponding `…_tool_result` block",
+        "Keep the call with its result, or drop both; before the next user message, continue the turn.",
+        "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons",
+    ),
     "server_result_unknown": Rule(
         f"{_BAD}: messages.….content.…: unexpected `tool_use_id` found in `…` blocks: …. Each `…` block must have a "
         "corresponding `server_tool_use` block before it.",

@@ -2,7 +2,7 @@
 
 Deliberately not checked:
 
-* Unknown keys of a message: bodies are kept verbatim, and many servers of this API accept more than OpenAI does.
+* Keys that servers of this API demand or add beyond OpenAI's, such as ``reasoning_content``: see `_EXTENSIONS`.
 * ``null`` in an optional field (``tool_calls``, ``function_call``, ``name``, ``refusal``, ``audio``) counts as absent,
   because SDKs dump their models with it.
 * The content of ``arguments``: OpenAI demands only a string, and says that the model does not always write valid
@@ -41,6 +41,12 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}CopilotKit/CopilotKit/issues/529",
     ),
     "message_not_object": Rule(_BAD, "Make each message an object with a role.", _REFERENCE),
+    "unknown_key": Rule(
+        f"{_BAD}: Additional properties are not allowed ('…' was unexpected) - 'messages.…' (some models ignore the key: "
+        "https://github.com/microsoft/agent-framework/pull/2344)",
+        "Leave the key out.",
+        f"{_GITHUB}openai/openai-node/issues/1161",
+    ),
     "unknown_role": Rule(_BAD, f"Use one of: {', '.join(sorted(ROLES))}.", _REFERENCE),
     "name_invalid": Rule(
         f"{_BAD}: Invalid 'messages[…].name': string does not match pattern. Expected a string that matches the "
@@ -156,6 +162,25 @@ _PART_TYPES = {
     "user": frozenset({"text", "image_url", "input_audio", "file"}),
     "assistant": frozenset({"text", "refusal"}),
 }
+_EXTENSIONS = frozenset(
+    {"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "prefix", "extra_content"}
+)
+"""Keys of an assistant's message that some servers of this API demand back or take: DeepSeek and Moonshot
+(https://api-docs.deepseek.com/guides/thinking_mode), OpenRouter, LiteLLM, Mistral, Gemini."""
+_KEYS = {
+    "assistant": frozenset(
+        {"role", "content", "name", "refusal", "audio", "tool_calls", "function_call", "annotations"}
+    )
+    | _EXTENSIONS,
+    "tool": frozenset({"role", "content", "name", "tool_call_id", "tool_calls", "function_call"}),
+}
+"""Role -> its keys. OpenAI's own examples give a tool message a name."""
+_COMMON_KEYS = frozenset({"role", "content", "name", "tool_calls", "function_call"})
+"""Keys of the other roles; calls have rules of their own."""
+_PART_KEYS = frozenset(
+    {"type", "text", "refusal", "image_url", "input_audio", "file", "prompt_cache_breakpoint", "cache_control"}
+)
+_CALL_KEYS = frozenset({"id", "type", "function", "custom", "extra_content"})
 _PART_FIELDS = {"image_url": ("url",), "input_audio": ("data", "format")}
 """Part type -> the keys that must hold a string in the object under the key of that name."""
 
@@ -186,6 +211,7 @@ def _check_message(findings: Findings, pointer: str, message: dict[str, object])
     if not (isinstance(role, str) and role in ROLES):
         findings.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         return
+    findings.unknown_keys(pointer, message, _KEYS.get(role, _COMMON_KEYS))
     _check_name(findings, f"{pointer}/name", message.get("name"), role)
     _check_content(findings, pointer, message, role)
     if role == "assistant":
@@ -230,6 +256,7 @@ def _check_part(findings: Findings, pointer: str, part: object, role: str) -> No
             "part_type", f"{pointer}/type", f"a message with role {role!r} has a part of type {describe_value(kind)}"
         )
         return
+    findings.unknown_keys(pointer, part, _PART_KEYS)
     body, pointer = part.get(kind), f"{pointer}/{kind}"
     if kind in {"text", "refusal"}:
         if not isinstance(body, str):
@@ -269,6 +296,7 @@ def _check_call(findings: Findings, pointer: str, call: object) -> None:
     if not isinstance(call, dict):
         findings.add("call_not_object", pointer, f"the call is {kind_of(call)}, not an object")
         return
+    findings.unknown_keys(pointer, call, _CALL_KEYS)
     call_id, kind = call.get("id"), call.get("type")
     if not is_filled(call_id):
         findings.add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
@@ -288,6 +316,7 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
     if not isinstance(body, dict):
         findings.add("call_body", pointer, f"the called tool is {kind_of(body)}, not an object")
         return
+    findings.unknown_keys(pointer, body, {"name", key})
     name, text = body.get("name"), body.get(key)
     if not _is_function_name(name):
         findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")

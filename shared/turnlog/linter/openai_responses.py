@@ -169,6 +169,7 @@ _ID_PREFIXES: Mapping[str, str] = {
     "custom_tool_call_output": "ctc",
 }
 _CALL_KEYS = frozenset({"type", "id", "call_id", "caller", "name", "namespace", "status"})
+_HOSTED_KEYS = frozenset({"type", "id", "status", "call_id", "caller"})
 _PART_KEYS: Mapping[str, frozenset[str]] = {
     "input_text": frozenset({"type", "text", "prompt_cache_breakpoint"}),
     "input_image": frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"}),
@@ -186,7 +187,25 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "custom_tool_call_output": _CALL_KEYS | {"output"},
     "reasoning": frozenset({"type", "id", "summary", "content", "encrypted_content", "status"}),
     "item_reference": frozenset({"type", "id"}),
+    "web_search_call": frozenset({"type", "id", "status", "action"}),
+    "file_search_call": frozenset({"type", "id", "status", "queries", "results"}),
+    "code_interpreter_call": frozenset({"type", "id", "status", "code", "container_id", "outputs"}),
+    "mcp_list_tools": frozenset({"type", "id", "server_label", "tools", "error"}),
+    "mcp_approval_request": frozenset({"type", "id", "server_label", "name", "arguments"}),
+    "mcp_approval_response": frozenset({"type", "id", "approval_request_id", "approve", "reason"}),
+    "mcp_call": frozenset(
+        {"type", "id", "status", "server_label", "name", "arguments", "output", "error", "approval_request_id"}
+    ),
+    "compaction": frozenset({"type", "id", "encrypted_content"}),
+    "shell_call": _HOSTED_KEYS | {"action", "environment"},
+    "shell_call_output": _HOSTED_KEYS | {"output", "max_output_length"},
+    "apply_patch_call": _HOSTED_KEYS | {"operation"},
+    "apply_patch_call_output": _HOSTED_KEYS | {"output"},
+    "computer_call": _HOSTED_KEYS - {"caller"} | {"action", "actions", "pending_safety_checks"},
+    "computer_call_output": _HOSTED_KEYS - {"caller"} | {"output", "acknowledged_safety_checks"},
 }
+_TYPES_WITH_STATUS = frozenset({"message", "reasoning", *_ID_PREFIXES})
+"""Types whose ``status`` is checked; those of tools that the provider runs have values of their own."""
 
 
 def check(messages: object) -> list[Violation]:
@@ -239,7 +258,7 @@ class _Reader:
             self._findings.unknown_keys(pointer, item, _KEYS[kind])
         self._take_id(pointer, item.get("id"), kind)
         status = item.get("status")
-        if kind in _KEYS and status is not None and not is_one_of(status, _STATUS):
+        if kind in _TYPES_WITH_STATUS and status is not None and not is_one_of(status, _STATUS):
             self._add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
         if kind == "message":
             self._check_message(pointer, item)

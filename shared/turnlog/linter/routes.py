@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from pydantic import Field
 
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
-from turnlog.routing import HttpRequest, Response, Route, read_body
+from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 
 if TYPE_CHECKING:
     from turnlog.app import Application
@@ -62,7 +62,7 @@ class LintAnswer(Answer):
     fingerprint: str | None = None
 
 
-def _lint(app: Application, request: HttpRequest) -> Response:
+def _lint(app: Application, request: HttpRequest, query: Query) -> Response:
     return Response(200, app.lint_messages(read_body(request, LintMessages)))
 
 
@@ -71,10 +71,9 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/lint",
         "lint_messages",
-        "lint",
         "Check a list of messages against a provider's rules; nothing is stored",
-        _lint,
         LintMessages,
         {200: LintAnswer},
+        endpoint=_lint,
     ),
 )

@@ -9,6 +9,7 @@ A fingerprint stands for a request. Take it when you send the request, and keep 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,13 +133,18 @@ def _signature(block: Any) -> str | None:
     if not isinstance(block, dict):
         return None
     if block.get("type") in ("thinking", "redacted_thinking"):
-        signature = block.get("signature") or block.get("data")
-        return signature if isinstance(signature, str) else None
+        return _text_of(block.get("signature") or block.get("data"))
     reasoning = block.get("reasoningContent")
     if not isinstance(reasoning, dict):
         return None
     text = reasoning.get("reasoningText")
-    signature = text.get("signature") if isinstance(text, dict) else reasoning.get("redactedContent")
+    return _text_of(text.get("signature") if isinstance(text, dict) else reasoning.get("redactedContent"))
+
+
+def _text_of(signature: object) -> str | None:
+    """Return a signature as text: an SDK gives bytes for what the HTTP API has in base64."""
+    if isinstance(signature, bytes):
+        return base64.b64encode(signature).decode("ascii")
     return signature if isinstance(signature, str) else None
 
 

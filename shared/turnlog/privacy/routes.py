@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.errors import NotFoundError
 from turnlog.jobs.models import Job
-from turnlog.routing import MAX_POSITION, HttpRequest, Response, Route
+from turnlog.routing import MAX_POSITION, HttpRequest, Query, Response, Route
 
 if TYPE_CHECKING:
     from turnlog.app import Application
 
 
-def _erase_session(app: Application, request: HttpRequest) -> Response:
-    return Response(202, app.erase_session(request.owner, request.path["session_id"], key=request.idempotency_key))
-
-
-def _erase_user(app: Application, request: HttpRequest) -> Response:
-    return Response(202, app.erase_user(request.owner, key=request.idempotency_key))
-
-
-def _redact_message(app: Application, request: HttpRequest) -> Response:
+def _redact_message(app: Application, request: HttpRequest, query: Query) -> Response:
     position = request.path["position"]
     if not (position.isascii() and position.isdigit() and 0 < int(position[:20]) <= MAX_POSITION):
         raise NotFoundError(f"no message at position {position[:80]!r}", code="no_message")
@@ -34,9 +26,7 @@ ROUTES: tuple[Route, ...] = (
         "DELETE",
         "/v1/sessions/{session_id}",
         "erase_session",
-        "erase",
         "Erase a session for good",
-        _erase_session,
         answers={202: Job},
         writes=True,
     ),
@@ -44,20 +34,12 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/sessions/{session_id}/messages/{position}/redact",
         "redact_message",
-        "erase",
         "Redact one message: nothing of its content is left",
-        _redact_message,
         answers={202: Job},
+        endpoint=_redact_message,
         writes=True,
     ),
     Route(
-        "DELETE",
-        "/v1/users/me",
-        "erase_user",
-        "erase",
-        "Erase all data of the caller for good",
-        _erase_user,
-        answers={202: Job},
-        writes=True,
+        "DELETE", "/v1/users/me", "erase_user", "Erase all data of the caller for good", answers={202: Job}, writes=True
     ),
 )

@@ -7,11 +7,12 @@ conversation that begins with the user, and some models of both refuse one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Message, Text
-from turnlog.providers import BEFORE_ALL, End, Turn
+from turnlog.providers import BEFORE_ALL, Bodies, End, Turn
 from turnlog.providers.blocks import SYSTEM_KIND, fenced, text_with_placeholders
 
 FIRST_USER = "[the conversation begins]"
@@ -114,14 +115,18 @@ class Layout:
         for index in range(self._first_turn, self._moved_turns):
             self._ends[index] = end
 
-    def finish(self, user_line: Callable[[str], JsonObject]) -> tuple[list[JsonObject], tuple[End, ...]]:
+    def finish(
+        self, user_line: Callable[[str], JsonObject], is_going_on: Callable[[JsonObject], bool]
+    ) -> tuple[list[JsonObject], tuple[End, ...]]:
         """Return the messages and the end of each turn.
 
-        Adds neutral user messages, made by ``user_line``, where the conversation does not begin or end with the user.
+        Adds neutral user messages, made by ``user_line``, where the conversation does not begin or end with the user. None is
+        added behind an answer that ``is_going_on``: the provider continues it.
         """
         self._complete_message()
         messages, ends = self._messages, self._ends
-        closing = [user_line(CONTINUE)] if messages and messages[-1]["role"] == "assistant" else []
+        is_answered = bool(messages) and messages[-1]["role"] == "assistant" and not is_going_on(messages[-1])
+        closing = [user_line(CONTINUE)] if is_answered else []
         if messages and messages[0]["role"] == "user":
             return [*messages, *closing], tuple(ends)
         return [user_line(FIRST_USER), *messages, *closing], tuple(
@@ -147,19 +152,109 @@ def with_results_first(content: list[JsonValue], is_result: IsKind) -> list[Json
     return sorted(content, key=lambda block: not is_result(block))
 
 
-def with_thinking_first(bodies: Iterable[JsonObject], is_thinking: IsKind) -> Iterator[JsonObject]:
-    """Yield the bodies without the thinking of assistant turns that do not begin with thinking.
+def with_thinking_first(turns: Bodies, is_thinking: IsKind) -> list[list[JsonObject]]:
+    """Return the messages of each turn without the thinking of assistant turns that do not begin with thinking.
 
     The provider reads consecutive messages of one role as one turn, and wants a turn's thinking first.
     """
-    previous, starts_with_thinking = "", False
+    valid, previous, starts_with_thinking = list[list[JsonObject]](), "", False
+    for bodies in turns:
+        valid.append([])
+        for body in bodies:
+            role, content = str(body["role"]), _blocks(body)
+            if role == "assistant" and previous != "assistant":
+                starts_with_thinking = bool(content) and is_thinking(content[0])
+            is_misplaced = role == "assistant" and not starts_with_thinking and any(map(is_thinking, content))
+            said: list[JsonValue] = [block for block in content if not is_thinking(block)]
+            if said or not is_misplaced:
+                previous = role
+                valid[-1].append({**body, "content": said} if is_misplaced else body)
+    return valid
+
+
+class ServerBlocks(NamedTuple):
+    """How a format writes calls that the provider runs itself.
+
+    ``call_id_of`` and ``result_id_of`` return the id of such a call or of its result; an empty string for any other block.
+    """
+
+    call_id_of: Callable[[JsonValue], str]
+    result_id_of: Callable[[JsonValue], str]
+
+    def is_open(self, message: JsonObject) -> bool:
+        """Return whether a call of the message has no result in it."""
+        blocks = _blocks(message)
+        return not set(map(self.call_id_of, blocks)) <= {"", *map(self.result_id_of, blocks)}
+
+
+def with_paired_server_calls(
+    turns: Bodies, server: ServerBlocks, is_result: IsKind, legal: Callable[[JsonObject], JsonObject | None]
+) -> Bodies:
+    """Return the messages of each turn without server calls that were cut off, and without results whose call is not there.
+
+    The provider refuses a call without its result once the user has said something else than results
+    (https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons). Until then the call may be going on.
+    ``legal`` returns the legal form of what is left of a message.
+    """
+    sendable = _complete_or_going_on([body for bodies in turns for body in bodies], server, is_result)
+    if sendable is None:
+        return turns
+    called, sent, answered = set[str](), set[str](), set[str]()
+
+    def is_sent(block: JsonValue) -> bool:
+        call_id, result_id = server.call_id_of(block), server.result_id_of(block)
+        if result_id:
+            is_answer = result_id in sent and result_id not in answered
+            answered.update({result_id} if is_answer else ())
+            return is_answer
+        is_new = call_id not in called and call_id in sendable
+        called.add(call_id)
+        sent.update({call_id} if is_new else ())
+        return is_new or not call_id
+
+    paired = list[list[JsonObject]]()
+    for turn in turns:
+        paired.append([])
+        for body in turn:
+            content = [block for block in _blocks(body) if is_sent(block)]
+            kept = body if content == _blocks(body) else legal({**body, "content": content})
+            paired[-1] += [kept] if kept is not None else []
+    return paired
+
+
+def _complete_or_going_on(
+    bodies: Sequence[JsonObject], server: ServerBlocks, is_result: IsKind
+) -> frozenset[str] | None:
+    """Return the ids of server calls that have their result, or may still get one; None when there are no server blocks.
+
+    A result is in the turn of its call, or in the next one when only results of other calls are between them. A call may still get
+    one in the newest message, or when only results follow its turn.
+    """
+    called, complete, open_turns = set[str](), set[str](), dict[str, int]()
+    turn, role, newest, has_server_blocks = 0, "", set[str](), False
     for body in bodies:
-        role, content = str(body["role"]), _blocks(body)
-        if role == "assistant" and previous != "assistant":
-            starts_with_thinking = bool(content) and is_thinking(content[0])
-        is_misplaced = role == "assistant" and not starts_with_thinking and any(map(is_thinking, content))
-        previous = role
-        yield {**body, "content": [block for block in content if not is_thinking(block)]} if is_misplaced else body
+        newest = set[str]()
+        content = _blocks(body)
+        if body["role"] != role:
+            turn, role = turn + 1, str(body["role"])
+            open_turns = {call_id: number for call_id, number in open_turns.items() if number >= turn - 2}
+        if role == "user" and not (content and all(map(is_result, content))):
+            open_turns = {}
+        for block in content:
+            call_id, result_id = server.call_id_of(block), server.result_id_of(block)
+            has_server_blocks = has_server_blocks or bool(call_id or result_id)
+            if result_id in open_turns:
+                complete.add(result_id)
+                del open_turns[result_id]
+            if call_id and call_id not in called:
+                open_turns[call_id] = turn
+                newest.add(call_id)
+            called.add(call_id)
+    is_waiting = role == "user"
+    going_on = {
+        call_id for call_id, number in open_turns.items() if call_id in newest or (is_waiting and number == turn - 1)
+    }
+    return frozenset(complete | going_on) if has_server_blocks else None
 
 
 def has_results(message: JsonObject, is_result: IsKind) -> bool:

@@ -14,13 +14,20 @@ import base64
 import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Literal
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Bodies, Rendered, Turn
-from turnlog.providers.alternation import Layout, has_results, split_system, with_results_first, with_thinking_first
+from turnlog.providers.alternation import (
+    Layout,
+    ServerBlocks,
+    has_results,
+    split_system,
+    with_paired_server_calls,
+    with_results_first,
+    with_thinking_first,
+)
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -34,6 +41,7 @@ from turnlog.providers.blocks import (
     string_of,
     tool_input,
 )
+from turnlog.providers.shapes import fitted
 
 FORMAT = "anthropic"
 _MAX_ID = 64
@@ -80,23 +88,26 @@ class AnthropicCodec:
     ) -> Rendered:
         system_text, conversation = split_system(turns, system)
         in_system = len(turns) - len(conversation)
-        layout, sent_turns = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        layout = Layout(_is_result, in_system=in_system)
         rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
-        valid_bodies = with_thinking_first(chain.from_iterable(rendered_turns), _is_thinking)
-        for turn_bodies in rendered_turns:
-            sent_turns.append(tuple(islice(valid_bodies, len(turn_bodies))))
-            for body in sent_turns[-1]:
+        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
+        sent_turns = with_thinking_first(paired, _is_thinking)
+        for turn_bodies in sent_turns:
+            for body in turn_bodies:
                 if layout.has_only_results and has_results(body, _is_result):
                     layout.extend_message(body)
                 else:
                     layout.add_message(body)
             layout.end_turn()
-        messages, ends = layout.finish(_user_message)
-        return Rendered(messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=sent_turns)
+        messages, ends = layout.finish(_user_message, _SERVER_BLOCKS.is_open)
+        return Rendered(
+            messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=[*([()] * in_system), *sent_turns]
+        )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _rendered_message(turn) if repaired is None else repaired
+        bodies = _rendered_message(turn) if repaired is None else repaired
+        return [legal for body in bodies if (legal := _legal(body)) is not None]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
@@ -164,9 +175,17 @@ def _is_result(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def _is_blank(block: JsonValue) -> bool:
-    """Return whether the block is a text of white space only, which the provider refuses."""
-    return isinstance(block, dict) and block.get("type") == "text" and not string_of(block.get("text")).strip()
+def _server_call_id(block: JsonValue) -> str:
+    is_call = isinstance(block, dict) and block.get("type") in ("server_tool_use", "mcp_tool_use")
+    return string_of(block.get("id")) if is_call and isinstance(block, dict) else ""
+
+
+def _server_result_id(block: JsonValue) -> str:
+    is_result = isinstance(block, dict) and string_of(block.get("type")).endswith("_tool_result")
+    return string_of(block.get("tool_use_id")) if is_result and isinstance(block, dict) else ""
+
+
+_SERVER_BLOCKS = ServerBlocks(_server_call_id, _server_result_id)
 
 
 def _user_message(text: str) -> JsonObject:
@@ -196,20 +215,15 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user"):
         return None
     if not isinstance(content, list):
-        return [body] if string_of(content).strip() else []
+        return [body]
     if role == "assistant" and any(isinstance(block, Media) for block in message.content):
         return None
     ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
     repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    repaired = [block for block in repaired if not _is_blank(block)]
     if ids.is_altered:
         repaired = [block for block in repaired if not _is_thinking(block)]
-    while repaired and _is_thinking(repaired[-1]):
-        repaired.pop()
     if message.tool_results:
         repaired = with_results_first(repaired, _is_result)
-    if not repaired:
-        return []
     return [body] if repaired == content else [{**body, "content": repaired}]
 
 
@@ -222,12 +236,23 @@ def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
         return {**block, "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
     if _is_result(block):
         call_id = next(ids.results)
-        repaired = block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
-        inner = block.get("content")
-        if isinstance(inner, list) and any(map(_is_blank, inner)):
-            repaired = {**repaired, "content": [inner_block for inner_block in inner if not _is_blank(inner_block)]}
-        return repaired
+        return block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
     return block
+
+
+def _legal(body: JsonObject) -> JsonObject | None:
+    """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""
+    legal = fitted(body, FORMAT)
+    if legal is None or not isinstance(legal["content"], list):
+        return legal
+    content = legal["content"]
+    assert isinstance(content, list)  # noqa: S101 - checked above
+    said = len(content)
+    while said and _is_thinking(content[said - 1]):
+        said -= 1
+    if not said:
+        return None
+    return legal if said == len(content) else {**legal, "content": content[:said]}
 
 
 def _is_thinking(block: JsonValue) -> bool:
@@ -283,7 +308,7 @@ def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list
             made.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
         elif isinstance(block, Text) and block.text.strip():
             made.append({"type": "text", "text": block.text})
-        elif isinstance(block, Opaque) and block.format == FORMAT and not _is_blank(block.value):
+        elif isinstance(block, Opaque) and block.format == FORMAT:
             made.append(block.value)
     return made
 

@@ -10,17 +10,18 @@ User and assistant must alternate, so consecutive messages of one role are merge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Bodies, Rendered, Turn
 from turnlog.providers.alternation import (
     Layout,
+    ServerBlocks,
     ends_after_additions,
     split_system,
+    with_paired_server_calls,
     with_results_first,
     with_thinking_first,
 )
@@ -37,6 +38,7 @@ from turnlog.providers.blocks import (
     string_of,
     tool_input,
 )
+from turnlog.providers.shapes import fitted
 
 DOCUMENT_TEXT = "[document]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
@@ -141,7 +143,6 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
 
 
 FORMAT = "bedrock_converse"
-NO_OUTPUT = "[no output]"
 _MAX_ID = 64
 _KEYS = frozenset(
     {
@@ -176,12 +177,12 @@ class BedrockConverseCodec:
         role_name = given_role(body)
         content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
         for index, block in enumerate(_content(body.get("content"), "/content")):
-            use, result = block.get("toolUse"), block.get("toolResult")
-            if isinstance(use, dict):
+            use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
+            if use is not None:
                 calls.append(
                     ToolCall(string_of(use.get("toolUseId")), string_of(use.get("name")), json_text(use.get("input")))
                 )
-            elif isinstance(result, dict):
+            elif result is not None:
                 failed = result.get("status") == "error" if is_error is None else is_error
                 inner = _content(result.get("content"), f"/content/{index}/toolResult/content")
                 results.append(
@@ -200,25 +201,28 @@ class BedrockConverseCodec:
     ) -> Rendered:
         system_text, conversation = split_system(turns, system)
         in_system = len(turns) - len(conversation)
-        layout, sent_turns = Layout(_is_result, in_system=in_system), list[Sequence[JsonObject]]([()] * in_system)
+        layout = Layout(_is_result, in_system=in_system)
         rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
-        valid_bodies = with_thinking_first(chain.from_iterable(rendered_turns), _is_reasoning)
-        for turn_bodies in rendered_turns:
-            sent_turns.append(tuple(islice(valid_bodies, len(turn_bodies))))
-            for body in sent_turns[-1]:
+        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
+        sent_turns = with_thinking_first(paired, _is_reasoning)
+        for turn_bodies in sent_turns:
+            for body in turn_bodies:
                 if layout.role == body["role"]:
                     layout.extend_message(body)
                 else:
                     layout.add_message(body)
             layout.end_turn()
-        framed, ends = layout.finish(_user_message)
+        framed, ends = layout.finish(_user_message, lambda _: False)
         messages = with_documents(framed)
         ends = ends_after_additions(ends, framed, messages)
-        return Rendered(messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=sent_turns)
+        return Rendered(
+            messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=[*([()] * in_system), *sent_turns]
+        )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _rendered_message(turn) if repaired is None else repaired
+        bodies = _rendered_message(turn) if repaired is None else repaired
+        return [legal for body in bodies if (legal := _legal(body)) is not None]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
@@ -257,11 +261,22 @@ def _is_result(block: JsonValue) -> bool:
     return isinstance(block, dict) and "toolResult" in block
 
 
-def _is_blank(block: JsonValue) -> bool:
-    """Return whether the block is a text of white space only, which the provider refuses."""
-    if not isinstance(block, dict) or "text" not in block:
-        return False
-    return not string_of(block["text"]).strip()
+def _run_by_caller(block: JsonObject, member: str) -> JsonObject | None:
+    """Return the call or result in a block; None when there is none, or when its type says that the provider runs the tool."""
+    value = block.get(member)
+    return value if isinstance(value, dict) and not isinstance(value.get("type"), str) else None
+
+
+def _server_id(member: str) -> Callable[[JsonValue], str]:
+    def id_of(block: JsonValue) -> str:
+        value = block.get(member) if isinstance(block, dict) else None
+        is_typed = isinstance(value, dict) and isinstance(value.get("type"), str)
+        return string_of(value.get("toolUseId")) if is_typed and isinstance(value, dict) else ""
+
+    return id_of
+
+
+_SERVER_BLOCKS = ServerBlocks(_server_id("toolUse"), _server_id("toolResult"))
 
 
 def _user_message(text: str) -> JsonObject:
@@ -294,35 +309,35 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
         return None
     ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
     repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    repaired = [block for block in repaired if not _is_blank(block)]
     if ids.is_altered:
         repaired = [block for block in repaired if not _is_reasoning(block)]
-    if all(map(_is_reasoning, repaired)):
-        return []
     if message.tool_results:
         repaired = with_results_first(repaired, _is_result)
     return [body] if repaired == content else [{**body, "content": repaired}]
 
 
 def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
-    use, result = block.get("toolUse"), block.get("toolResult")
-    if isinstance(use, dict):
+    use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
+    if use is not None:
         call, call_id = next(ids.calls)
         if is_tool_name(call.name) and isinstance(use.get("input"), dict):
             return block if use.get("toolUseId") == call_id else {**block, "toolUse": {**use, "toolUseId": call_id}}
         ids.is_altered = True
         repaired: JsonObject = {"toolUseId": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
         return {**block, "toolUse": {**use, **repaired}}
-    if isinstance(result, dict):
-        call_id, inner = next(ids.results), result.get("content")
-        kept: list[JsonValue] = [part for part in inner if not _is_blank(part)] if isinstance(inner, list) else []
-        if isinstance(inner, str) and inner.strip():
-            kept = [{"text": inner}]
-        kept = kept or [{"text": NO_OUTPUT}]
-        if inner == kept and result.get("toolUseId") == call_id:
-            return block
-        return {**block, "toolResult": {**result, "toolUseId": call_id, "content": kept}}
+    if result is not None:
+        call_id = next(ids.results)
+        return (
+            block if result.get("toolUseId") == call_id else {**block, "toolResult": {**result, "toolUseId": call_id}}
+        )
     return block
+
+
+def _legal(body: JsonObject) -> JsonObject | None:
+    """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
+    legal = fitted(body, FORMAT)
+    content = legal["content"] if legal is not None else None
+    return None if not isinstance(content, list) or all(map(_is_reasoning, content)) else legal
 
 
 def _is_reasoning(block: JsonValue) -> bool:
@@ -352,8 +367,7 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
 
 
 def _result_block(result: ToolResult, call_id: str) -> JsonObject:
-    content = _rendered_blocks(result.content) or [{"text": NO_OUTPUT}]
-    block: JsonObject = {"toolUseId": call_id, "content": content}
+    block: JsonObject = {"toolUseId": call_id, "content": _rendered_blocks(result.content)}
     return {"toolResult": block | ({"status": "error"} if result.is_error else {})}
 
 

@@ -28,6 +28,7 @@ from turnlog.providers.blocks import (
     string_of,
     text_with_placeholders,
 )
+from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -92,7 +93,9 @@ class OpenAIChatCodec:
         return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _repaired_body(turn) if turn.format == FORMAT and turn.body is not None else _rendered_message(turn)
+        is_own = turn.format == FORMAT and turn.body is not None
+        bodies = _repaired_body(turn) if is_own else _rendered_message(turn)
+        return [legal for body in bodies if (legal := fitted(body, FORMAT)) is not None]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
@@ -206,7 +209,7 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
     return (
         isinstance(content, list)
         and bool(content)
-        and all(isinstance(part, dict) and part.get("type") in allowed for part in content)
+        and all(isinstance(part, dict) and string_of(part.get("type")) in allowed for part in content)
         and not any(isinstance(block, Opaque) for block in message.content)
     )
 
@@ -220,14 +223,8 @@ def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObjec
     )
     if is_legal:
         return call if call.get("id") == call_id else {**call, "id": call_id}
-    extra = function if isinstance(function, dict) else {}
-    inner: JsonObject = {**extra, "name": legal_tool_name(parsed.name), "arguments": parsed.arguments}
-    return {
-        **{key: call[key] for key in call if key in ("index",)},
-        "id": call_id,
-        "type": "function",
-        "function": inner,
-    }
+    inner: JsonObject = {"name": legal_tool_name(parsed.name), "arguments": parsed.arguments}
+    return {**call, "id": call_id, "type": "function", "function": inner}
 
 
 def _rendered_message(turn: Turn) -> list[JsonObject]:

@@ -31,6 +31,7 @@ from turnlog.providers.blocks import (
     string_of,
     text_with_placeholders,
 )
+from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_responses"
 _MAX_ID = 64
@@ -96,7 +97,7 @@ class OpenAIResponsesCodec:
         for turn_bodies in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
             items.extend(turn_bodies)
             lengths.append(len(items))
-        kept_items = _without_repeated_ids(_with_matching_outputs(items))
+        kept_items = _without_lone_reasoning(_without_repeated_ids(_with_matching_outputs(items)))
         sent_counts = [0, *accumulate(item is not None for item in kept_items)]
         sent = [item for item in kept_items if item is not None]
         borders = [sent_counts[length] for length in lengths]
@@ -109,7 +110,10 @@ class OpenAIResponsesCodec:
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
-        return _rendered_items(turn) if repaired is None else [repaired]
+        legal = fitted(repaired, FORMAT) if repaired is not None else None
+        if legal is not None:
+            return [legal]
+        return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
@@ -187,7 +191,7 @@ def _repaired_item(turn: Turn) -> JsonObject | None:
         return body
     role, content = message.role, body.get("content")
     if isinstance(content, list):
-        kinds = {part.get("type") for part in content if isinstance(part, dict)}
+        kinds = {string_of(part.get("type")) for part in content if isinstance(part, dict)}
         is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, frozenset())
     else:
         is_legal = isinstance(content, str) and role != "tool"
@@ -221,6 +225,21 @@ def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
             kept.append(None)
         if isinstance(item_id, str):
             used.add(item_id)
+    return kept
+
+
+def _without_lone_reasoning(items: list[JsonObject | None]) -> list[JsonObject | None]:
+    """Return the items without reasoning that no item of the model follows: the provider refuses it."""
+    kept, is_followed = list(items), False
+    for index in range(len(items) - 1, -1, -1):
+        item = items[index]
+        if item is None:
+            continue
+        kind = string_of(item.get("type", "message"))
+        if kind != "reasoning":
+            is_followed = item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
+        elif not is_followed:
+            kept[index] = None
     return kept
 
 

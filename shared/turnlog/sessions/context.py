@@ -35,7 +35,6 @@ from turnlog.sessions.context_models import (
     OpenCall,
     PrefixAnswer,
     WindowAnswer,
-    WindowPart,
 )
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
 from turnlog.sessions.incoming import understand, with_calls
@@ -49,7 +48,6 @@ from turnlog.sessions.session_history import (
 )
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
-from turnlog.windows.manifest import ManifestPart
 from turnlog.windows.version import RENDERER_VERSION
 
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
@@ -277,7 +275,7 @@ def window_answer(
         manifest=ManifestAnswer(
             position=head,
             budget=budget,
-            parts=[_part(part) for part in manifest.parts],
+            parts=list(manifest.parts),
             totals=manifest.totals,
             breakpoints=[
                 Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
@@ -291,8 +289,3 @@ def window_answer(
         head=head,
         summary_stale=summary_stale,
     )
-
-
-def _part(part: ManifestPart) -> WindowPart:
-    fields = ("kind", "loop", "first", "last", "level", "tokens", "reason")
-    return WindowPart(refs=list(part.refs), **{name: getattr(part, name) for name in fields})

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField
-from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
+from turnlog.core.window_parts import BreakReason, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
@@ -105,22 +105,6 @@ class BuildWindow(WindowOptions):
     system: str | None = Field(default=None, max_length=1_000_000)
 
 
-class WindowPart(Answer):
-    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
-
-    The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
-    """
-
-    kind: Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
-    loop: int | None
-    first: int | None
-    last: int | None
-    level: Literal["whole", "digest", "stub", "out"]
-    tokens: int
-    reason: str | None
-    refs: list[str]
-
-
 class Breakpoint(Answer):
     """A prompt-cache breakpoint in the provider's form. ``pointer`` is a JSON pointer into the answer.
 
@@ -189,9 +173,9 @@ class WindowAnswer(Answer):
     messages that no summary covers yet.
     """
 
-    messages: list[JsonObjectField]
-    system: str | list[JsonObjectField] | None
-    tools: list[JsonObjectField]
+    messages: list[ProviderJson]
+    system: str | list[ProviderJson] | None
+    tools: list[ProviderJson]
     requires_tool_config: bool
     tool_names: list[GivenText]
     open_calls: list[OpenCall]

@@ -18,13 +18,11 @@ from turnlog.routing import (
     MERGE_TYPES,
     HttpRequest,
     Parameter,
+    Query,
     Response,
     Route,
-    integer,
     invalid_parameter,
-    moment,
     not_an_object,
-    read_body,
 )
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
 
@@ -74,46 +72,21 @@ class Decided(AgentState):
     refusal: int | None
 
 
-_AT = Parameter("at", "string", "As it was at this position, or time (RFC 3339)")
-_IF_VERSION = Parameter("if_version", "integer", "409 unless this is the state's version", 0, MAX_POSITION)
-
-
-def _get_state(app: Application, request: HttpRequest) -> Response:
-    position_or_time = moment(request, _AT)
-    return Response(200, app.get_state(request.owner, request.path["session_id"], at=position_or_time))
-
-
-def _put_state(app: Application, request: HttpRequest) -> Response:
-    body = read_body(request, ReplaceState)
-    answer = app.put_state(request.owner, request.path["session_id"], body, key=request.idempotency_key)
-    return Response(200, answer)
-
-
-def _patch_state(app: Application, request: HttpRequest) -> Response:
+def _patch_state(app: Application, request: HttpRequest, query: Query) -> Response:
     is_list = isinstance(request.body, list)
     if request.media_type == JSON_PATCH and not is_list:
         raise invalid_parameter("", "a JSON Patch is a list of operations")
     if request.media_type != JSON_PATCH and not isinstance(request.body, dict):
         raise not_an_object()
-    action = request.query.get("action")
+    action = query.get("action")
     if action is not None and not re.fullmatch(ACTION_PATTERN, action):
         raise invalid_parameter("/query/action", f"action does not match {ACTION_PATTERN}")
-    answer = app.patch_state(
-        request.owner,
-        request.path["session_id"],
-        cast("JsonObject | list[JsonValue]", request.body),
-        action=action,
-        if_version=integer(request, _IF_VERSION),
-        key=request.idempotency_key,
-    )
+    patch = cast("JsonObject | list[JsonValue]", request.body)
+    answer = app.patch_state(request.owner, request.path["session_id"], patch, key=request.idempotency_key, **query)
     return Response(200, answer)
 
 
-def _get_agent(app: Application, request: HttpRequest) -> Response:
-    return Response(200, app.get_agent(request.owner, request.path["session_id"], request.path["agent_id"]))
-
-
-def _patch_agent(app: Application, request: HttpRequest) -> Response:
+def _patch_agent(app: Application, request: HttpRequest, query: Query) -> Response:
     if not isinstance(request.body, dict):
         raise not_an_object()
     patch = cast("JsonObject", request.body)
@@ -123,41 +96,20 @@ def _patch_agent(app: Application, request: HttpRequest) -> Response:
     return Response(200, answer)
 
 
-def _decide(app: Application, request: HttpRequest) -> Response:
-    body, path = read_body(request, DecidePending), request.path
-    answer = app.decide_pending(request.owner, path["session_id"], path["agent_id"], body, key=request.idempotency_key)
-    return Response(200, answer)
-
-
-def _put_documents(app: Application, request: HttpRequest) -> Response:
-    body = read_body(request, WriteDocuments)
-    answer = app.put_documents(request.owner, request.path["session_id"], body, key=request.idempotency_key)
-    return Response(200, answer)
-
-
-def _get_documents(app: Application, request: HttpRequest) -> Response:
-    body = read_body(request, ReadDocuments)
-    return Response(200, app.get_documents(request.owner, request.path["session_id"], body))
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/sessions/{session_id}/state",
         "get_state",
-        "state",
         "The state, now or at any moment",
-        _get_state,
         answers={200: StateAnswer},
-        parameters=(_AT,),
+        parameters=(Parameter("at", "moment", "As it was at this position, or time (RFC 3339)"),),
     ),
     Route(
         "PUT",
         "/v1/sessions/{session_id}/state",
         "put_state",
-        "state",
         "Replace the state",
-        _put_state,
         ReplaceState,
         {200: StateAnswer},
         writes=True,
@@ -166,11 +118,13 @@ ROUTES: tuple[Route, ...] = (
         "PATCH",
         "/v1/sessions/{session_id}/state",
         "patch_state",
-        "state",
         "Change the state by a JSON Merge Patch or a JSON Patch",
-        _patch_state,
         answers={200: StateAnswer},
-        parameters=(Parameter("action", "string", "Action of the history entry (default state_change)"), _IF_VERSION),
+        parameters=(
+            Parameter("action", "string", "Action of the history entry (default state_change)"),
+            Parameter("if_version", "integer", "409 unless this is the state's version", 0, MAX_POSITION),
+        ),
+        endpoint=_patch_state,
         writes=True,
         free_body=True,
         media_types=(*MERGE_TYPES, JSON_PATCH),
@@ -179,19 +133,16 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/sessions/{session_id}/agents/{agent_id}",
         "get_agent",
-        "state",
         "The execution state of an agent",
-        _get_agent,
         answers={200: AgentState},
     ),
     Route(
         "PATCH",
         "/v1/sessions/{session_id}/agents/{agent_id}",
         "patch_agent",
-        "state",
         "Change an agent's execution state by a JSON Merge Patch",
-        _patch_agent,
         answers={200: AgentState},
+        endpoint=_patch_agent,
         writes=True,
         free_body=True,
     ),
@@ -199,9 +150,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/sessions/{session_id}/agents/{agent_id}/pending",
         "decide_pending",
-        "state",
         "Approve or reject what an agent waits for",
-        _decide,
         DecidePending,
         {200: Decided},
         writes=True,
@@ -210,9 +159,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/sessions/{session_id}/documents",
         "put_documents",
-        "state",
         "Write and delete documents: bytes by key, beside the log",
-        _put_documents,
         WriteDocuments,
         {200: WrittenDocuments},
         writes=True,
@@ -221,9 +168,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/sessions/{session_id}/documents/read",
         "get_documents",
-        "state",
         "Documents by their keys, or a range of them",
-        _get_documents,
         ReadDocuments,
         {200: DocumentsAnswer},
     ),

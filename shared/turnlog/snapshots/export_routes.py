@@ -8,7 +8,7 @@ from pydantic import Field
 
 from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.jobs.models import Job
-from turnlog.routing import HttpRequest, Response, Route, read_body
+from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Key
 
 if TYPE_CHECKING:
@@ -78,18 +78,18 @@ class Imported(Answer):
     position: int
 
 
-def _export_session(app: Application, request: HttpRequest) -> Response:
+def _export_session(app: Application, request: HttpRequest, query: Query) -> Response:
     body = read_body(request, ExportSession, is_optional=True)
     answer = app.export_sessions(request.owner, request.path["session_id"], body, key=request.idempotency_key)
     return Response(202 if isinstance(answer, Job) else 200, answer)
 
 
-def _export_everything(app: Application, request: HttpRequest) -> Response:
+def _export_everything(app: Application, request: HttpRequest, query: Query) -> Response:
     job = app.export_sessions.everything(request.owner)
     return Response(202, job if job.status == "queued" else app.get_job(request.owner, job.job_id))
 
 
-def _import_session(app: Application, request: HttpRequest) -> Response:
+def _import_session(app: Application, request: HttpRequest, query: Query) -> Response:
     body = read_body(request, ImportCommits)
     return Response(200, app.import_session(request.owner, request.path["session_id"], body))
 
@@ -99,31 +99,28 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/sessions/{session_id}/export",
         "export_session",
-        "export",
         "Export a session as a file",
-        _export_session,
         ExportSession,
         {200: Export, 202: Job},
+        endpoint=_export_session,
         writes=True,
     ),
     Route(
         "GET",
         "/v1/users/me/export",
         "export_everything",
-        "export",
         "Export all data of the caller as a file; within an hour it is the same job",
-        _export_everything,
         answers={202: Job},
+        endpoint=_export_everything,
     ),
     Route(
         "POST",
         "/v1/sessions/{session_id}/import",
         "import_session",
-        "export",
         "Import commits of an exported session; it appears with the last of them",
-        _import_session,
         ImportCommits,
         {200: Imported},
+        endpoint=_import_session,
         writes=True,
     ),
 )

@@ -16,7 +16,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.ledger import chosen, is_said
+from turnlog.windows.ledger import chosen, is_name, is_said
 from turnlog.windows.text import NO_REPLY, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
@@ -49,7 +49,7 @@ def note_of(
         lines.append(closing)
     # Turnlog adds the refs and counts: a value that equals one of them still has to be listed.
     said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
-    values = chosen((value for value in _values(units) if not is_said(value, said)), max_values)
+    values = chosen((value for value in _values(units) if not is_said(value, said)), max_values, names=_names(units))
     if not lines and not values:
         return None
     fixed = upper_bound_tokens(fenced(title, "\n".join([*lines, _VALUES]))) + MESSAGE_OVERHEAD
@@ -172,6 +172,12 @@ def _values(units: Sequence[Unit]) -> Iterator[str]:
                 if value not in seen:
                     seen.add(value)
                     yield value
+
+
+def _names(units: Sequence[Unit]) -> set[str]:
+    """Return the values of calls' arguments that can name something."""
+    entries = (entry for unit in units for entry in unit.said if entry.facts.calls)
+    return {value for entry in entries for value in entry.values() if is_name(value)}
 
 
 def _short(text: str, limit: int) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.window_parts import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
 from turnlog.windows.digests import Tally
 from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens

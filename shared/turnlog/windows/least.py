@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
-from turnlog.providers import Codec
+from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import is_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import lower_bound_tokens
@@ -29,14 +29,8 @@ def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> 
         return 0
     entry, message = share.entry, share.turn.message
     is_given = entry is not None and message is entry.message and share.part == "all"
-    if entry is not None and is_given:
-        is_verbatim = share.turn.format == codec.format and len(bodies) == 1 and bodies[0] == share.turn.body
-        if (
-            (is_verbatim and not _has(message, files=True))
-            or _is_plain(message)
-            or _calls_plainly(entry, message, codec)
-        ):
-            return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
+    if entry is not None and is_given and _counts_as_stored(entry, share.turn, bodies, codec):
+        return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
     parsed = [codec.parse(body) for body in bodies]
     if entry is not None and is_given and _count_the_same(message, parsed):
         return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
@@ -51,6 +45,14 @@ def least_of_system(text: str) -> int:
 def least_of_tools(tools: Sequence[JsonObject]) -> int:
     """Return at most the tokens of the tools' compact JSON."""
     return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
+
+
+def _counts_as_stored(entry: Entry, turn: Turn, bodies: Sequence[JsonObject], codec: Codec) -> bool:
+    """Return whether all that a message's count depends on is sent unchanged."""
+    if _is_plain(turn.message) or _calls_plainly(entry, turn.message, codec):
+        return True
+    is_verbatim = turn.format == codec.format and len(bodies) == 1 and bodies[0] == turn.body
+    return is_verbatim and not _has(turn.message, files=True)
 
 
 def _is_plain(message: Message) -> bool:

@@ -492,7 +492,9 @@ def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
     """Return the entry of an event with its message parsed."""
     assert event.body is not None  # noqa: S101 - fetched
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    values = cache(lambda: bounded(ledger_of_message(message)))
+    # A card may be of an older extractor: its values stay those of the message when the body is read.
+    facts = event.facts
+    values = cache(lambda: facts.ledger if facts is not None else bounded(ledger_of_message(message)))
     return Entry(event, outline_of(message), loop, time_ms, message, values=values)
 
 

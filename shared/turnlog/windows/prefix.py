@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import takewhile, zip_longest
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.prefix_breaks import BreakReason
+from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window

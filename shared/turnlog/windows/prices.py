@@ -13,7 +13,7 @@ from turnlog.core.calls import MessageOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Media, Message, ToolCall
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
-from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, NO_OUTPUT, document_name
+from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
 from turnlog.providers.blocks import (
     SYSTEM_KIND,
     arguments_value,
@@ -24,6 +24,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
     tool_input,
 )
+from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, shown_pieces
@@ -65,7 +66,7 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
         extra += MESSAGE_OVERHEAD * max(0, _bodies(message, sent) - 1)
     if sent in _WITH_OBJECTS and (stored_format != sent or sent in FENCING):
         extra += sum(_as_object(call, sent) for call in message.tool_calls)
-    if sent == "bedrock_converse":
+    if sent in FENCING:
         extra += _NO_OUTPUT * len(results)
     if sent in FENCING and message.role == "system":
         extra += _in_fence(message)

@@ -32,8 +32,8 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     """Return the messages whose payloads must be fetched before the view can be rendered."""
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
-        for entry in _sent_whole(piece.unit) if piece.limit is None else (piece.unit.entry,):
-            if entry.message is None and not _fits_in_head(piece, entry):
+        for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
+            if entry.message is None and not _is_replaced(piece.unit, entry) and not _fits_in_head(piece, entry):
                 wanted[entry.position] = entry.event
     return list(wanted.values())
 
@@ -70,7 +70,7 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
     joined = list[Share]()
     for share in parted:
         last, entry = joined[-1] if joined else None, share.entry
-        if last and entry and entry.event.format == codec.format and _are_halves(last, share):
+        if last and entry and _are_halves(last, share) and entry.event.format == codec.format:
             call_ids, result_ids = (
                 last.turn.call_ids + share.turn.call_ids,
                 last.turn.result_ids + share.turn.result_ids,
@@ -82,8 +82,8 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
 
 
 def _are_halves(first: Share, second: Share) -> bool:
-    is_one_message = first.entry and second.entry and first.entry.position == second.entry.position
-    return bool(is_one_message) and {first.part, second.part} == {"results", "rest"}
+    are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
+    return are_halves and first.place == second.place and bool(first.entry and second.entry)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -167,7 +167,8 @@ class _Renderer:
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
         calls = _message(entry).tool_calls
-        return tuple(self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
+        ids = (self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
+        return tuple(ids) if calls else ()
 
     def _results(self, unit: Unit) -> Iterator[Share]:
         stubs = {stub.position: stub for stub in unit.stubs}
@@ -269,10 +270,9 @@ def cut_head(head: str, limit: int, chars: int) -> str:
     return head[:limit] + truncation_mark(chars - limit)
 
 
-def _sent_whole(unit: Unit) -> Iterator[Entry]:
-    """Yield the messages of a unit whose bodies are needed: those sent whole, and those whose middle is left out."""
-    stubs = {stub.position for stub in unit.stubs if stub.texts}
-    return (entry for entry in unit.entries if entry.position not in stubs)
+def _is_replaced(unit: Unit, entry: Entry) -> bool:
+    """Return whether stubs replace all results of a message, so that its body is not needed."""
+    return any(stub.texts and stub.position == entry.position for stub in unit.stubs)
 
 
 def _all_pieces(view: WindowDraft) -> Iterator[Piece]:

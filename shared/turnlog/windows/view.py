@@ -272,7 +272,7 @@ class _Grouping:
             return
         if not facts.calls:
             if facts.role != "tool":
-                companions = sum(member.cost for member in group if member is not entry)
+                companions = sum(member.cost for member in group) - entry.cost if len(group) > 1 else 0
                 yield _unit(entry, before, tokens=_own_tokens(entry) + companions, group=group)
             return
         answers = [

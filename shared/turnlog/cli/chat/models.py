@@ -163,7 +163,9 @@ class Scripted:
 
 def echo(window: WindowAnswer) -> Iterator[dict[str, Any]]:
     """Answer with the newest user message."""
-    newest = next((message for message in reversed(window.messages) if message.get("role") == "user"), {})
+    newest: dict[str, Any] = next(
+        (message for message in reversed(window.messages) if message.get("role") == "user"), {}
+    )
     content = newest.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     text = " ".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))

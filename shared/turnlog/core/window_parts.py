@@ -1,8 +1,36 @@
-"""Reasons why a window does not begin with the same messages as the window before: a new epoch began."""
+"""What a window says of itself: its parts, and why it does not begin with the same messages as the window before."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+
+PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
+PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WindowPart:
+    """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
+
+    The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
+    """
+
+    kind: PartKind
+    loop: int | None
+    first: int | None
+    last: int | None
+    level: PartLevel
+    tokens: int
+    reason: str | None
+    refs: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self.__slots__:
+            raise KeyError(name)
+        return getattr(self, name)
+
 
 BreakReason: TypeAlias = Literal[
     "first",
@@ -20,7 +48,7 @@ BreakReason: TypeAlias = Literal[
     "past_loop",
     "stub",
 ]
-"""The reasons:
+"""The reasons why a new epoch began:
 
 - ``first``: there was no window before.
 - ``tools``, ``policy``, ``system``: the session's tools, its policy or its system text changed.

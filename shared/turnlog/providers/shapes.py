@@ -1,0 +1,666 @@
+"""The shapes that providers take, and the nearest legal form of a message that a provider would refuse.
+
+A provider refuses a whole request for one unknown key, blank text or half a block. A `Shape` returns the legal form of a value: the
+value itself, or a copy without what the provider does not take. It raises `UnfitError` for a value without a legal form.
+
+Sources: Anthropic (https://platform.claude.com/docs/en/api/messages/create) answers ``Extra inputs are not permitted`` for every
+unknown key. An AWS SDK checks a Converse request against the service's model
+(https://github.com/boto/botocore/blob/develop/botocore/validate.py) and itself answers with ``SDK_UNKNOWN_MEMBER`` for a block that
+it does not know (https://github.com/strands-agents/harness-sdk/issues/736). OpenAI Responses answers ``Unknown parameter``
+(https://github.com/microsoft/agent-framework/issues/2203). OpenAI Chat refuses unknown keys on some models
+(https://github.com/openai/openai-node/issues/1161) and ignores them on others
+(https://github.com/microsoft/agent-framework/pull/2344). Some servers of that API demand keys of their own, which are kept:
+``reasoning_content`` (https://api-docs.deepseek.com/guides/thinking_mode), ``reasoning_details``
+(https://openrouter.ai/docs/use-cases/reasoning-tokens), ``extra_content``
+(https://ai.google.dev/gemini-api/docs/thought-signatures).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import TypeAlias
+
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.providers.blocks import json_text
+
+NO_OUTPUT = "[no output]"
+"""The content of a failed result that says nothing: Anthropic and Bedrock refuse an error without content."""
+
+
+class UnfitError(ValueError):
+    """Signals a value that has no legal form."""
+
+
+Shape: TypeAlias = Callable[[JsonValue], JsonValue]
+
+
+# ---------------------------------------------------------------- building shapes
+
+
+def anything(value: JsonValue) -> JsonValue:
+    """Return any value."""
+    return value
+
+
+def matching(is_legal: Callable[[JsonValue], bool]) -> Shape:
+    """Return the shape of the values for which ``is_legal`` is true."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        if not is_legal(value):
+            raise UnfitError
+        return value
+
+    return shape
+
+
+def one_of(*values: str) -> Shape:
+    """Return the shape of an enumeration."""
+    return matching(lambda value: isinstance(value, str) and value in values)
+
+
+def optional(shape: Shape) -> Shape:
+    """Return a shape that takes null too: SDKs write it for a member that is absent."""
+    return lambda value: None if value is None else shape(value)
+
+
+def fields(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
+    """Return the shape of an object. Unknown and unfit members are left out; every one of ``required`` must fit."""
+    shapes = {**(others or {}), **required}
+
+    def shape(value: JsonValue) -> JsonValue:
+        if not isinstance(value, dict):
+            raise UnfitError
+        kept = JsonObject()
+        for key in value.keys() & shapes.keys():
+            with suppress(UnfitError):
+                kept[key] = shapes[key](value[key])
+        if not kept.keys() >= required.keys():
+            raise UnfitError
+        return value if kept == value else {key: kept[key] for key in value if key in kept}
+
+    return shape
+
+
+def union(members: Mapping[str, Shape]) -> Shape:
+    """Return the shape of an object with exactly one member: the first of ``members`` that it has and that fits."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        for key in members if isinstance(value, dict) else ():
+            if isinstance(value, dict) and key in value:
+                with suppress(UnfitError):
+                    only: JsonObject = {key: members[key](value[key])}
+                    return value if only == value else only
+        raise UnfitError
+
+    return shape
+
+
+def items(shape_of_item: Shape, *, least: int = 0) -> Shape:
+    """Return the shape of a list. UnfitError items are left out; at least ``least`` must remain."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        if not isinstance(value, list):
+            raise UnfitError
+        kept = list[JsonValue]()
+        for item in value:
+            with suppress(UnfitError):
+                kept.append(shape_of_item(item))
+        if len(kept) < least:
+            raise UnfitError
+        return value if kept == value else kept
+
+    return shape
+
+
+def either(*shapes: Shape) -> Shape:
+    """Return the shape of the values that fit one of the shapes; the first that fits decides."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        for possible in shapes:
+            with suppress(UnfitError):
+                return possible(value)
+        raise UnfitError
+
+    return shape
+
+
+def tagged(kinds: Mapping[str, Shape], *, others: Shape | None = None, refused: Collection[str] = ()) -> Shape:
+    """Return the shape of an object that its ``type`` decides.
+
+    ``others`` is the shape of types that are neither known nor ``refused``: providers add some between two releases of their SDKs.
+    """
+
+    def shape(value: JsonValue) -> JsonValue:
+        kind = value.get("type") if isinstance(value, dict) else None
+        shape_of_kind = kinds.get(kind, others) if isinstance(kind, str) and kind and kind not in refused else None
+        if shape_of_kind is None:
+            raise UnfitError
+        return shape_of_kind(value)
+
+    return shape
+
+
+def without_unfit(members: Mapping[str, Shape]) -> Shape:
+    """Return the shape of an object of which only some members are known; unfit ones of these are left out."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        if not isinstance(value, dict):
+            raise UnfitError
+        kept = JsonObject()
+        for key, member in value.items():
+            with suppress(UnfitError):
+                kept[key] = members[key](member) if key in members else member
+        return value if kept == value else kept
+
+    return shape
+
+
+def with_any(keys: Collection[str], shape_of_all: Shape) -> Shape:
+    """Return a shape whose values have at least one of some members, and not an empty one."""
+
+    def shape(value: JsonValue) -> JsonValue:
+        kept = shape_of_all(value)
+        if not isinstance(kept, dict) or not any(kept.get(key) for key in keys):
+            raise UnfitError
+        return kept
+
+    return shape
+
+
+text = matching(lambda value: isinstance(value, str))
+filled = matching(lambda value: isinstance(value, str) and value != "")
+visible = matching(lambda value: isinstance(value, str) and value.strip() != "")
+flag = matching(lambda value: isinstance(value, bool))
+mapping = matching(lambda value: isinstance(value, dict))
+listing = matching(lambda value: isinstance(value, list))
+
+
+def _named(shape: Shape, name: Callable[[JsonObject], str], line: Callable[[str], JsonObject]) -> Shape:
+    """Return the shape of a block that takes a line with the block's name in the place of an unfit one, where it has a name."""
+
+    def shape_or_line(value: JsonValue) -> JsonValue:
+        with suppress(UnfitError):
+            return shape(value)
+        label = name(value) if isinstance(value, dict) else ""
+        if not label:
+            raise UnfitError
+        return line(label)
+
+    return shape_or_line
+
+
+# ---------------------------------------------------------------- Anthropic
+
+_SHOWN = frozenset({"image", "document", "search_result", "container_upload"})
+"""Blocks that leave a line behind where the provider does not take them."""
+_CACHE_CONTROL = fields({"type": one_of("ephemeral")}, {"ttl": optional(one_of("5m", "1h"))})
+_MARK: Mapping[str, Shape] = {"cache_control": optional(_CACHE_CONTROL)}
+_IMAGES = one_of("image/jpeg", "image/png", "image/gif", "image/webp")
+_CITATIONS_OF_FILE = optional(mapping)
+
+
+def _block(kind: str, required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
+    return fields({"type": one_of(kind), **required}, {**_MARK, **(others or {})})
+
+
+def _source(**required: Shape) -> Shape:
+    return fields(required)
+
+
+_LINKED = (_source(type=one_of("url"), url=filled), _source(type=one_of("file"), file_id=filled))
+_TEXT = _block("text", {"text": visible})
+_IMAGE = _block(
+    "image",
+    {"source": either(_source(type=one_of("base64"), media_type=_IMAGES, data=filled), *_LINKED)},
+    {"transformations": anything},
+)
+_NESTED = items(tagged({"text": _TEXT, "image": _IMAGE}), least=1)
+_DOCUMENT = _block(
+    "document",
+    {
+        "source": either(
+            _source(type=one_of("base64"), media_type=one_of("application/pdf"), data=filled),
+            _source(type=one_of("text"), media_type=one_of("text/plain"), data=filled),
+            _source(type=one_of("content"), content=either(filled, _NESTED)),
+            *_LINKED,
+        )
+    },
+    {"citations": _CITATIONS_OF_FILE, "context": optional(text), "title": optional(text)},
+)
+_SEARCH_RESULT = _block(
+    "search_result",
+    {"source": text, "title": text, "content": items(_TEXT, least=1)},
+    {"citations": _CITATIONS_OF_FILE},
+)
+_FROM_USER: Mapping[str, Shape] = {
+    "text": _TEXT,
+    "image": _IMAGE,
+    "document": _DOCUMENT,
+    "search_result": _SEARCH_RESULT,
+    "container_upload": _block("container_upload", {"file_id": text}),
+}
+_SERVER_RESULTS = (
+    *("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution", "tool_search"),
+    "advisor",
+)
+_FROM_ASSISTANT: Mapping[str, Shape] = {
+    "text": _block("text", {"text": visible}, {"citations": optional(listing)}),
+    "thinking": fields({"type": anything, "thinking": text, "signature": filled}),
+    "redacted_thinking": fields({"type": anything, "data": filled}),
+    "tool_use": _block(
+        "tool_use", {"id": text, "name": text, "input": mapping}, {"caller": anything, "toolset_name": anything}
+    ),
+    "server_tool_use": _block(
+        "server_tool_use", {"id": filled, "name": filled, "input": mapping}, {"caller": anything}
+    ),
+    "mcp_tool_use": _block("mcp_tool_use", {"id": filled, "name": filled, "input": mapping, "server_name": filled}),
+    "mcp_tool_result": _block(
+        "mcp_tool_result",
+        {"tool_use_id": filled},
+        {"content": either(text, items(_TEXT)), "is_error": flag},
+    ),
+    **{
+        f"{name}_tool_result": _block(
+            f"{name}_tool_result", {"tool_use_id": filled, "content": anything}, {"caller": anything}
+        )
+        for name in _SERVER_RESULTS
+    },
+    "compaction": _block("compaction", {}, {"content": optional(text), "encrypted_content": optional(text)}),
+}
+_OF_OTHER_APIS = frozenset(
+    {
+        *("image_url", "input_text", "input_image", "input_file", "input_audio", "output_text", "refusal", "file"),
+        *("function", "function_call", "function_call_output", "tool_call", "toolUse", "toolResult", "reasoning"),
+    }
+)
+_NOT_IN_RESULTS = _OF_OTHER_APIS | {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"}
+
+
+def _anthropic_content(kinds: Mapping[str, Shape], refused: frozenset[str]) -> Shape:
+    block = tagged(kinds, others=without_unfit(_MARK), refused=refused)
+
+    def name(value: JsonObject) -> str:
+        return str(value.get("type")) if value.get("type") in _SHOWN else ""
+
+    return items(_named(block, name, lambda label: {"type": "text", "text": f"[{label}]"}))
+
+
+_IN_RESULT = either(
+    matching(lambda value: value == ""),
+    visible,
+    _anthropic_content(
+        {**_FROM_USER, "tool_reference": _block("tool_reference", {"tool_name": text})}, _NOT_IN_RESULTS
+    ),
+)
+_RESULT = _block(
+    "tool_result",
+    {"tool_use_id": text},
+    {"content": optional(_IN_RESULT), "is_error": optional(flag), "toolset_name": anything},
+)
+
+
+def _anthropic_result(value: JsonValue) -> JsonValue:
+    result = _RESULT(value)
+    if isinstance(result, dict) and result.get("is_error") is True and not result.get("content"):
+        return {**result, "content": NO_OUTPUT}
+    return result
+
+
+_ANTHROPIC_CONTENT = {
+    "user": _anthropic_content(
+        {**_FROM_USER, "tool_result": _anthropic_result},
+        _OF_OTHER_APIS | {"tool_use", "thinking", "redacted_thinking", "server_tool_use"},
+    ),
+    "assistant": _anthropic_content(
+        _FROM_ASSISTANT, _OF_OTHER_APIS | {"tool_result", "image", "document", "container_upload"}
+    ),
+}
+
+# ---------------------------------------------------------------- Bedrock Converse
+
+
+def _enumeration(words: str) -> Shape:
+    return one_of(*words.split())
+
+
+def _pattern(pattern: str) -> Shape:
+    compiled = re.compile(pattern, re.DOTALL)
+    return matching(lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
+
+
+_LOCATION = fields(
+    {"uri": _pattern(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?")}, {"bucketOwner": _pattern("[0-9]{12}")}
+)
+_MEDIA_SOURCE = union({"bytes": filled, "s3Location": _LOCATION})
+_PLAIN = union({"text": text})
+_CITED = fields({"enabled": flag})
+_CONVERSE_IMAGE = fields({"format": _enumeration("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
+_CONVERSE_VIDEO = fields(
+    {"format": _enumeration("mkv mov mp4 webm flv mpeg mpg wmv three_gp"), "source": _MEDIA_SOURCE}
+)
+_CONVERSE_AUDIO = fields(
+    {
+        "format": _enumeration("mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"),
+        "source": _MEDIA_SOURCE,
+    },
+    {"error": mapping},
+)
+_CONVERSE_DOCUMENT = fields(
+    {
+        "source": union({"bytes": filled, "s3Location": _LOCATION, "text": text, "content": items(_PLAIN, least=1)}),
+    },
+    {
+        "name": text,
+        "format": _enumeration("pdf csv doc docx xls xlsx html txt md"),
+        "context": text,
+        "citations": _CITED,
+    },
+)
+_CONVERSE_SEARCH = fields(
+    {"source": text, "title": text, "content": items(fields({"text": text}))}, {"citations": _CITED}
+)
+_GUARD = union(
+    {
+        "text": fields({"text": text}, {"qualifiers": items(_enumeration("grounding_source query guard_content"))}),
+        "image": fields({"format": _enumeration("png jpeg"), "source": union({"bytes": filled})}),
+    }
+)
+_CACHE_POINT = fields({"type": one_of("default")}, {"ttl": one_of("5m", "1h")})
+_TOOL_CHANGE = fields({"tool": mapping})
+
+
+_RESULT_PART = union(
+    {
+        "json": mapping,
+        "text": visible,
+        "image": _CONVERSE_IMAGE,
+        "document": _CONVERSE_DOCUMENT,
+        "video": _CONVERSE_VIDEO,
+        "searchResult": _CONVERSE_SEARCH,
+    }
+)
+
+
+def _part_of_result(value: JsonValue) -> JsonValue:
+    """Return a part of a result; JSON that is not an object becomes text."""
+    if isinstance(value, dict) and "json" in value and not isinstance(value["json"], dict):
+        return _RESULT_PART({"text": json_text(value["json"])})
+    return _RESULT_PART(value)
+
+
+_MEDIA_NAMES = ("image", "document", "video", "audio", "searchResult", "guardContent")
+
+
+def _converse_content(block: Shape, *, least: int = 0) -> Shape:
+    def name(value: JsonObject) -> str:
+        return next((name for name in _MEDIA_NAMES if name in value), "")
+
+    return items(_named(block, name, lambda label: {"text": f"[{label}]"}), least=least)
+
+
+_CONVERSE_RESULT = fields(
+    {"toolUseId": text},
+    {
+        "content": _converse_content(_part_of_result, least=1),
+        "status": one_of("success", "error"),
+        "type": text,
+    },
+)
+
+
+def _converse_result(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict) and isinstance(value.get("content"), str):
+        value = {**value, "content": [{"text": value["content"]}]}
+    result = _CONVERSE_RESULT(value)
+    return {"content": [{"text": NO_OUTPUT}], **result} if isinstance(result, dict) else result
+
+
+_CONVERSE_ID = _pattern("[a-zA-Z0-9_.:-]{1,64}")
+_CONVERSE_USE = fields({"toolUseId": text, "name": text, "input": mapping})
+_CONVERSE_SERVER_USE = fields(
+    {
+        "toolUseId": _CONVERSE_ID,
+        "name": _pattern("[a-zA-Z0-9_-]{1,64}"),
+        "input": mapping,
+        "type": one_of("server_tool_use"),
+    }
+)
+
+
+def _converse_use(value: JsonValue) -> JsonValue:
+    """Return a call; one with a type is of a tool that the provider runs."""
+    is_server = isinstance(value, dict) and isinstance(value.get("type"), str)
+    return _CONVERSE_SERVER_USE(value) if is_server else _CONVERSE_USE(value)
+
+
+_CACHE_POINT_MEMBER = {"cachePoint": _CACHE_POINT}
+_CONVERSE_CONTENT = {
+    "user": _converse_content(
+        union(
+            {
+                "toolResult": _converse_result,
+                "text": visible,
+                "image": _CONVERSE_IMAGE,
+                "document": _CONVERSE_DOCUMENT,
+                "video": _CONVERSE_VIDEO,
+                "audio": _CONVERSE_AUDIO,
+                "guardContent": _GUARD,
+                "searchResult": _CONVERSE_SEARCH,
+                "toolAddition": _TOOL_CHANGE,
+                "toolRemoval": _TOOL_CHANGE,
+                **_CACHE_POINT_MEMBER,
+            }
+        )
+    ),
+    "assistant": _converse_content(
+        union(
+            {
+                "toolUse": _converse_use,
+                "toolResult": fields(
+                    {"toolUseId": _CONVERSE_ID, "type": text, "content": _converse_content(_part_of_result)},
+                    {"status": one_of("success", "error")},
+                ),
+                "text": visible,
+                "reasoningContent": union(
+                    {"reasoningText": fields({"text": text}, {"signature": text}), "redactedContent": filled}
+                ),
+                "citationsContent": fields({}, {"content": items(_PLAIN), "citations": items(mapping)}),
+                "video": _CONVERSE_VIDEO,
+                "audio": _CONVERSE_AUDIO,
+                **_CACHE_POINT_MEMBER,
+            }
+        )
+    ),
+}
+
+# ---------------------------------------------------------------- OpenAI
+
+
+def _any_of(keys: str) -> Mapping[str, Shape]:
+    return dict.fromkeys(keys.split(), anything)
+
+
+_CHAT_PARTS = tagged(
+    {
+        "text": fields({"type": text, "text": text}, _any_of("cache_control prompt_cache_breakpoint")),
+        "refusal": fields({"type": text, "refusal": text}),
+        "image_url": fields(
+            {"type": text, "image_url": fields({"url": text}, {"detail": text})},
+            _any_of("cache_control prompt_cache_breakpoint"),
+        ),
+        "input_audio": fields(
+            {"type": text, "input_audio": fields({"data": text, "format": text})}, _any_of("prompt_cache_breakpoint")
+        ),
+        "file": fields(
+            {"type": text, "file": fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text))},
+            _any_of("cache_control prompt_cache_breakpoint"),
+        ),
+    }
+)
+_CHAT_CONTENT = {"content": optional(either(text, items(_CHAT_PARTS)))}
+_CHAT_CALL = fields(
+    {"id": text, "type": text},
+    {
+        "function": fields({"name": text, "arguments": text}),
+        "custom": fields({"name": text, "input": text}),
+        "extra_content": anything,
+    },
+)
+_SPOKEN = fields({"role": text}, {**_CHAT_CONTENT, "name": optional(text)})
+_CHAT = {
+    "assistant": fields(
+        {"role": text},
+        {
+            **_CHAT_CONTENT,
+            "tool_calls": optional(items(_CHAT_CALL)),
+            **_any_of("name refusal audio function_call annotations"),
+            **_any_of("reasoning_content reasoning reasoning_details thinking_blocks prefix extra_content"),
+        },
+    ),
+    "tool": fields({"role": text}, {**_CHAT_CONTENT, **_any_of("tool_call_id name")}),
+}
+
+_PART = _any_of("prompt_cache_breakpoint")
+_FILE = ("file_id", "file_data", "file_url")
+_DETAIL = optional(one_of("auto", "low", "high", "original"))
+_INPUTS = tagged(
+    {
+        "input_text": fields({"type": text, "text": text}, _PART),
+        "input_image": with_any(
+            ("image_url", "file_id"),
+            fields(
+                {"type": text}, {**_PART, "image_url": optional(text), "file_id": optional(text), "detail": _DETAIL}
+            ),
+        ),
+        "input_file": with_any(
+            _FILE,
+            fields(
+                {"type": text},
+                {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL},
+            ),
+        ),
+    }
+)
+_OUTPUTS = tagged(
+    {
+        "output_text": fields({"type": text, "text": text}, {"annotations": optional(listing), "logprobs": anything}),
+        "refusal": fields({"type": text, "refusal": text}),
+    }
+)
+
+
+def _of_role(value: JsonValue) -> JsonValue:
+    parts = _OUTPUTS if isinstance(value, dict) and value.get("role") == "assistant" else _INPUTS
+    return fields(
+        {"role": one_of("user", "assistant", "system", "developer"), "content": either(text, items(parts, least=1))},
+        {
+            "type": text,
+            "id": _id("msg"),
+            "status": _STATUS,
+            "phase": optional(one_of("commentary", "final_answer")),
+        },
+    )(value)
+
+
+def _id(prefix: str) -> Shape:
+    return optional(_pattern(rf"{prefix}[a-zA-Z0-9_-]*" if prefix else "[a-zA-Z0-9_-]+"))
+
+
+def _item(prefix: str, required: Mapping[str, Shape], others: str) -> Shape:
+    return fields({"type": text, **required}, {**_any_of(others), "id": _id(prefix), "status": _STATUS})
+
+
+def _reasoning(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict) and not isinstance(value.get("summary"), list):
+        value = {**value, "summary": []}
+    return _REASONING(value)
+
+
+_STATUS = optional(one_of("in_progress", "completed", "incomplete"))
+_OUTPUT = either(text, items(_INPUTS, least=1))
+_REASONING = fields(
+    {"type": text, "summary": items(fields({"type": one_of("summary_text"), "text": text}))},
+    {
+        "id": _id("rs"),
+        "content": optional(items(fields({"type": one_of("reasoning_text"), "text": text}))),
+        "encrypted_content": optional(text),
+        "status": _STATUS,
+    },
+)
+_HOSTED = {
+    "web_search_call": "status action",
+    "file_search_call": "status queries results",
+    "code_interpreter_call": "status code container_id outputs",
+    "image_generation_call": (
+        "status result action background error output_format quality revised_prompt size svg_usage"
+    ),
+    "mcp_call": "status server_label name arguments output error approval_request_id",
+    "mcp_list_tools": "server_label tools error",
+    "mcp_approval_request": "server_label name arguments",
+    "mcp_approval_response": "approval_request_id approve reason",
+    "compaction": "encrypted_content",
+    "tool_search_call": "status call_id arguments execution",
+    "tool_search_output": "status call_id tools execution",
+    "shell_call": "status call_id action caller environment",
+    "shell_call_output": "status call_id output caller max_output_length",
+    "local_shell_call": "status call_id action",
+    "local_shell_call_output": "status output",
+    "apply_patch_call": "status call_id operation caller",
+    "apply_patch_call_output": "status call_id output caller",
+    "computer_call": "status call_id action actions pending_safety_checks",
+    "computer_call_output": "status call_id output acknowledged_safety_checks",
+}
+"""Type of an item of a tool that OpenAI defines -> its keys besides ``type`` and ``id`` (the type ``ResponseInputItemParam``)."""
+_ITEMS = tagged(
+    {
+        "message": _of_role,
+        "reasoning": _reasoning,
+        "function_call": _item("fc", {"call_id": filled, "name": text, "arguments": text}, "caller namespace async"),
+        "function_call_output": _item("fc", {"call_id": filled, "output": _OUTPUT}, "caller name namespace"),
+        "custom_tool_call": _item("ctc", {"call_id": filled, "name": text, "input": text}, "caller namespace async"),
+        "custom_tool_call_output": _item("ctc", {"call_id": filled, "output": _OUTPUT}, "caller name namespace"),
+        "item_reference": fields({"type": text, "id": _pattern("[a-zA-Z0-9_-]+")}),
+        **{kind: fields({"type": text}, {**_any_of(keys), "id": _id("")}) for kind, keys in _HOSTED.items()},
+    },
+    others=without_unfit({"id": _id("")}),
+    refused=frozenset(
+        {
+            *("text", "image", "image_url", "document", "file", "refusal", "thinking", "redacted_thinking"),
+            *("input_text", "input_image", "input_file", "output_text", "summary_text"),
+            *("tool_use", "tool_result", "tool_call", "toolUse", "toolResult", "function", "custom", "tool"),
+        }
+    ),
+)
+
+
+def _item_of_input(value: JsonValue) -> JsonValue:
+    """Return an item. Without a type it is a message; with another type than a message's it has no role."""
+    if isinstance(value, dict) and value.get("type", "message") != "message" and {"role", "content"} <= value.keys():
+        raise UnfitError
+    return _ITEMS(value) if isinstance(value, dict) and "type" in value else _of_role(value)
+
+
+# ---------------------------------------------------------------- whole messages
+
+
+def _with_content(content: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    return {role: fields({"role": text, "content": either(visible, blocks)}) for role, blocks in content.items()}
+
+
+_MESSAGES: Mapping[str, Mapping[str, Shape]] = {
+    "anthropic": _with_content(_ANTHROPIC_CONTENT),
+    "bedrock_converse": _with_content(_CONVERSE_CONTENT),
+    "openai_chat": {**dict.fromkeys(("system", "developer", "user"), _SPOKEN), **_CHAT},
+}
+
+
+def fitted(body: JsonObject, format: str) -> JsonObject | None:
+    """Return the legal form of a provider's message: ``body`` itself when it is legal, None when it has no legal form."""
+    shape = _item_of_input if format == "openai_responses" else _MESSAGES[format][str(body.get("role"))]
+    try:
+        legal = shape(body)
+    except UnfitError:
+        return None
+    return legal if isinstance(legal, dict) else None

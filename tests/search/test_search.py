@@ -376,7 +376,7 @@ def cold(harness: Any, ask: Callable[[], Any]) -> Any:
 
 @pytest.mark.usefixtures("small")
 @settings(
-    max_examples=examples(200),
+    max_examples=examples(100),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -79,23 +79,19 @@ class Fts5SearchEngine:
                 by_term.append((weight * math.log(1 + (total - with_term + 0.5) / (with_term + 0.5)), counts))
                 matching.update(*({row + distance for row in rows} for distance in self._found_at))
         matching.discard(total)
-        padded, of_question, scores = (
-            (0, *documents.lengths, 0),
-            sum(rarity for rarity, _ in by_term),
-            dict[int, float](),
-        )
-        mean = (sum(padded) * (3 if self._is_conversation else 1)) / max(1, total) or 1.0
+        of_question, scores = sum(rarity for rarity, _ in by_term), dict[int, float]()
+        sizes = self._sizes(documents.lengths)
+        mean = sum(sizes) / max(1, total) or 1.0
         # Of equal scores the later row comes first, and sorting is stable.
         for row in sorted(matching, reverse=True):
-            size = sum(padded[row : row + 3]) if self._is_conversation else padded[row + 1]
-            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * size / mean)
+            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * sizes[row] / mean)
             for rarity, counts in by_term:
                 count = counts[row]
                 if count:
-                    score += rarity * count * (K1 + 1) / (count + discount)
+                    score += rarity * count / (count + discount)
                     covered += rarity
             # A message that has more of the question comes before one that repeats a single word of it.
-            scores[row] = score * (1 + covered / of_question)
+            scores[row] = (K1 + 1) * score * (1 + covered / of_question)
         return sorted(scores.items(), key=itemgetter(1), reverse=True)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
@@ -103,6 +99,14 @@ class Fts5SearchEngine:
         terms = _terms_by_word({match[0].lower() for text in texts for match in _WORD.finditer(text)})
         matching = {word for word, its in terms.items() if not _IS_CJK.match(word) and asked.intersection(its)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
+
+    def _sizes(self, lengths: Sequence[int]) -> Sequence[int]:
+        """Return the length of each text, in a conversation together with the text before it and the text after it."""
+        if not self._is_conversation:
+            return lengths
+        return [
+            own + before + after for own, before, after in zip(lengths, (0, *lengths), (*lengths[1:], 0), strict=False)
+        ]
 
     def _counts(self, rows: Mapping[int, int], total: int) -> list[float]:
         """Return the weighted number of occurrences of a term for each row: its own, and those of rows near it."""

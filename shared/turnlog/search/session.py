@@ -18,7 +18,7 @@ from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, Problem, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import Stretch
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.times import milliseconds_of
 from turnlog.log.commit import Commit, checked_chain, header_in
@@ -73,11 +73,13 @@ class SearchedSession:
 class WarmIndex:
     """The indexes of all messages of a session up to a header, which the next search extends.
 
+    ``covered`` are the positions whose messages are indexed: those in view at the first search, and everything since.
     ``first_card`` is the position of the first message that is indexed by its card, until it is sealed; 0 for none.
     """
 
     header: Header
     parts: list[Index]
+    covered: Sequence[Stretch]
     first_card: int
 
     @property
@@ -104,17 +106,19 @@ class SessionReader:
         """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session."""
         kept = dict[int, Located]()
         warm = self._warm.take(keys)
-        extended = self._extended(keys, warm, kept) if warm is not None else None
-        index = extended or self._built(keys, newest, kept)
-        header = index.header
-        stretches = self._log.commits.view(keys, header).up_to(header.last)
-        first = max(1, header.last - newest + 1)
+        index = self._extended(keys, warm, kept) if warm is not None else None
+        stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
+        # A rewind may bring back what an earlier rewind had hidden.
+        if index is None or subtract(stretches, index.covered):
+            index = self._built(keys, newest, kept)
+            stretches, is_complete = index.covered, newest >= index.header.last
+        header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
         searched = SearchedSession(
             keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
         )
         # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
-        if extended is not None or (first == 1 and not any(part.is_shared for part in index.parts)):
+        if is_complete and not any(part.is_shared for part in index.parts):
             self._warm.put(keys, index)
         return searched
 
@@ -139,7 +143,11 @@ class SessionReader:
             warm.parts.append(Index())
         warm.parts[-1].add(self._indexes.engine, messages)
         first_card = _keep(kept, messages)
-        return WarmIndex(header, warm.parts, warm.first_card or first_card)
+        covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
+        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
+
+    def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
+        return self._log.commits.view(keys, header).up_to(header.last)
 
     def _is_sealed(self, keys: SessionKeys, position: int) -> bool:
         return position > 0 and any(segment.last >= position for segment in self._segments.list(keys))
@@ -173,9 +181,9 @@ class SessionReader:
             if commits[0].header.first <= first:
                 break
         assert header is not None  # noqa: S101 - a session has a first commit
-        stretches = self._log.commits.view(keys, header).up_to(header.last)
+        stretches = self._stretches(keys, header)
         sealed = self._sealed(keys, segments, [stretch for stretch in stretches if stretch[1] >= first], first)
-        return WarmIndex(header, [*sealed, *pages[::-1]], first_card)
+        return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
 
     def messages(
         self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None

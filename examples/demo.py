@@ -24,13 +24,13 @@ from rich.text import Text
 
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.options import served_settings, sqlite_url
+from turnlog.cli.options import served_settings
 from turnlog.cli.replay.replaying import Replay, ReplayedCall, ReplayOutcome, ReplayReport
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, table, window_table
 from turnlog.client.model import Session
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
 
@@ -195,7 +195,7 @@ def _travel(screen: Console, session: Session) -> bool:
 def _embedded(screen: Console) -> Iterator[tuple[Turnlog, str]]:
     """What `turnlog serve` runs, on a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
-        app = make_application(served_settings(sqlite_url(Path(folder))))
+        app = make_application(served_settings(location_url(Path(folder))))
         server = LocalServer(app, SystemClock(), port=0).start()
         _print_start(screen, server.url, "SQLite")
         try:

@@ -271,11 +271,12 @@ def sqlite_harness(folder: Path) -> Iterator[Harness]:
 def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     from moto import mock_aws
 
+    from tests.faulty_engines import FaultyGuard
     from turnlog.engines.aws_clients import make_clients
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore
     from turnlog.engines.sqs import SqsJobQueue
-    from turnlog.testing.aws import Guard, create_bucket, create_queue, create_table, real_item_limit
+    from turnlog.testing.aws import create_bucket, create_queue, create_table, real_item_limit
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
@@ -285,7 +286,7 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         create_table(clients.dynamodb, "turnlog")
         create_bucket(clients.s3, "turnlog-blobs")
         queue = SqsJobQueue(clients.sqs, *create_queue(clients.sqs, "jobs", visibility_seconds=360, max_receives=5))
-        guard = Guard.attach(clients.dynamodb, clients.s3, clients.sqs)
+        guard = FaultyGuard.attach(clients.dynamodb, clients.s3, clients.sqs)
         table = DynamoItemTable(clients.dynamodb, "turnlog", sleep=clock.sleep)
         engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), queue, lambda: None)
         app = Application(engine, Settings(), clock=clock, ids=SequentialIds())

@@ -1,4 +1,12 @@
-"""Engine wrappers that inject faults: a chosen call fails before its effect, or its answer is lost after it."""
+"""Wrappers of engines, and a guard of AWS clients, that inject faults.
+
+A chosen call fails before its effect, or its answer is lost after it.
+
+    guard = FaultyGuard.attach(client)
+    guard.fail(at=2, when="after")                  # the second request from here takes effect, its answer is lost
+
+Create the clients of a fault test with ``max_attempts=1``: otherwise the SDK repeats the request and hides the fault.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar
+
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.ports import (
@@ -23,6 +33,7 @@ from turnlog.ports import (
     Query,
     Redrivable,
 )
+from turnlog.testing.aws import DemandConsistent, Guard
 
 When: TypeAlias = Literal["before", "after"]
 T = TypeVar("T")
@@ -159,3 +170,83 @@ class FaultyJobQueue:
         inner = self._inner
         assert isinstance(inner, Redrivable)
         return self._faults.around("redrive", lambda: inner.redrive(group_of))
+
+
+THROTTLED = "ThrottlingException"
+
+
+@dataclass
+class _Due:
+    countdown: int
+    when: When
+    error: Exception
+
+
+class FaultyGuard(Guard):
+    """A guard whose requests can fail."""
+
+    def __init__(self, demand_consistent: DemandConsistent, *, one_at_a_time: bool) -> None:
+        super().__init__(demand_consistent, one_at_a_time=one_at_a_time)
+        self._faults: list[_Due] = []
+        self._often: tuple[float, When, random.Random] | None = None
+        self._often_code, self._often_of = THROTTLED, frozenset[str]()
+        self.often_met = 0
+        self._faults_lock = threading.Lock()
+
+    def fail(self, at: int, when: When, error: Exception | None = None) -> None:
+        """Fail the request number ``at``, counted from 1 and from this call: before it is sent, or with its answer lost.
+
+        ``error`` is raised inside the SDK. The default is a closed connection, which the SDK's retry repeats.
+        """
+        fault = _Due(at, when, error or ConnectionClosedError(endpoint_url="the guard's fault"))
+        with self._faults_lock:
+            self._faults.append(fault)
+
+    def fail_often(
+        self, share: float, when: When, *, seed: int, code: str = THROTTLED, operations: Collection[str] = ()
+    ) -> None:
+        """Fail this share of all further requests: refused with ``code`` before they are sent, or with their answers lost.
+
+        ``operations`` limits the faults to these operations.
+        """
+        with self._faults_lock:
+            self._often = (share, when, random.Random(seed)) if share else None
+            self._often_code, self._often_of = code, frozenset(operations)
+
+    def clear_faults(self) -> None:
+        """Remove the faults that have not occurred yet."""
+        with self._faults_lock:
+            self._faults = []
+            self._often = None
+
+    @property
+    def faults_left(self) -> int:
+        """The number of faults that have not occurred yet."""
+        return len(self._faults)
+
+    def attempt(self, operation: str, send: Callable[[], Any]) -> Any:
+        fault = self._next_fault(operation)
+        if fault is None:
+            return send()
+        if fault.when == "after":
+            send()
+        return None, fault.error
+
+    def _next_fault(self, operation: str) -> _Due | None:
+        with self._faults_lock:
+            for fault in self._faults:
+                fault.countdown -= 1
+            due = [fault for fault in self._faults if fault.countdown == 0]
+            self._faults = [fault for fault in self._faults if fault.countdown > 0]
+            if not due and self._often is not None and (not self._often_of or operation in self._often_of):
+                share, when, chance = self._often
+                if chance.random() < share:
+                    self.often_met += 1
+                    return _Due(0, when, _often_error(when, operation, self._often_code))
+        return due[0] if due else None
+
+
+def _often_error(when: When, operation: str, code: str) -> Exception:
+    if when == "after":
+        return ReadTimeoutError(endpoint_url="the guard's fault")
+    return ClientError({"Error": {"Code": code, "Message": "the guard's fault"}}, operation)

@@ -6,6 +6,7 @@ The contract suites in `turnlog.testing` check each protocol; run them against a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -125,6 +126,17 @@ class ItemTable(Protocol):
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Delete any number of keys, not atomically together. Missing keys are no error."""
+
+
+def pages(items: ItemTable, query: Query) -> Iterator[Sequence[Item]]:
+    """Yield the items of a query, a page at a time; empty pages are left out."""
+    while True:
+        page = items.query(query)
+        if page.items:
+            yield page.items
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
 
 
 @runtime_checkable

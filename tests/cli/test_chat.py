@@ -14,8 +14,7 @@ from tests.cli.test_cli import SESSION, _clean, data  # noqa: F401 - fixtures
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.app import app
-from turnlog.cli.options import sqlite_url
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -70,7 +69,7 @@ def test_each_line_is_answered_and_the_next_process_goes_on() -> None:
     assert "You said: hello\n" in first.stdout and "You said: and you?\n" in first.stdout
     second = chat("s", said="again \\\nand again\nexit\nnever\n")
     assert (second.exit_code, second.stderr) == (0, "") and "You said: again \nand again\n" in second.stdout
-    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+    with Turnlog.open(location_url(Path(".turnlog"))) as log:
         bodies = [one.body["content"] for one in log.sessions.get("s").messages()]
     assert bodies[::2] == ["hello", "and you?", "again \nand again"] and len(bodies) == 6
 
@@ -99,7 +98,7 @@ def test_the_same_over_http() -> None:
 
 
 def test_recall_is_executed_by_the_session(data: Path) -> None:
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         ref = next(call.ref for loop in log.sessions.get(SESSION).loops() for call in loop.tool_calls)
     model = script([call(1, "recall_tool_call", {"ref": ref})], "There it is.")
     said = chat(SESSION, "--model", model, "--data", data, said="What was it?\n").stdout
@@ -122,7 +121,7 @@ def test_a_call_of_a_tool_waits_and_is_decided_in_another_process(tools: str) ->
 def test_what_was_decided_elsewhere_is_gone_on_with_first(tools: str, line: str) -> None:
     given = ["s", "--tools", f"{tools}:price"]
     chat(*given, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
-    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+    with Turnlog.open(location_url(Path(".turnlog"))) as log:
         log.sessions.get("s").decide_pending("approve")
     told = answers(*given, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
     assert [one["text"] for one in told] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
@@ -131,7 +130,7 @@ def test_what_was_decided_elsewhere_is_gone_on_with_first(tools: str, line: str)
 
 def test_an_action_that_no_run_has_set_can_be_decided_too() -> None:
     answers("s", said="hello\n")
-    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+    with Turnlog.open(location_url(Path(".turnlog"))) as log:
         log.sessions.get("s").patch_agent({"pending_action": {"name": "refund", "call_id": "c9"}})
     shown = chat("s", said="/go\n")
     assert shown.exit_code == 1 and "? refund" in shown.stdout
@@ -163,7 +162,7 @@ def test_tools_and_system_of_a_session_are_changed_once(tools: str) -> None:
     heads = list[int]()
     for _ in range(3):
         answers(*given, said="Hi\n")
-        with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+        with Turnlog.open(location_url(Path(".turnlog"))) as log:
             session = log.sessions.get("s")
             heads.append(session.info().head)
             window = session.context()
@@ -176,7 +175,7 @@ def test_what_is_undone_leaves_the_view_and_stays_in_the_log() -> None:
     found = answers("s", said="one\ntwo\n/undo\n/history\n/undo\n/history 5\nthree\n")
     assert [one["body"]["content"] for one in found[3]["messages"]] == ["one", "You said: one"]
     assert found[5]["messages"] == [] and found[6]["text"] == "You said: three"
-    with Turnlog.open(sqlite_url(Path(".turnlog"))) as log:
+    with Turnlog.open(location_url(Path(".turnlog"))) as log:
         session = log.sessions.get("s")
         assert len(list(session.messages())) == 6 and len(list(session.messages(in_view=True))) == 2
     nothing = chat("t", said="/undo\n")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,10 @@ from tests.conftest import SAMPLES
 from turnlog import Turnlog, __version__, cli
 from turnlog.app import make_application
 from turnlog.cli.app import app
-from turnlog.cli.options import sqlite_url
 from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.cli.screen import plain
-from turnlog.engines import SystemClock
+from turnlog.core.errors import InvalidInputError
+from turnlog.engines import SystemClock, location_url
 from turnlog.http.openapi import json_schemas
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
@@ -44,7 +47,7 @@ def data(tmp_path: Path) -> Path:
     """A data folder with one session of the sample."""
     folder = tmp_path / "data"
     sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
-    with Turnlog.open(sqlite_url(folder)) as log:
+    with Turnlog.open(location_url(folder)) as log:
         session = log.sessions.create(SESSION, title="A projector\x1b[31m", tools=sample["tools"])
         for at in range(0, len(sample["messages"]), 25):
             session.append(*sample["messages"][at : at + 25])
@@ -138,7 +141,7 @@ def test_sessions(data: Path) -> None:
 
 
 def test_sessions_says_when_there_are_more(data: Path) -> None:
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         log.sessions.create("another")
     assert as_json("sessions", "--data", data, "--limit", 1)["more"] is True
     assert "--limit" in ok("sessions", "--data", data, "--limit", 1)
@@ -165,7 +168,7 @@ def test_show(data: Path) -> None:
 
 
 def test_show_does_not_obey_what_is_stored(data: Path) -> None:
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         log.sessions.create("evil", title="\x1b]0;title\x07").append(
             {"role": "user", "content": "\x1b[2Jgone\u202e \ud83d"},
             {"role": "assistant", "content": "[red]not markup[/red] :smile:", "name": "\x1b[31m"},
@@ -251,7 +254,7 @@ def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
 
 def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) -> None:
     """In a folder that no service works on."""
-    with Turnlog.open(sqlite_url(tmp_path / "data")) as log:
+    with Turnlog.open(location_url(tmp_path / "data")) as log:
         for at in range(20):
             text = "the umbrella is blue" if at == 0 else "nothing to tell"
             log.sessions.create(f"s{at}").append({"role": "user", "content": text})
@@ -278,7 +281,7 @@ def test_erase_asks_erases_and_tells(data: Path) -> None:
 
 def test_sessions_shows_what_expires(data: Path) -> None:
     assert "expires" not in ok("sessions", "--data", data)
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         log.sessions.create("short", ttl_days=3)
     told = ok("sessions", "--data", data)
     assert "expires" in told and "never" in told
@@ -404,9 +407,9 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
         "--port",
         "0",
         "--data",
-        tmp_path / "file",
+        tmp_path / "file" / "folder",
         code=1,
-        says="can.t make the folder .*file exists.*no_folder",
+        says="can.t make the folder .*no_folder",
     )
     assert run("serve", "--port", "70000").exit_code == 2
 
@@ -659,7 +662,7 @@ def test_wrong_input_of_lint_and_schema(tmp_path: Path) -> None:
 
 def test_state_and_history_show_what_was_done(data: Path) -> None:
     assert "no state" in ok("state", SESSION, "--data", data)
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         session = log.sessions.get(SESSION)
         head = session.info().head
         session.put_state({"lang": "zh", "odd\x1b[31m": [None, "\x1b"]}, action="handover")
@@ -730,3 +733,115 @@ def test_a_sample_is_fixed_and_has_every_source(tmp_path: Path) -> None:
     assert {one.source for one in sample} == {"big", "small90", "small91", "small92", "small93"}
     assert [int(one.id) for one in sample] == sorted(int(one.id) for one in sample)
     assert sample_of(everything, 500) == everything
+
+
+# ---------------------------------------------------------------- places, create, append, start
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        ("agent.db", "agent.db"),
+        ("new", "new/turnlog.db"),
+        ("a/b.sqlite", "a/b.sqlite"),
+        (".turnlog", ".turnlog/turnlog.db"),
+    ],
+)
+def test_a_path_is_sqlite_for_the_library_and_the_command_line(tmp_path: Path, given: str, file: str) -> None:
+    with Turnlog.open(given) as log:
+        log.sessions.create("s")
+    assert (tmp_path / file).is_file()
+    with Turnlog.open(tmp_path / given) as log:
+        assert log.sessions.exists("s")
+    for option in ("--url", "--data"):
+        for place in (given, tmp_path / given, location_url(given)):
+            assert as_json("sessions", option, place)["sessions"][0]["session_id"] == "s"
+
+
+@pytest.mark.parametrize("given", ["", ":memory:", "sqlite:agent.db", "postgres:x", "http:/host", "a\0b"])
+def test_a_text_that_is_neither_a_path_nor_a_url_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(InvalidInputError, match="neither a path nor a URL"):
+        Turnlog.open(given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_create_and_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ok("create", "s", "--system", "Be brief.", "--policy", "classic") == "s\n"
+    assert re.fullmatch(r"positions 2–2, \d+ tokens\n", ok("append", "s", "Where is my order?"))
+    answer = '[{"role": "assistant", "content": "It is on its way."}, {"role": "user", "content": "Thanks"}]'
+    ok("append", "s", answer)
+    result = CliRunner().invoke(
+        app, ["append", "s", "-"], input='{"role": "assistant", "content": "Bye"}', prog_name="turnlog"
+    )
+    assert result.exit_code == 0
+    many = json.dumps([{"role": "user", "content": str(number)} for number in range(30)])
+    assert len(as_json("append", "s", many)["commits"]) == 2
+    stored = as_json("show", "s")["messages"]
+    assert [message["body"]["content"] for message in stored[:4]] == [
+        "Where is my order?",
+        "It is on its way.",
+        "Thanks",
+        "Bye",
+    ]
+    assert as_json("sessions")["sessions"][0]["policy"] == "classic"
+    refused("append", "nobody", "hi", code=1, says="no session 'nobody'")
+    refused("append", "s", "[1]", code=2, says="JSON of a message or of a list of messages")
+    refused("append", "s", "{", code=2, says="body is not JSON")
+
+
+def started(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    script = "import sys\nfrom turnlog.cli import main\ntry: main()\nexcept SystemExit: pass\nprint(*sys.modules)"
+    command = [sys.executable, "-c", script, *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_a_command_imports_its_own_modules_only() -> None:
+    version = started("--version")
+    assert not {name for name in version if name.startswith(("typer", "rich", "pydantic", "turnlog.client"))}
+    listing = started("sessions", "--help")
+    assert "turnlog.cli.sessions" in listing
+    assert not {"turnlog.cli.chat", "turnlog.cli.replay", "turnlog.cli.serve", "waitress"} & listing
+
+
+@pytest.mark.parametrize("place", ["turnlog.cli._run", "turnlog.cli.app.Commands.main"])
+def test_ctrl_c_at_any_moment_is_130_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["sessions"])
+    assert ended.value.code == 130 and capsys.readouterr().err == "turnlog: stopped\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_the_commands(shell: str) -> None:
+    environment = {
+        **os.environ,
+        "_TURNLOG_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": "turnlog comp",
+        "COMP_CWORD": "1",
+    }
+    environment |= {"_TYPER_COMPLETE_ARGS": "turnlog comp", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    command = [sys.executable, "-c", "from turnlog.cli import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert "compress" in done.stdout, done
+
+
+def test_tables_fit_80_columns_and_keep_their_keys(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    job = as_json("compress", SESSION, "--data", data)["job"]["job_id"]
+    snapshot = as_json("snapshot", "create", SESSION, "--data", data)["snapshot_id"]
+    for command, key in (
+        (("jobs",), job),
+        (("sessions",), SESSION),
+        (("snapshot", "list", SESSION), snapshot),
+        (("loops", SESSION), "1"),
+        (("history", SESSION), ""),
+    ):
+        printed = ok(*command, "--data", data)
+        assert key in printed
+        assert max(map(len, printed.splitlines())) <= 80

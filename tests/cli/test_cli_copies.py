@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.test_cli import SESSION, _clean, as_json, data, ok, refused, served  # noqa: F401 - fixtures
 from turnlog import Turnlog
-from turnlog.cli.options import sqlite_url
+from turnlog.engines import location_url
 from turnlog.server.local_server import LocalServer
 
 
@@ -99,7 +99,7 @@ def test_all_of_it_over_a_service(
 def test_memory_is_listed_and_forgotten(data: Path) -> None:
     where = ("--data", data)
     assert "nothing is known" in ok("memory", *where)
-    with Turnlog.open(sqlite_url(data)) as log:
+    with Turnlog.open(location_url(data)) as log:
         for name, said in (("a", "I live in Lisbon."), ("b", "I live in Porto. I have two cats.")):
             session = log.sessions.create(name)
             session.append({"role": "user", "content": said})

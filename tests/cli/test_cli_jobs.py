@@ -20,9 +20,9 @@ from tests.summaries.test_compress import filled
 from turnlog import Turnlog
 from turnlog.cli import windows
 from turnlog.cli.jobs import await_job, job_line
-from turnlog.cli.options import sqlite_url
 from turnlog.client.in_process import JobWorker
 from turnlog.core.errors import SummariserConfigError, UnavailableError
+from turnlog.engines import location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
@@ -41,7 +41,7 @@ def stopped(*arguments: object) -> str:
 
 def test_compress_waits_and_says_what_the_summary_covers(data: Path) -> None:
     said = ok("compress", SESSION, "--data", data)
-    with Turnlog.open(sqlite_url(data), worker=False) as log:
+    with Turnlog.open(location_url(data), worker=False) as log:
         summary = log.sessions.get(SESSION).summary()
     assert summary is not None
     assert re.search(rf"^job {ID.pattern} \(compress\) is done: published, after 1 try$", said, re.M)
@@ -121,7 +121,7 @@ def test_a_job_that_fails_or_is_postponed_is_exit_1(data: Path, monkeypatch: pyt
     assert [job["error"]["code"] for job in failed] == ["summariser_misconfigured"]
     assert f"1 job queued again: {failed[0]['job_id']}" in ok("jobs", "redrive", "--failed", "--data", data)
     assert as_json("jobs", "show", failed[0]["job_id"], "--data", data)["status"] == "queued"
-    with Turnlog.open(sqlite_url(data), worker=False) as log:
+    with Turnlog.open(location_url(data), worker=False) as log:
         assert log.run_jobs() == 1
     assert ok("jobs", "--status", "failed", "--data", data) == "no jobs\n"
 
@@ -134,12 +134,12 @@ def test_waiting_ends_with_its_time(data: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Turnlog.open(sqlite_url(data), worker=False) as log:
+    with Turnlog.open(location_url(data), worker=False) as log:
         job = log.sessions.get(SESSION).compress(mode="async")
 
         def do() -> None:
             time.sleep(0.3)
-            with Turnlog.open(sqlite_url(data), worker=False) as worker:
+            with Turnlog.open(location_url(data), worker=False) as worker:
                 worker.run_jobs()
 
         worker = threading.Thread(target=do)
@@ -187,7 +187,7 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
 
     from turnlog.summaries.rounds import Rounds
 
-    with monkeypatch.context() as patch, Turnlog.open(sqlite_url(data), worker=False) as log:
+    with monkeypatch.context() as patch, Turnlog.open(location_url(data), worker=False) as log:
         patch.setattr(Rounds, "compress_once", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
@@ -203,7 +203,7 @@ def test_redrive_brings_a_dead_letter_back(data: Path) -> None:
             "INSERT INTO jobs (id, grp, body, visible_ms, dead, sent) VALUES ('p', 'x', 'poison', 0, 1, 0)"
         )
     database.close()
-    with Turnlog.open(sqlite_url(data), worker=False) as log:
+    with Turnlog.open(location_url(data), worker=False) as log:
         assert log.run_jobs() == 0
     assert (
         ok("jobs", "redrive", "--data", data)
@@ -261,7 +261,7 @@ def test_wrong_input(data: Path) -> None:
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     """The examples of docs/reference/cli.md, one after the other; ``...`` stands for lines that are left out."""
     sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
-    with Turnlog.open(sqlite_url(tmp_path / ".turnlog"), worker=False) as log:
+    with Turnlog.open(location_url(tmp_path / ".turnlog"), worker=False) as log:
         session = log.sessions.create(SESSION, tools=sample["tools"])
         for at in range(0, len(sample["messages"]), 25):
             session.append(*sample["messages"][at : at + 25])
@@ -296,7 +296,7 @@ def test_a_job_that_seals_says_how_far() -> None:
 
 def test_commands_that_wait_do_their_job_themselves_under_any_url(data: Path) -> None:
     """No service runs beside them: `compress`, `redact` and `erase` on an engine's URL end with their job done."""
-    url = sqlite_url(data)
+    url = location_url(data)
     assert "is done: published, after 1 try" in ok("compress", SESSION, "--url", url)
     assert "looks again 15 minutes later" in ok("redact", SESSION, 2, "--yes", "--url", url)
     assert "looks again 15 minutes later" in ok("erase", SESSION, "--yes", "--url", url)

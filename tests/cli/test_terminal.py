@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.chat_server import StreamingServer
 from turnlog import Turnlog
-from turnlog.cli.options import sqlite_url
+from turnlog.engines import location_url
 
 pytestmark = pytest.mark.network
 PATIENCE_SECONDS = 60
@@ -97,7 +97,7 @@ def server() -> Iterator[StreamingServer]:
 
 
 def kept(folder: Path) -> list[Any]:
-    with Turnlog.open(sqlite_url(folder / "data")) as log:
+    with Turnlog.open(location_url(folder / "data")) as log:
         return [(one.status, one.body.get("content")) for one in log.sessions.get("s").messages()]
 
 

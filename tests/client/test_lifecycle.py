@@ -253,3 +253,23 @@ def test_calls_and_their_jobs_have_the_correlation_id_of_the_block(url: str) -> 
             with correlated(correlation):
                 job = session.erase()
             assert job.correlation_id == log.job(job.job_id).correlation_id == correlation
+
+
+@pytest.mark.network
+def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(url: str) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("s", title="<script>", system="x")
+        assert "no" in session._repr_html_() or "0 messages" in session._repr_html_()
+        for number in range(12):
+            question = {"role": "user", "content": f"q{number} " + "word " * 100}
+            session.append(question, {"role": "assistant", "content": "a " * 100})
+        window = session.context(budget=1_500, policy="run_loops")
+        assert repr(session) == "Session('s')"
+        assert repr(window) == str(window)
+        assert repr(window).startswith(f"<Window: {len(window.messages)} messages, ")
+        for text in (repr(window), repr(window.manifest)):
+            assert "\n" not in text and len(text) < 120 and "of 1,500 tokens" in text
+        for picture in (window._repr_html_(), window.manifest._repr_html_(), session._repr_html_()):
+            assert "<table>" in picture and "background:#" in picture and "loop 12" in picture
+            assert "<script>" not in picture
+        assert window.model_validate_json(window.model_dump_json()) == window

@@ -17,13 +17,12 @@ import pytest
 from tests.conftest import SAMPLES, Harness
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.options import sqlite_url
 from turnlog.cli.replay.replaying import Replay, ReplayOutcome, ReplayReport
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
 from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.identity import Owner
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 from turnlog.linter.rules import lint
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
@@ -51,7 +50,7 @@ reasoning is empty there, not here)."""
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Turnlog]:
     """The embedded engine over real HTTP."""
-    app = make_application(Settings(engine=sqlite_url(tmp_path), identity="jwt"))
+    app = make_application(Settings(engine=location_url(tmp_path), identity="jwt"))
     server = LocalServer(app, SystemClock(), port=0).start()
     with Turnlog.open(server.url) as log:
         yield log

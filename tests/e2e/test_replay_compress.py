@@ -14,7 +14,6 @@ import pytest
 from tests.conftest import SAMPLES, Harness, sqlite_harness
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
-from turnlog.cli.options import sqlite_url
 from turnlog.cli.replay.outcomes import (
     Compression,
     ReplayOutcome,
@@ -29,7 +28,7 @@ from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS
@@ -42,7 +41,7 @@ LONG = "Would you please tell me all about it, and take your time. " * 10
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Application]:
-    made = make_application(Settings(engine=sqlite_url(tmp_path), identity="jwt"))
+    made = make_application(Settings(engine=location_url(tmp_path), identity="jwt"))
     yield made
     made.close()
 
@@ -181,10 +180,7 @@ def _assert_it_is_found(harness: Harness) -> None:
     def shown(operation: str, answer: Any) -> Any:
         if operation != "build_context":
             return answer
-        parts = [
-            part.model_copy(update={"last": answer.head}) if part.kind == "summary" else part
-            for part in answer.manifest.parts
-        ]
+        parts = [replace(part, last=answer.head) if part.kind == "summary" else part for part in answer.manifest.parts]
         return answer.model_copy(update={"manifest": answer.manifest.model_copy(update={"parts": parts})})
 
     found = outcome(shown)

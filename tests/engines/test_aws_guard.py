@@ -9,9 +9,10 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 from moto import mock_aws
 
+from tests.faulty_engines import FaultyGuard
 from turnlog.engines.aws_clients import make_clients
 from turnlog.ports import AttributeValue, item_size_bytes
-from turnlog.testing.aws import Guard, GuardError, Meter, create_table, real_item_limit
+from turnlog.testing.aws import GuardError, Meter, create_table, real_item_limit
 from turnlog.testing.dynamodb_rules import depth, digits, index_write_units, read_units, wire_item_bytes, write_units
 
 if TYPE_CHECKING:
@@ -33,21 +34,21 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoDBClient]:
 
 
 @pytest.fixture
-def guard(client: DynamoDBClient) -> Guard:
-    return Guard.attach(client)
+def guard(client: DynamoDBClient) -> FaultyGuard:
+    return FaultyGuard.attach(client)
 
 
 # Rules: each rejection has its test, beside the last that passes
 
 
-def test_an_item_over_400_kb_is_refused_in_a_put(client: DynamoDBClient, guard: Guard) -> None:
+def test_an_item_over_400_kb_is_refused_in_a_put(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire_of(409_600))
     with pytest.raises(GuardError, match="409601"):
         client.put_item(TableName=TABLE, Item=_wire_of(409_601))
     assert guard.meter.requests == {"PutItem": 1}
 
 
-def test_an_item_over_400_kb_is_refused_in_a_batch(client: DynamoDBClient, guard: Guard) -> None:
+def test_an_item_over_400_kb_is_refused_in_a_batch(client: DynamoDBClient, guard: FaultyGuard) -> None:
     _batch_write(client, [_put(_wire_of(409_600))])
     with pytest.raises(GuardError, match="409601"):
         _batch_write(client, [_put(_wire_of(409_601))])
@@ -56,38 +57,38 @@ def test_an_item_over_400_kb_is_refused_in_a_batch(client: DynamoDBClient, guard
 def test_a_batch_write_over_16_mb_is_refused(monkeypatch: pytest.MonkeyPatch, client: DynamoDBClient) -> None:
     """25 of the largest items have 10 MB, so the limit is lowered to meet it."""
     monkeypatch.setattr("turnlog.testing.dynamodb_rules._MAX_BATCH_BYTES", 2_000)
-    Guard.attach(client)
+    FaultyGuard.attach(client)
     _batch_write(client, [_put(_wire_of(1_000, "1")), _put(_wire_of(1_000, "2"))])
     with pytest.raises(GuardError, match="more than 2000 bytes"):
         _batch_write(client, [_put(_wire_of(1_000, "1")), _put(_wire_of(1_001, "2"))])
 
 
-def test_a_batch_write_takes_25(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_batch_write_takes_25(client: DynamoDBClient, guard: FaultyGuard) -> None:
     requests = [_put(_wire(str(number))) for number in range(26)]
     _batch_write(client, requests[:25])
     with pytest.raises(GuardError, match="26 keys"):
         _batch_write(client, requests)
 
 
-def test_a_batch_get_takes_100(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_batch_get_takes_100(client: DynamoDBClient, guard: FaultyGuard) -> None:
     keys = [_wire(str(number)) for number in range(101)]
     _batch_get(client, keys[:100])
     with pytest.raises(GuardError, match="101 keys"):
         _batch_get(client, keys)
 
 
-def test_a_batch_write_names_a_key_once(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_batch_write_names_a_key_once(client: DynamoDBClient, guard: FaultyGuard) -> None:
     for requests in ([_put(_wire("1")), _put(_wire("1", n={"N": "1"}))], [_put(_wire("1")), _delete("1")]):
         with pytest.raises(GuardError, match="twice"):
             _batch_write(client, requests)
 
 
-def test_a_batch_get_names_a_key_once(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_batch_get_names_a_key_once(client: DynamoDBClient, guard: FaultyGuard) -> None:
     with pytest.raises(GuardError, match="twice"):
         _batch_get(client, [_wire("1"), _wire("2"), _wire("1")])
 
 
-def test_scan_is_refused(client: DynamoDBClient, guard: Guard) -> None:
+def test_scan_is_refused(client: DynamoDBClient, guard: FaultyGuard) -> None:
     with pytest.raises(GuardError, match="Scan"):
         client.scan(TableName=TABLE)
 
@@ -95,7 +96,7 @@ def test_scan_is_refused(client: DynamoDBClient, guard: Guard) -> None:
 @pytest.mark.parametrize(
     "operation", ["update_item", "transact_write_items", "transact_get_items", "execute_statement"]
 )
-def test_what_the_port_does_not_need_is_refused(client: DynamoDBClient, guard: Guard, operation: str) -> None:
+def test_what_the_port_does_not_need_is_refused(client: DynamoDBClient, guard: FaultyGuard, operation: str) -> None:
     parameters: dict[str, dict[str, Any]] = {
         "update_item": {"TableName": TABLE, "Key": _wire("1")},
         "transact_write_items": {"TransactItems": []},
@@ -106,7 +107,7 @@ def test_what_the_port_does_not_need_is_refused(client: DynamoDBClient, guard: G
         getattr(client, operation)(**parameters[operation])
 
 
-def test_a_number_has_38_digits(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_number_has_38_digits(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire("1", n={"N": "9" * 38 + "000"}))
     for value in ({"N": "9" * 39}, {"NS": ["1", "9" * 39]}, {"M": {"a": {"L": [{"N": "9" * 39}]}}}):
         with pytest.raises(GuardError, match="38 digits"):
@@ -122,13 +123,13 @@ def test_a_number_has_38_digits(client: DynamoDBClient, guard: Guard) -> None:
         )
 
 
-def test_nesting_goes_32_deep(client: DynamoDBClient, guard: Guard) -> None:
+def test_nesting_goes_32_deep(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire("1", deep=_nested(32)))
     with pytest.raises(GuardError, match="deeper than 32"):
         client.put_item(TableName=TABLE, Item=_wire("1", deep=_nested(33)))
 
 
-def test_a_query_of_the_base_table_is_consistent(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_query_of_the_base_table_is_consistent(client: DynamoDBClient, guard: FaultyGuard) -> None:
     _query(client, ConsistentRead=True)
     for parameters in ({}, {"ConsistentRead": False}):
         with pytest.raises(GuardError, match="ConsistentRead"):
@@ -136,7 +137,7 @@ def test_a_query_of_the_base_table_is_consistent(client: DynamoDBClient, guard: 
 
 
 def test_what_must_be_consistent_is_the_caller_s_to_say(client: DynamoDBClient) -> None:
-    Guard.attach(client, demand_consistent=lambda operation, params: operation in ("GetItem", "BatchGetItem"))
+    FaultyGuard.attach(client, demand_consistent=lambda operation, params: operation in ("GetItem", "BatchGetItem"))
     _query(client)
     client.get_item(TableName=TABLE, Key=_wire("1"), ConsistentRead=True)
     with pytest.raises(GuardError, match="GetItem"):
@@ -145,14 +146,14 @@ def test_what_must_be_consistent_is_the_caller_s_to_say(client: DynamoDBClient) 
         _batch_get(client, [_wire("1")], consistent=False)
 
 
-def test_a_query_has_no_empty_key_and_no_range_the_wrong_way_round(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_query_has_no_empty_key_and_no_range_the_wrong_way_round(client: DynamoDBClient, guard: FaultyGuard) -> None:
     with pytest.raises(GuardError, match="empty text"):
         _query(client, low="", ConsistentRead=True)
     with pytest.raises(GuardError, match="wrong way round"):
         _query(client, low="b", high="a", ConsistentRead=True)
 
 
-def test_a_filter_is_refused_for_it_hides_what_was_read(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_filter_is_refused_for_it_hides_what_was_read(client: DynamoDBClient, guard: FaultyGuard) -> None:
     with pytest.raises(GuardError, match="FilterExpression"):
         _query(client, ConsistentRead=True, FilterExpression="attribute_exists(pk)")
     with pytest.raises(GuardError, match="Select"):
@@ -244,14 +245,14 @@ def test_units_of_an_index() -> None:
 # The meter
 
 
-def test_a_write_costs_the_larger_of_old_and_new(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_write_costs_the_larger_of_old_and_new(client: DynamoDBClient, guard: FaultyGuard) -> None:
     for size, units in ((1_024, 1), (1_025, 2), (3_000, 3), (50, 3), (50, 1)):
         with guard.measure() as spent:
             client.put_item(TableName=TABLE, Item=_wire_of(size))
         assert spent == Meter(_count(PutItem=1), write_units=units)
 
 
-def test_a_refused_write_costs_too_but_not_on_an_index(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_refused_write_costs_too_but_not_on_an_index(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire_of(2_500))
     for item in (_wire_of(100), {**_wire_of(100), "g1pk": {"S": "o"}, "g1sk": {"S": "1"}}):
         with guard.measure() as spent, pytest.raises(ClientError):
@@ -259,13 +260,13 @@ def test_a_refused_write_costs_too_but_not_on_an_index(client: DynamoDBClient, g
         assert spent == Meter(_count(PutItem=1), write_units=3)
 
 
-def test_a_request_refused_for_another_reason_costs_nothing(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_request_refused_for_another_reason_costs_nothing(client: DynamoDBClient, guard: FaultyGuard) -> None:
     with guard.measure() as spent, pytest.raises(ClientError):
         client.put_item(TableName=TABLE, Item=_wire("1"), ConditionExpression="not an expression")
     assert spent == Meter(_count(PutItem=1))
 
 
-def test_deletes_cost_what_stood_there(client: DynamoDBClient, guard: Guard) -> None:
+def test_deletes_cost_what_stood_there(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item={**_wire_of(2_500), "g1pk": {"S": "o"}, "g1sk": {"S": "1"}})
     with guard.measure() as spent:
         client.delete_item(TableName=TABLE, Key=_wire("1"))
@@ -273,7 +274,7 @@ def test_deletes_cost_what_stood_there(client: DynamoDBClient, guard: Guard) -> 
     assert spent == Meter(_count(DeleteItem=2), write_units=3 + 1, index_write_units=3)
 
 
-def test_a_batch_write_costs_the_sum_of_its_items(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_batch_write_costs_the_sum_of_its_items(client: DynamoDBClient, guard: FaultyGuard) -> None:
     indexed = {"g1pk": {"S": "o"}, "g1sk": {"S": "1"}, "g2pk": {"S": "d"}, "g2sk": {"S": "1"}}
     with guard.measure() as spent:
         _batch_write(client, [_put(_wire_of(1_500, "1")), _put(_wire("2", **indexed)), _delete("3")])
@@ -283,7 +284,7 @@ def test_a_batch_write_costs_the_sum_of_its_items(client: DynamoDBClient, guard:
     assert spent == Meter(_count(BatchWriteItem=1), write_units=2 + 1, index_write_units=2)
 
 
-def test_gets_are_rounded_one_by_one_and_a_query_as_a_whole(client: DynamoDBClient, guard: Guard) -> None:
+def test_gets_are_rounded_one_by_one_and_a_query_as_a_whole(client: DynamoDBClient, guard: FaultyGuard) -> None:
     for number in range(5):
         client.put_item(TableName=TABLE, Item=_wire_of(1_000, str(number)))
     keys = [_wire(str(number)) for number in range(6)]
@@ -302,7 +303,7 @@ def test_gets_are_rounded_one_by_one_and_a_query_as_a_whole(client: DynamoDBClie
     assert spent == Meter(_count(Query=1), read_units=1)
 
 
-def test_a_query_of_an_index_costs_half(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_query_of_an_index_costs_half(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item={**_wire_of(5_000), "g1pk": {"S": "o"}, "g1sk": {"S": "1"}})
     with guard.measure() as spent:
         client.query(
@@ -314,7 +315,7 @@ def test_a_query_of_an_index_costs_half(client: DynamoDBClient, guard: Guard) ->
     assert spent == Meter(_count(Query=1), read_units=1.0)
 
 
-def test_meters_nest_and_the_guard_s_own_counts_on(client: DynamoDBClient, guard: Guard) -> None:
+def test_meters_nest_and_the_guard_s_own_counts_on(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire("1"))
     with guard.measure() as outer:
         client.put_item(TableName=TABLE, Item=_wire("2"))
@@ -327,7 +328,7 @@ def test_meters_nest_and_the_guard_s_own_counts_on(client: DynamoDBClient, guard
 # Faults
 
 
-def test_before_has_no_effect_and_after_has_it(client: DynamoDBClient, guard: Guard) -> None:
+def test_before_has_no_effect_and_after_has_it(client: DynamoDBClient, guard: FaultyGuard) -> None:
     guard.fail(at=1, when="before")
     with pytest.raises(ConnectionClosedError):
         client.put_item(TableName=TABLE, Item=_wire("1"))
@@ -341,7 +342,7 @@ def test_before_has_no_effect_and_after_has_it(client: DynamoDBClient, guard: Gu
     assert guard.faults_left == 0
 
 
-def test_the_request_of_that_number_fails_and_no_other(client: DynamoDBClient, guard: Guard) -> None:
+def test_the_request_of_that_number_fails_and_no_other(client: DynamoDBClient, guard: FaultyGuard) -> None:
     client.put_item(TableName=TABLE, Item=_wire("0"))
     guard.fail(at=2, when="before")
     guard.fail(at=4, when="before")
@@ -356,7 +357,7 @@ def test_the_request_of_that_number_fails_and_no_other(client: DynamoDBClient, g
     assert _sort_keys(client) == ["0", "1", "3", "5"]
 
 
-def test_a_fault_is_any_error(client: DynamoDBClient, guard: Guard) -> None:
+def test_a_fault_is_any_error(client: DynamoDBClient, guard: FaultyGuard) -> None:
     guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": "ThrottlingException"}}, "Query"))
     with pytest.raises(ClientError, match="ThrottlingException"):
         _query(client, ConsistentRead=True)
@@ -364,7 +365,7 @@ def test_a_fault_is_any_error(client: DynamoDBClient, guard: Guard) -> None:
 
 def test_several_clients_share_one_count(client: DynamoDBClient) -> None:
     others = make_clients(REGION, max_attempts=1)
-    guard = Guard.attach(client, others.s3, others.sqs)
+    guard = FaultyGuard.attach(client, others.s3, others.sqs)
     guard.fail(at=3, when="before")
     client.put_item(TableName=TABLE, Item=_wire("1"))
     others.s3.list_buckets()
@@ -376,7 +377,7 @@ def test_several_clients_share_one_count(client: DynamoDBClient) -> None:
 def test_the_sdk_s_retry_is_a_request_of_its_own(client: DynamoDBClient) -> None:
     """With more than one attempt a fault is repeated by the SDK and seen in the count only."""
     patient = make_clients(REGION, max_attempts=2).dynamodb
-    guard = Guard.attach(patient)
+    guard = FaultyGuard.attach(patient)
     guard.fail(at=1, when="after")
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):
         patient.put_item(TableName=TABLE, Item=_wire("1"), ConditionExpression="attribute_not_exists(pk)")

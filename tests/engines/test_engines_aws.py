@@ -16,6 +16,7 @@ from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID  # type: ignore[attr-defined]
 from moto.s3.models import s3_backends
 
+from tests.faulty_engines import FaultyGuard
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.limits import with_deadline
 from turnlog.engines.aws_clients import Clients, fitting, make_clients
@@ -24,7 +25,7 @@ from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqs import SqsJobQueue
 from turnlog.ports import Absent, AttributeValue, ItemTable, Key, Lost, Query
-from turnlog.testing.aws import Guard, create_bucket, create_queue, create_table, real_item_limit
+from turnlog.testing.aws import create_bucket, create_queue, create_table, real_item_limit
 from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, RedrivableContract
 
 REGION = "eu-central-1"
@@ -42,9 +43,9 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clients]:
 
 
 @pytest.fixture
-def guard(clients: Clients) -> Guard:
+def guard(clients: Clients) -> FaultyGuard:
     create_table(clients.dynamodb, TABLE)
-    return Guard.attach(clients.dynamodb)
+    return FaultyGuard.attach(clients.dynamodb)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def pauses() -> list[float]:
 
 
 @pytest.fixture
-def table(clients: Clients, guard: Guard, pauses: list[float]) -> DynamoItemTable:
+def table(clients: Clients, guard: FaultyGuard, pauses: list[float]) -> DynamoItemTable:
     return DynamoItemTable(clients.dynamodb, TABLE, sleep=pauses.append)
 
 
@@ -113,7 +114,7 @@ def test_a_queue_without_a_redrive_policy_has_no_dead_letters(clients: Clients) 
 
 def test_a_redrive_that_ends_in_between_loses_no_letter(clients: Clients) -> None:
     """Before and after each of its requests: the job is in the queue, among the dead letters, or in both."""
-    guard = Guard.attach(clients.sqs)
+    guard = FaultyGuard.attach(clients.sqs)
     for at in range(1, 5):
         for when in _BEFORE_AND_AFTER:
             names = {"visibility_seconds": 0, "max_receives": 1}
@@ -136,7 +137,7 @@ _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible
 # The table: one request a call, no more units than DynamoDB must ask
 
 
-def test_a_put_a_get_and_a_query_are_one_request_each(table: DynamoItemTable, guard: Guard) -> None:
+def test_a_put_a_get_and_a_query_are_one_request_each(table: DynamoItemTable, guard: FaultyGuard) -> None:
     with guard.measure() as spent:
         table.put(_item("C#1"), condition=Absent())
         table.put(_item("C#1"), condition=Absent())
@@ -146,7 +147,7 @@ def test_a_put_a_get_and_a_query_are_one_request_each(table: DynamoItemTable, gu
     assert (spent.write_units, spent.read_units, spent.index_write_units) == (2, 2, 0)
 
 
-def test_batches_are_cut_at_the_limits_of_dynamodb(table: DynamoItemTable, guard: Guard) -> None:
+def test_batches_are_cut_at_the_limits_of_dynamodb(table: DynamoItemTable, guard: FaultyGuard) -> None:
     with guard.measure() as spent:
         table.write_many([_item(f"R#{number}") for number in range(51)])
         table.get_many([Key("P", f"R#{number}") for number in range(201)])
@@ -155,7 +156,7 @@ def test_batches_are_cut_at_the_limits_of_dynamodb(table: DynamoItemTable, guard
     assert (spent.write_units, spent.read_units) == (51 + 50, 201)
 
 
-def test_no_request_for_nothing(table: DynamoItemTable, guard: Guard) -> None:
+def test_no_request_for_nothing(table: DynamoItemTable, guard: FaultyGuard) -> None:
     with guard.measure() as spent:
         table.get_many([])
         table.write_many([])
@@ -164,7 +165,7 @@ def test_no_request_for_nothing(table: DynamoItemTable, guard: Guard) -> None:
     assert not spent.requests
 
 
-def test_a_query_follows_no_page_by_itself(table: DynamoItemTable, guard: Guard) -> None:
+def test_a_query_follows_no_page_by_itself(table: DynamoItemTable, guard: FaultyGuard) -> None:
     for number in range(4):
         table.put({**_item(f"C#{number}"), "body": bytes(300_000)})
     with guard.measure() as spent:
@@ -175,7 +176,7 @@ def test_a_query_follows_no_page_by_itself(table: DynamoItemTable, guard: Guard)
 
 def test_reads_are_consistent_unless_told_otherwise_and_an_index_never_is(clients: Clients) -> None:
     create_table(clients.dynamodb, TABLE)
-    guard = Guard.attach(clients.dynamodb, demand_consistent=lambda operation, params: False)
+    guard = FaultyGuard.attach(clients.dynamodb, demand_consistent=lambda operation, params: False)
     table = DynamoItemTable(clients.dynamodb, TABLE)
     table.put({**_item("C#1"), "g1pk": "owner", "g1sk": "1"})
     two = [Key("P", "C#1"), Key("P", "C#2")]
@@ -211,7 +212,7 @@ def test_writes_left_unprocessed_are_sent_again(clients: Clients, table: DynamoI
 
 @pytest.mark.parametrize("operation", ["BatchGetItem", "BatchWriteItem"])
 def test_a_batch_without_headway_ends_as_throttled(
-    clients: Clients, table: DynamoItemTable, guard: Guard, pauses: list[float], operation: str
+    clients: Clients, table: DynamoItemTable, guard: FaultyGuard, pauses: list[float], operation: str
 ) -> None:
     _leave_unprocessed(clients, operation, at_most=0)
     with pytest.raises(ThrottledError):
@@ -229,7 +230,7 @@ def test_a_batch_without_headway_ends_as_throttled(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_is_unavailable_and_the_effect_unknown(
-    table: DynamoItemTable, guard: Guard, when: Any
+    table: DynamoItemTable, guard: FaultyGuard, when: Any
 ) -> None:
     guard.fail(at=1, when=when)
     with pytest.raises(UnavailableError) as caught:
@@ -242,7 +243,7 @@ def test_the_sdk_repeats_a_conditional_put_and_the_loser_meets_its_own_item(clie
     """Why a commit carries a nonce: the old item tells "mine" from "theirs"."""
     create_table(clients.dynamodb, TABLE)
     patient = make_clients(REGION, max_attempts=2).dynamodb
-    guard = Guard.attach(patient)
+    guard = FaultyGuard.attach(patient)
     guard.fail(at=1, when="after")
     mine = {**_item("C#1"), "n": b"\x01" * 8}
     lost = DynamoItemTable(patient, TABLE).put(mine, condition=Absent())
@@ -276,7 +277,7 @@ def test_the_sdk_repeats_a_conditional_put_and_the_loser_meets_its_own_item(clie
     ],
 )
 def test_every_code_has_its_error_and_no_message_passes(
-    table: DynamoItemTable, guard: Guard, service_code: str, status: int, expected: type[TurnlogError], code: str
+    table: DynamoItemTable, guard: FaultyGuard, service_code: str, status: int, expected: type[TurnlogError], code: str
 ) -> None:
     cause = ClientError(
         {"Error": {"Code": service_code, "Message": "CANARY"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
@@ -297,7 +298,7 @@ def test_every_code_has_its_error_and_no_message_passes(
     [ReadTimeoutError(endpoint_url="CANARY"), ConnectTimeoutError(endpoint_url="CANARY")],
     ids=["read", "connect"],
 )
-def test_a_time_out_is_unavailable(table: DynamoItemTable, guard: Guard, cause: Exception) -> None:
+def test_a_time_out_is_unavailable(table: DynamoItemTable, guard: FaultyGuard, cause: Exception) -> None:
     guard.fail(at=1, when="before", error=cause)
     with pytest.raises(UnavailableError, match=type(cause).__name__) as caught:
         table.query(Query("P", "C", "D"))
@@ -315,7 +316,7 @@ def test_an_invalid_value_is_refused_and_not_repeated_in_the_traceback(table: Dy
 @pytest.mark.parametrize("name", ["a/first", "b/second", "c/third"])
 def test_a_blob_that_is_there_and_denied_is_not_a_missing_one(clients: Clients, blobs: S3BlobStore, name: str) -> None:
     """S3 answers alike for a blob that is not there, where the whole bucket may not be listed."""
-    guard = Guard.attach(clients.s3)
+    guard = FaultyGuard.attach(clients.s3)
     for other in ("a/first", "b/second", "b/second-2", "c/third"):
         blobs.put(other, b"x")
     denied = ClientError({"Error": {"Code": "AccessDenied", "Message": "x"}}, "GetObject")
@@ -340,7 +341,7 @@ def test_missing_credentials_are_denied(monkeypatch: pytest.MonkeyPatch, clients
 
 
 def test_a_missing_table_bucket_or_queue_is_told_as_such(clients: Clients) -> None:
-    Guard.attach(clients.dynamodb, clients.s3, clients.sqs)
+    FaultyGuard.attach(clients.dynamodb, clients.s3, clients.sqs)
     url, _ = _queue_urls(clients, 1, 1)
     calls: list[Callable[[], Any]] = [
         lambda: DynamoItemTable(clients.dynamodb, "none").put(_item("C#1")),
@@ -403,7 +404,7 @@ def test_a_blob_that_s3_keeps_is_an_error_and_the_others_are_deleted(clients: Cl
 
 
 def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, blobs: S3BlobStore) -> None:
-    guard = Guard.attach(clients.s3, clients.sqs)
+    guard = FaultyGuard.attach(clients.s3, clients.sqs)
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
     calls: list[Callable[[], Any]] = [
         lambda: blobs.put("a", b""),
@@ -426,7 +427,7 @@ def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, bl
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"])
 def test_sqs_may_complain_of_an_outdated_receipt(clients: Clients, code: str) -> None:
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
-    guard = Guard.attach(clients.sqs)
+    guard = FaultyGuard.attach(clients.sqs)
     for at in (1, 2):
         guard.fail(at=at, when="before", error=ClientError({"Error": {"Code": code}}, "Receipt"))
     queue.acknowledge("receipt")
@@ -436,7 +437,7 @@ def test_sqs_may_complain_of_an_outdated_receipt(clients: Clients, code: str) ->
 
 def test_other_complaints_of_sqs_are_errors(clients: Clients) -> None:
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
-    guard = Guard.attach(clients.sqs)
+    guard = FaultyGuard.attach(clients.sqs)
     calls: list[Callable[[], Any]] = [
         lambda: queue.acknowledge("receipt"),
         lambda: queue.postpone("receipt", seconds=1),
@@ -455,7 +456,7 @@ def test_a_job_carries_its_group(clients: Clients) -> None:
 
 
 def test_limits_of_sqs_are_checked_before_a_request(clients: Clients) -> None:
-    guard = Guard.attach(clients.sqs)
+    guard = FaultyGuard.attach(clients.sqs)
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
     queue.send("x" * 1_048_576, group="acme", delay_seconds=900)
     with guard.measure() as spent:
@@ -527,7 +528,7 @@ def test_a_request_is_begun_only_when_it_can_end_in_time(
 def test_a_failed_try_is_repeated_only_when_the_next_can_end_in_time(clients: Clients, left: float, tries: int) -> None:
     create_table(clients.dynamodb, TABLE)
     patient = make_clients(REGION, max_attempts=2).dynamodb
-    guard, at_a_try_and_after_it = Guard.attach(patient), cycle([30.0, left])
+    guard, at_a_try_and_after_it = FaultyGuard.attach(patient), cycle([30.0, left])
     for number in (1, 2):
         guard.fail(at=number, when="after")
     with with_deadline(lambda: next(at_a_try_and_after_it)), pytest.raises(UnavailableError):
@@ -567,7 +568,7 @@ def test_what_is_asked_of_a_queue(clients: Clients) -> None:
 
 def test_a_queue_may_be_named_and_is_looked_up_once(clients: Clients) -> None:
     _queue_urls(clients, 1, 1)
-    guard = Guard.attach(clients.sqs)
+    guard = FaultyGuard.attach(clients.sqs)
     queue = SqsJobQueue(clients.sqs, QUEUE)
     with guard.measure() as spent:
         for _ in range(2):

@@ -191,3 +191,37 @@ def test_what_would_be_another_route_is_no_memory_s_id(service: Service, memory_
     with Turnlog.open(service.url, user="nobody") as log, pytest.raises(NotFoundError):
         log.forget(memory_id)
     assert not service.called
+
+
+def raw(service: Service, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE_SECONDS)
+    with contextlib.closing(connection):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_the_root_says_what_this_is_and_links_the_reference(service: Service) -> None:
+    status, headers, page = raw(service, "GET", "/")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    assert b"Turnlog" in page and b'href="/docs"' in page
+    assert raw(service, "HEAD", "/")[2] == b""
+    status, headers, _ = raw(service, "GET", "/docs/")
+    assert (status, headers["Location"]) == (308, "/docs")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/sessions", {"GET", "HEAD", "POST"}),
+        ("PUT", "/v1/sessions/s/messages", {"GET", "HEAD", "POST"}),
+        ("GET", "/v1/sessions/s/context", {"POST"}),
+    ],
+)
+def test_another_method_of_a_known_path_is_405_with_those_allowed(
+    service: Service, method: str, path: str, allowed: set[str]
+) -> None:
+    status, headers, body = raw(service, method, path)
+    assert (status, set(headers["Allow"].split(", "))) == (405, allowed)
+    assert b"method_not_allowed" in body
+    assert raw(service, method, path + "/no/such/path")[0] == 404

@@ -20,7 +20,7 @@ from tests.conftest import Harness
 from turnlog.client.model import Turnlog
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"q": "x"}'}}
-TOOLS = {"recall_tool_call", "search_history", "append_message", "build_context", "list_sessions"}
+TOOLS = {"recall_tool_call", "search_history", "append_message", "build_context", "list_sessions", "create_session"}
 COMMAND = [sys.executable, "-c", "from turnlog.cli import main; main()", "mcp"]
 
 
@@ -34,14 +34,14 @@ def talked(log: Turnlog, name: str = "desk") -> None:
     )
 
 
-async def asked(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
+async def asked(server: Any, *calls: tuple[str, dict[str, Any]], tools: set[str] = TOOLS) -> list[tuple[str, bool]]:
     """What each call answers, and whether it is an error."""
     from mcp import Client
 
     found = list[tuple[str, bool]]()
     async with Client(server) as client:
         listed = await client.list_tools()
-        assert {tool.name for tool in listed.tools} == TOOLS
+        assert {tool.name for tool in listed.tools} == tools
         for name, arguments in calls:
             answer = await client.call_tool(name, arguments)
             found.append((answer.content[0].text, bool(answer.is_error)))
@@ -97,6 +97,7 @@ def test_of_one_session_alone(harness: Harness) -> None:
             ("append_message", {"content": "umbrella", "session_id": "other"}),
             ("search_history", {"q": "umbrella"}),
             ("list_sessions", {}),
+            tools=TOOLS - {"create_session"},
         )
     )
     assert [is_error for _, is_error in answers] == [False] * 3
@@ -118,7 +119,8 @@ def test_over_stdio_nothing_but_the_protocol_is_said(tmp_path: Path) -> None:
     parameters = StdioServerParameters(
         command=COMMAND[0], args=[*COMMAND[1:], *data, "--session", "desk"], env=dict(os.environ)
     )
-    answers = asyncio.run(asked(stdio_client(parameters), ("recall_tool_call", {"ref": "3.0"})))
+    call = ("recall_tool_call", {"ref": "3.0"})
+    answers = asyncio.run(asked(stdio_client(parameters), call, tools=TOOLS - {"create_session"}))
     assert "at the bakery" in answers[0][0]
 
 
@@ -166,10 +168,29 @@ def test_over_http(tmp_path: Path) -> None:
         assert server.communicate(timeout=20)[0] == b""
 
 
-@pytest.mark.parametrize("more", [["--session", "nobody"], ["--data", "nowhere"]])
-def test_what_is_not_there_is_told_on_one_line(tmp_path: Path, more: list[str]) -> None:
-    data = [] if "--data" in more else ["--data", str(folder(tmp_path))]
-    ran = subprocess.run(
-        [*COMMAND, *data, *more], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
-    )
+@pytest.mark.parametrize("place", ["there", "nowhere"])
+def test_a_session_that_is_not_there_is_told_on_one_line(tmp_path: Path, place: str) -> None:
+    data = str(folder(tmp_path)) if place == "there" else place
+    command = [*COMMAND, "--data", data, "--session", "nobody"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
     assert ran.returncode == 1 and ran.stdout == "" and ran.stderr.count("\n") == 1
+
+
+def test_an_empty_store_can_begin(harness: Harness) -> None:
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    answers = asyncio.run(
+        asked(
+            make_server(log),
+            ("list_sessions", {}),
+            ("create_session", {"id": "desk", "title": "Desk", "system": "Be brief.", "policy": "classic"}),
+            ("append_message", {"session_id": "desk", "content": "hi"}),
+            ("create_session", {"id": "desk"}),
+            ("create_session", {"policy": "no such"}),
+        )
+    )
+    assert [is_error for _, is_error in answers] == [False] * 3 + [True] * 2
+    info = log.sessions.get("desk").info()
+    assert (info.title, info.policy, info.messages) == ("Desk", "classic", 1)
+    assert json.loads(answers[1][0]) == {"session_id": "desk"} and "session_exists" in answers[3][0]

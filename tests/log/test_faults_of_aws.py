@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import is_full
+from tests.faulty_engines import FaultyGuard
 from tests.log.everything import blobs_of, items_of
 from tests.log.test_crashes import HUGE, STEPS, begin, check
 from turnlog.app import Application
@@ -26,7 +27,6 @@ from turnlog.engines.aws_errors import DENIED
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.settings import Settings
-from turnlog.testing.aws import Guard
 
 WRITES = ("PutItem", "BatchWriteItem")
 REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -105,7 +105,7 @@ def test_a_session_is_read_and_erased_with_keys_left_unprocessed(moto: Harness, 
 
 def test_a3_what_the_sdk_sends_twice_without_a_key_is_one_commit(moto: Harness, tells: Callable[..., None]) -> None:
     client = make_clients("eu-central-1", max_attempts=2).dynamodb
-    guard = Guard.attach(client)
+    guard = FaultyGuard.attach(client)
     table = DynamoItemTable(client, "turnlog", sleep=moto.clock.sleep)
     engine = replace(moto.app.engine, items=table)
     app = Application(engine, Settings(), clock=moto.clock, ids=moto.app.ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -272,6 +273,66 @@ def test_an_unfinished_loop_is_refused_when_strict_until_it_times_out(log: Turnl
         session.append(assistant(None, ("c2", "f")), result("c2", "x"), user("hello?"))
     harness.clock.advance(61)
     assert session.append(user("hello?")).loop == 2
+
+
+@pytest.mark.parametrize("calls", [0, 1, 20])
+def test_a_loop_that_timed_out_does_not_lock_a_strict_session(log: Turnlog, harness: Any, calls: int) -> None:
+    session = log.sessions.create("strict", strict=True, loop_timeout_seconds=60)
+    session.append(user("go"), *([assistant(None, *((f"c{index}", "f") for index in range(calls)))] if calls else ()))
+    harness.clock.advance(61)
+    late = session.append(user("hello?"))
+    assert (late.loop, codes(late)) == (2, ["open_calls" if calls else "consecutive_user"]), "it is said, not refused"
+    assert codes(session.append(assistant(None, ("d1", "f")))) == []
+    with pytest.raises(InvalidInputError, match="strict"):
+        session.append(assistant("done"))
+    session.append(result("d1", "x"), assistant("done"))
+    assert [loop.status for loop in session.loops()] == ["closed", "interrupted"]
+
+
+def test_a_newest_loop_with_its_final_reply_is_closed(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    meta = [{"created_at": f"2020-01-0{day}T12:00:00+02:00"} for day in (1, 2)]
+    session.append(user("go"), assistant("done"), meta=meta)
+    loop = next(session.loops())
+    assert (loop.status, loop.reply) == ("closed", "done")
+    assert (loop.started_at, loop.ended_at) == ("2020-01-01T10:00:00.000Z", "2020-01-02T10:00:00.000Z")
+    session.append(assistant(None, ("c1", "f")))
+    assert (next(session.loops()).status, next(session.loops()).ended_at) == ("open", None), "the agent goes on"
+    session.append(assistant("while I wait"))
+    assert next(session.loops()).status == "open", "a call still waits for its result"
+
+
+@pytest.mark.parametrize(
+    ("created_at", "started_at"),
+    [
+        ("2020-01-01", "2020-01-01T00:00:00.000Z"),
+        ("9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59.999Z"),
+        ("0001-01-01T00:00:00+12:00", "0001-01-01T00:00:00.000Z"),
+    ],
+)
+def test_any_time_of_the_caller_can_be_told(log: Turnlog, created_at: str, started_at: str) -> None:
+    session = log.sessions.create("one")
+    session.append(user("go"), meta=[{"created_at": created_at}])
+    assert next(session.loops()).started_at == started_at
+    assert len(session.context(policy="run_loops").messages) > 0
+
+
+def test_a_time_that_is_none_is_the_commits(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    answer = session.append(user("go"), meta=[{"created_at": "yesterday"}])
+    assert answer.loop == 1
+    assert next(session.loops()).started_at > "2020"
+
+
+def test_the_callers_times_decide_how_old_a_loop_is_in_a_window(log: Turnlog) -> None:
+    session = log.sessions.create("one", policy="run_loops")
+    old, recent = ({"created_at": f"2020-01-{day:02d}T00:00:00Z"} for day in (1, 9))
+    session.append(user("ancient"), assistant("a"), meta=[old, old])
+    session.append(user("recent"), assistant("b"), meta=[recent, recent])
+    session.append(user("now"), meta=[recent])
+    text = json.dumps(session.context().messages)
+    assert "ancient" not in text
+    assert "recent" in text
 
 
 def test_while_an_action_is_pending_the_loop_does_not_time_out(log: Turnlog, harness: Any) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from turnlog import __version__
-from turnlog.cli import chat, checks, copies, jobs, replay, search, serve, sessions, windows
-from turnlog.cli.options import Data, Tenant, Token, Url, User, remember
+from turnlog.cli.options import Tenant, Token, User, Where, remember
 from turnlog.cli.screen import plain
 from turnlog.core.errors import InvalidInputError, TurnlogError
 
@@ -23,8 +23,62 @@ _HINTS = {
 _MAX_POINTERS = 5
 
 
+COMMANDS = {
+    "serve": "serve.serve",
+    "replay": "replay.replay",
+    "chat": "chat.chat",
+    "context": "windows.context",
+    "create": "sessions.create",
+    "append": "sessions.append",
+    "loops": "sessions.loops",
+    "sessions": "sessions.sessions",
+    "show": "sessions.show",
+    "end": "sessions.end",
+    "reset": "sessions.reset",
+    "state": "sessions.state",
+    "history": "sessions.history",
+    "diff": "sessions.diff",
+    "rewind": "sessions.rewind",
+    "fork": "sessions.fork",
+    "recall": "search.recall",
+    "search": "search.search",
+    "compress": "windows.compress",
+    "jobs": "jobs.jobs",
+    "snapshot": "copies.snapshots",
+    "memory": "search.memory",
+    "mcp": "serve.mcp",
+    "export": "copies.export",
+    "import": "copies.import_",
+    "erase": "sessions.erase",
+    "redact": "sessions.redact",
+    "verify": "checks.verify",
+    "backup": "checks.backup",
+    "lint": "checks.lint",
+    "schema": "checks.schema",
+    "doctor": "checks.doctor",
+}
+"""The module below `turnlog.cli` and the function or group of each command; a module is imported when its command is used."""
+
+
 class Commands(TyperGroup):
-    """The group of all commands; it turns errors into exit codes."""
+    """The group of all commands; it imports a command at its first use, and turns errors into exit codes."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module, _, attribute = COMMANDS[cmd_name].partition(".")
+            command = getattr(import_module(f"turnlog.cli.{module}"), attribute)
+            if not isinstance(command, typer.Typer):
+                function, command = command, typer.Typer(add_completion=False)
+                command.command(cmd_name, cls=TyperCommand)(function)
+            made = typer.main.get_command(command)
+            made.name = cmd_name
+            self.commands[cmd_name] = made
+        return self.commands[cmd_name]
 
     def main(self, *args: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
@@ -67,7 +121,6 @@ app = typer.Typer(
     name="turnlog",
     cls=Commands,
     help="The session state of an LLM agent: an append-only log, and for each model call the window that fits.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -76,48 +129,15 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def options(
     ctx: typer.Context,
-    url: Url = None,
-    data: Data = None,
+    where: Where = None,
     tenant: Tenant = None,
     user: User = None,
     token: Token = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    remember(ctx, url=url, data=data, tenant=tenant, user=user, token=token)
+    remember(ctx, where=where, tenant=tenant, user=user, token=token)
     if version:
         sys.stdout.write(f"turnlog {__version__}\n")
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         sys.stdout.write(ctx.get_help() + "\n")
-
-
-app.command()(serve.serve)
-app.command()(replay.replay)
-app.command()(chat.chat)
-app.command()(windows.context)
-app.command()(sessions.loops)
-app.command()(sessions.sessions)
-app.command()(sessions.show)
-app.command()(sessions.end)
-app.command()(sessions.reset)
-app.command()(sessions.state)
-app.command()(sessions.history)
-app.command()(sessions.diff)
-app.command()(sessions.rewind)
-app.command()(sessions.fork)
-app.command()(search.recall)
-app.command()(search.search)
-app.command()(windows.compress)
-app.add_typer(jobs.jobs, name="jobs")
-app.add_typer(copies.snapshots, name="snapshot")
-app.add_typer(search.memory, name="memory")
-app.command()(serve.mcp)
-app.command()(copies.export)
-app.command("import")(copies.import_)
-app.command()(sessions.erase)
-app.command()(sessions.redact)
-app.command()(checks.verify)
-app.command()(checks.backup)
-app.command()(checks.lint)
-app.command()(checks.schema)
-app.command()(checks.doctor)

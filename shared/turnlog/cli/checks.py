@@ -19,21 +19,20 @@ from rich.text import Text
 
 from turnlog import __version__
 from turnlog.cli.options import (
-    DATABASE,
     DEFAULT_DATA,
     Connection,
-    Data,
     Json,
+    Where,
+    has_data,
     open_client,
     remember,
-    sqlite_url,
     with_connection,
 )
 from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines import make_counter
+from turnlog.engines import location_url, make_counter
 from turnlog.linter.lint_messages import format_of, problem_of
 from turnlog.linter.routes import RuleBroken
 from turnlog.linter.rules import FORMATS
@@ -151,9 +150,9 @@ class Check:
     detail: str
 
 
-def doctor(ctx: typer.Context, data: Data = None, json: Json = False) -> None:
+def doctor(ctx: typer.Context, where: Where = None, json: Json = False) -> None:
     """Check this installation; exit 1 when something is missing or does not work."""
-    folder = remember(ctx, data=data).data or DEFAULT_DATA
+    place = remember(ctx, where=where)
     checks = [
         _tried("python", _python),
         _tried("turnlog", lambda: __version__),
@@ -163,7 +162,7 @@ def doctor(ctx: typer.Context, data: Data = None, json: Json = False) -> None:
         _tried("vocabulary", _vocabulary),
         _tried("token counter", _counter),
         _tried("engine", _engine),
-        _tried("data folder", lambda: _data(folder)),
+        _tried("data folder", lambda: _data(place)),
     ]
     is_well = all(check.ok for check in checks)
     if json:
@@ -220,7 +219,7 @@ def _counter() -> str:
 def _engine() -> str:
     """Write with one engine and read with another over the same temporary folder. Raises when the message is lost."""
     with tempfile.TemporaryDirectory(prefix="turnlog-doctor-") as name:
-        address, message = sqlite_url(Path(name)), {"role": "user", "content": _SAMPLE}
+        address, message = location_url(name), {"role": "user", "content": _SAMPLE}
         with Turnlog.open(address) as log:
             session_id = log.sessions.create().id
             log.sessions.get(session_id).append(message)
@@ -231,13 +230,14 @@ def _engine() -> str:
     return "writes, and reads back from the file"
 
 
-def _data(folder: Path) -> str:
+def _data(place: Connection) -> str:
     """Describe the data folder without writing to it."""
-    if not (folder / DATABASE).is_file():
-        return f"{folder}: no data yet"
-    with Turnlog.open(sqlite_url(folder)) as log:
+    name = place.where or DEFAULT_DATA
+    if not has_data(place):
+        return f"{name}: no data yet"
+    with open_client(place, worker=False) as log:
         page = log.sessions.page(limit=100)
-    return f"{folder}: {len(page.sessions)}{'+' * (page.next_cursor is not None)} sessions of local / me"
+    return f"{name}: {len(page.sessions)}{'+' * (page.next_cursor is not None)} sessions of local / me"
 
 
 _COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "documents")

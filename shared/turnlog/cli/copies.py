@@ -13,11 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from turnlog.cli.options import (
-    DATABASE,
-    DEFAULT_DATA,
     Connection,
     Json,
     Session,
+    has_data,
     open_client,
     open_or_make_client,
     with_connection,
@@ -204,8 +203,7 @@ def import_(
 
 def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
     """Open the target of an import. A missing data folder is created, but a dry run uses memory in its place."""
-    is_there = connection.url is not None or ((connection.data or DEFAULT_DATA) / DATABASE).is_file()
-    return Turnlog.open("memory://") if dry_run and not is_there else open_or_make_client(connection)
+    return Turnlog.open("memory://") if dry_run and not has_data(connection) else open_or_make_client(connection)
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import unquote
 
 import typer
 
@@ -17,25 +18,21 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.models import FORMATS
+from turnlog.engines import location_url
 from turnlog.settings import PREFIX, Settings
 
-DEFAULT_DATA = Path(".turnlog")
-DATABASE = "turnlog.db"
+DEFAULT_DATA = ".turnlog"
 _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY"})
 
-Url = Annotated[
+Where = Annotated[
     str | None,
     typer.Option(
         "--url",
-        metavar="URL",
-        envvar="TURNLOG_URL",
-        help="URL of a Turnlog service or an engine. By default, the data folder is opened in this process.",
-    ),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="DIR", envvar="TURNLOG_DATA", help="Folder that holds the sessions.", show_default=".turnlog"
+        "--data",
+        metavar="WHERE",
+        envvar=["TURNLOG_URL", "TURNLOG_DATA"],
+        help="Where the sessions are: a path (SQLite), the URL of an engine, or the URL of a service.",
+        show_default=".turnlog",
     ),
 ]
 Tenant = Annotated[
@@ -81,15 +78,14 @@ Format = Annotated[
     str | None, typer.Option("--format", metavar="F", help=f"Provider format of the messages: {', '.join(FORMATS)}.")
 ]
 
-_SHARED = {"url": Url, "data": Data, "tenant": Tenant, "user": User, "token": Token}
+_SHARED = {"where": Where, "tenant": Tenant, "user": User, "token": Token}
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where the sessions are and who owns them, as given on the command line; None for what is not given."""
 
-    url: str | None = None
-    data: Path | None = None
+    where: str | None = None
     tenant: str | None = None
     user: str | None = None
     token: str | None = None
@@ -129,35 +125,41 @@ def with_connection(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
-    """Open the service, or the data folder's engine in this process. Raises `NotFoundError` for a folder without data.
+    """Open the service, or the engine in this process. Raises `NotFoundError` for a place without data.
 
     ``worker=False`` is for commands that must find the jobs of an engine as they are.
     """
-    if connection.url is not None:
-        if connection.url.startswith(("http://", "https://")):
-            worker = None
-        return Turnlog.open(
-            connection.url, tenant=connection.tenant, user=connection.user, token=connection.token, worker=worker
-        )
-    folder = connection.data or DEFAULT_DATA
-    if not (folder / DATABASE).is_file():
-        message = f"no data in {str(folder)!r}: start `turnlog serve` first, or give --data or --url"
+    if not has_data(connection):
+        place = connection.where or DEFAULT_DATA
+        message = f"no data in {place!r}: `turnlog create` or `turnlog serve` begins one, --url names another"
         raise NotFoundError(message, code="no_data")
-    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user, worker=worker)
+    return open_or_make_client(connection, worker=worker)
 
 
-def open_or_make_client(connection: Connection) -> Turnlog:
-    """Open the service or the data folder, which is created when it is missing: for commands that write first."""
-    folder = connection.data or DEFAULT_DATA
-    if connection.url is not None or (folder / DATABASE).is_file():
-        return open_client(connection)
-    folder.mkdir(parents=True, exist_ok=True)
-    return Turnlog.open(sqlite_url(folder), tenant=connection.tenant, user=connection.user)
+def open_or_make_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
+    """Open the service or the engine, which is created when it is missing: for commands that write first."""
+    url = location_url(connection.where or DEFAULT_DATA)
+    is_service = url.startswith(("http://", "https://"))
+    if sys.stderr.isatty():
+        sys.stderr.write(f"turnlog: {url.split('?')[0]}\n")
+    return Turnlog.open(
+        url,
+        tenant=connection.tenant,
+        user=connection.user,
+        token=connection.token if is_service else None,
+        worker=None if is_service else worker,
+    )
 
 
-def sqlite_url(folder: Path) -> str:
-    """Return the engine URL of a data folder."""
-    return "sqlite:///" + quote(str(folder / DATABASE))
+def has_data(connection: Connection) -> bool:
+    """Return whether there is a database file at the place; True for other engines and for services."""
+    path = sqlite_path(location_url(connection.where or DEFAULT_DATA))
+    return path is None or path.is_file()
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the database file of an engine's URL, or None for another engine or a service."""
+    return Path(unquote(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:///") else None
 
 
 def served_settings(engine: str) -> Settings:

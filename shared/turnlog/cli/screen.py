@@ -65,10 +65,16 @@ def one_line(text: str, limit: int) -> str:
 
 
 def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
-    """Return an empty table with these columns, each a heading and ``left`` or ``right``."""
+    """Return an empty table with these columns, each a heading and ``left`` or ``right``.
+
+    The first column, the key of a row, and numbers are never cut; the others are folded when the screen is narrow.
+    """
     grid = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
-    for heading, justify in columns:
-        grid.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=justify == "right")
+    for index, (heading, justify) in enumerate(columns):
+        is_number = justify == "right"
+        grid.add_column(
+            heading, justify="right" if is_number else "left", no_wrap=is_number or not index, overflow="fold"
+        )
     return grid
 
 

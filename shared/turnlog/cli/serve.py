@@ -20,19 +20,19 @@ from turnlog.app import make_application
 from turnlog.cli.options import (
     DEFAULT_DATA,
     Connection,
-    Data,
     Json,
     Token,
-    open_client,
+    Where,
+    open_or_make_client,
     remember,
     served_settings,
-    sqlite_url,
+    sqlite_path,
     with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000
@@ -65,14 +65,14 @@ def serve(
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
     ] = None,
-    data: Data = None,
+    where: Where = None,
     engine: AnyEngine = "embedded",
     token: Token = None,
     json: Json = False,
 ) -> None:
     """Serve the API on this machine and print its URL. Ctrl-C stops it."""
-    connection = remember(ctx, data=data, token=token)
-    folder = connection.data or DEFAULT_DATA
+    connection = remember(ctx, where=where, token=token)
+    where = connection.where or DEFAULT_DATA
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
     logging.getLogger("waitress").setLevel(logging.ERROR)
@@ -80,20 +80,20 @@ def serve(
         if engine == "moto":
             _serve_moto(listening, json=json)
         else:
-            _serve_embedded(engine, folder, listening, json=json)
+            _serve_embedded(engine, where, listening, json=json)
     if not json:
         sys.stdout.write("turnlog stopped\n")
 
 
-def _serve_embedded(engine: str, folder: Path, listening: Mapping[str, Any], *, json: bool) -> None:
+def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
     from turnlog.server.local_server import LocalServer
 
-    app = make_application(served_settings(engine_url(engine, folder, others=("moto",))))
+    app = make_application(served_settings(engine_url(engine, where, others=("moto",))))
     try:
         # Engines open at first use. Use it once, so that an unusable folder is an error here and not of each request.
         app.list_sessions(Owner.of("local", "me"), limit=1)
         server = LocalServer(app, SystemClock(), **listening)
-        _announce(server.url, engine, folder, json=json)
+        _announce(server.url, engine, where, json=json)
         server.run()
     finally:
         app.close()
@@ -109,10 +109,13 @@ def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
         server.run()
 
 
-def engine_url(engine: str, folder: Path, *, others: tuple[str, ...] = ()) -> str:
+def engine_url(engine: str, where: str, *, others: tuple[str, ...] = ()) -> str:
     """Return the URL of an engine. Raises `InvalidInputError` for an unknown one, naming also ``others``, which have no URL."""
     if engine == "embedded":
-        return sqlite_url(folder)
+        url = location_url(where)
+        if sqlite_path(url) is None:
+            raise InvalidInputError(f"{where!r} is no place of this machine; serve takes a path", code="unknown_engine")
+        return url
     if engine == "memory":
         return "memory://"
     known = ", ".join(("embedded", "memory", *others))
@@ -120,9 +123,11 @@ def engine_url(engine: str, folder: Path, *, others: tuple[str, ...] = ()) -> st
 
 
 def _announce(
-    url: str, engine: str, folder: Path | None, *, json: bool, resources: Sequence[Resource] | None = None
+    url: str, engine: str, where: str | None, *, json: bool, resources: Sequence[Resource] | None = None
 ) -> None:
-    place = str(folder.absolute()) if engine == "embedded" and folder is not None else None
+    place = None
+    if engine == "embedded" and where is not None:
+        place = where if "://" in where else str(Path(where).absolute())
     if json:
         extra = {"resources": [asdict(resource) for resource in resources]} if resources is not None else {}
         print_json({"url": url, "engine": engine, "data": place, **extra}, indent=None)
@@ -183,7 +188,7 @@ def mcp(
         from turnlog.integrations.mcp import make_server
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
-    with open_client(connection) as log:
+    with open_or_make_client(connection) as log:
         if session is not None:
             log.sessions.get(session)
         server = make_server(log, session)

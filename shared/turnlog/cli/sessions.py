@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import itertools
 import json as json_module
+import sys
 from typing import Annotated, Any, cast
 
 import typer
 from rich.text import Text
 
 from turnlog.cli.jobs import await_job
-from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
+from turnlog.cli.options import (
+    Connection,
+    Format,
+    Json,
+    Policy,
+    Session,
+    open_client,
+    open_or_make_client,
+    policy_value,
+    with_connection,
+)
 from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, plain, print_json, table
 from turnlog.cli.windows import At, parse_moment
+from turnlog.client import parts_of
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
 
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
@@ -52,6 +65,60 @@ def sessions(
     screen.print(grid if shown else "no sessions")
     if len(listing) > limit:
         screen.print(f"more than {limit}: --limit", style="dim")
+
+
+@with_connection
+def create(
+    connection: Connection,
+    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Its id. By default generated.")] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="T", help="The session's title.")] = None,
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="The system text.")] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="M", help="The model that windows are for.")] = None,
+    policy: Policy = None,
+    json: Json = False,
+) -> None:
+    """Create a session and print its id."""
+    with open_or_make_client(connection) as log:
+        settings = {"title": title, "system": system, "model": model, "policy": policy_value(policy)}
+        info = log.sessions.create(session, **cast("Any", settings)).info()
+    if json:
+        print_json(info.model_dump(mode="json"))
+        return
+    sys.stdout.write(f"{plain(info.session_id)}\n")
+
+
+@with_connection
+def append(
+    connection: Connection,
+    session: Session,
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="A text; JSON of a message or a list of messages; - reads stdin.")
+    ],
+    role: Annotated[str, typer.Option("--role", metavar="R", help="The role of a text.")] = "user",
+    format: Format = None,
+    json: Json = False,
+) -> None:
+    """Append messages to a session. It must exist: turnlog create."""
+    messages = _messages(sys.stdin.read() if message == "-" else message, role)
+    with open_client(connection) as log:
+        handle = log.sessions.get(session)
+        answers = [handle.append(*messages[part], format=format) for part in parts_of(messages)]
+    if json:
+        print_json({"commits": [answer.model_dump(mode="json") for answer in answers]})
+        return
+    for answer in answers:
+        console().print(f"positions {answer.first}–{answer.last}, {format_number(answer.tokens)} tokens")
+
+
+def _messages(text: str, role: str) -> list[dict[str, Any]]:
+    """Return the messages of an argument: those of its JSON, or its text as one message."""
+    if not text.lstrip().startswith(("{", "[")):
+        return [{"role": role, "content": text.removesuffix("\n")}]
+    value = parse_strict_json(text)
+    messages = value if isinstance(value, list) else [value]
+    if not messages or not all(isinstance(message, dict) for message in messages):
+        raise InvalidInputError("give JSON of a message or of a list of messages")
+    return cast("list[dict[str, Any]]", messages)
 
 
 @with_connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
@@ -29,7 +30,7 @@ class AsyncTurnlog(TurnlogCalls):
     @classmethod
     def open(  # noqa: PLR0913
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         tenant: str | None = None,
         user: str | None = None,

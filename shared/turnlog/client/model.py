@@ -5,7 +5,9 @@ Objects call a `Backend` with the names of routes; the backend answers in this p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from types import TracebackType
 from typing import Any, Literal
 
@@ -17,7 +19,8 @@ from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
-from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError
+from turnlog.engines import location_url
 from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job
 from turnlog.linter.routes import LintAnswer
@@ -37,7 +40,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
     @classmethod
     def open(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         tenant: str | None = None,
         user: str | None = None,
@@ -49,8 +52,9 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
     ) -> Turnlog:
         """Open an engine in this process, or connect to a service over HTTP.
 
-        An engine: ``sqlite:///agent.db`` (blobs in ``agent.db.blobs/``), ``memory://``, or
-        ``dynamodb://TABLE?bucket=B&queue=Q&region=R``. A service: ``http://127.0.0.1:8787``.
+        An engine: a path such as ``agent.db`` (SQLite, blobs in ``agent.db.blobs/``), which is ``sqlite:///agent.db``;
+        ``memory://``; or ``dynamodb://TABLE?bucket=B&queue=Q&region=R``. A path without a suffix is a folder that holds
+        ``turnlog.db``, like the command line's ``.turnlog``. A service: ``http://127.0.0.1:8787``.
 
         ``tenant`` and ``user`` are ``local`` and ``me`` by default; over HTTP the service decides by default.
 
@@ -65,6 +69,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         connecting and each wait. ``deadline_seconds`` limits a call with all its tries; after it the call raises
         `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL of another kind.
         """
+        url = location_url(url)
         if url.startswith(("http://", "https://")):
             if worker is not None:
                 raise InvalidInputError("worker is for an engine in this process; a service has its own workers")
@@ -247,6 +252,16 @@ class Session(
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the session's totals and its current window for a notebook."""
+        info = self.info()
+        totals = f"{info.messages:,} messages, {info.loops:,} loops, {info.tokens:,} tokens, {info.status}"
+        try:
+            window = self.context()._repr_html_()
+        except TurnlogError as error:  # a session without messages has no window
+            window = f"<p>{escape(error.detail)}</p>"
+        return f"<p>{escape(repr(self))}: {totals}</p>{window}"
 
     def info(self) -> SessionInfo:
         """Return settings and totals as of the newest commit."""

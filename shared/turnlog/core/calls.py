@@ -219,14 +219,18 @@ class OpenIndex:
     def mark_answered(self, call: UnansweredCall) -> None:
         self._answered.add(id(call))
 
-    def is_out_of_order(self, call: UnansweredCall, result: ResultOutline) -> bool:
-        """Return whether a call before this one is still open.
+    def is_out_of_order(self, call: UnansweredCall, result: ResultOutline, *, since: int = 0) -> bool:
+        """Return whether a call before this one, at the position ``since`` or later, is still open.
 
         A result without an id is paired by order; for it only earlier calls with an id count.
         """
         scope = "any" if result.key else "with an id"
         index = self._oldest[scope]
-        while id(self._calls[index]) in self._answered or not (result.key or self._calls[index].id_hash):
+        while (
+            id(self._calls[index]) in self._answered
+            or self._calls[index].ref.position < since
+            or not (result.key or self._calls[index].id_hash)
+        ):
             index += 1
             if index == len(self._calls):
                 break

@@ -75,6 +75,10 @@ class MalformedError(InvalidInputError):
     code = "malformed"
 
 
+class MethodNotAllowedError(InvalidInputError):
+    code = "method_not_allowed"
+
+
 class TooLargeError(InvalidInputError):
     code = "too_large"
 

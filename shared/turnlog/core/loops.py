@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from turnlog.core.calls import MessageOutline, OpenCalls, OpenIndex, Ref, open_call
+from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, Ref, open_call
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Role, Thinking
 
@@ -172,9 +172,6 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     findings = _Findings(arrival)
     _check_role(findings, flow, arrival)
     _check_content(findings, arrival)
-    open_calls, unmatched = flow.open_calls, list[int]()
-    if not arrival.interrupted:
-        open_calls, unmatched = _answer(findings, _open(flow.open_calls, arrival), facts)
     loop = flow.loop.after(
         facts.role,
         position=position,
@@ -182,7 +179,13 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         interrupted=arrival.interrupted,
         timed_out=arrival.timed_out,
     )
-    lead, closed = _at_border(flow) if loop.number != flow.loop.number else (flow.lead, flow.closed)
+    open_calls, unmatched, lead, closed = flow.open_calls, list[int](), flow.lead, flow.closed
+    if loop.number != flow.loop.number:
+        lead, closed = _at_border(flow)
+        # Calls that a header does not list are found by reading their loop, and only while it is open.
+        open_calls = OpenCalls(open_calls.calls[:MAX_LISTED_CALLS])
+    if not arrival.interrupted:
+        open_calls, unmatched = _answer(findings, _open(open_calls, arrival), facts, since=flow.loop.start)
     totals = flow.messages + 1, flow.tokens + arrival.tokens
     return Accepted(
         flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
@@ -191,6 +194,11 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         unmatched=tuple(unmatched),
         warnings=tuple(findings.warnings),
     )
+
+
+def has_open_calls(flow: Flow) -> bool:
+    """Return whether a call of the newest loop waits for a result. Calls of earlier loops have their neutral results."""
+    return flow.open_calls.more > 0 or any(call.ref.position >= flow.loop.start for call in flow.open_calls.calls)
 
 
 def _at_border(flow: Flow) -> tuple[Amount, Amount]:
@@ -246,7 +254,7 @@ def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
     # Calls that are separate messages (OpenAI Responses) are parallel calls of one turn.
     is_parallel = facts.given_role == flow.previous_role and facts.given_role in CALL_ITEMS
-    if is_turn and flow.open_calls and not is_parallel:
+    if is_turn and has_open_calls(flow) and not is_parallel:
         findings.add("open_calls")
 
 
@@ -269,7 +277,10 @@ def _check_content(findings: _Findings, arrival: Arrival) -> None:
             findings.add("missing_id", f"/tool_results/{index}" if index else "")
 
 
-def _answer(findings: _Findings, open_calls: OpenCalls, facts: MessageOutline) -> tuple[OpenCalls, list[int]]:
+def _answer(
+    findings: _Findings, open_calls: OpenCalls, facts: MessageOutline, *, since: int
+) -> tuple[OpenCalls, list[int]]:
+    """Pair results with open calls; calls of the loop that begins at ``since`` are answered in order."""
     if not facts.results:
         return open_calls, []
     index, unmatched = OpenIndex(open_calls), list[int]()
@@ -278,7 +289,7 @@ def _answer(findings: _Findings, open_calls: OpenCalls, facts: MessageOutline) -
         if call is None:
             unmatched.append(number)
             continue
-        if index.is_out_of_order(call, result):
+        if index.is_out_of_order(call, result, since=since):
             findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
         index.mark_answered(call)
     return index.calls(), unmatched

@@ -9,13 +9,15 @@ _RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last time that RFC 3339 can express."""
+_FIRST_MS = -62_135_596_800_000
+"""0001-01-01T00:00:00Z, the first time that RFC 3339 can express in Python."""
 DAY_MS = 24 * 3600 * 1000
 
 
 def rfc3339(ms: int) -> str:
     """Format milliseconds since 1970, such as ``1763683200123``, as ``2025-11-21T00:00:00.123Z``."""
     moment = _EPOCH + timedelta(milliseconds=ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def milliseconds_of(text: str) -> int:
@@ -29,3 +31,17 @@ def milliseconds_of(text: str) -> int:
     day, clock, fraction, zone = match.groups()
     moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
     return (moment - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])
+
+
+def caller_time(text: str | None, default_ms: int) -> datetime:
+    """Return the time that a caller gave a message (UTC without a zone), or the default where the text is no time."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return _EPOCH + timedelta(milliseconds=default_ms)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def milliseconds_since_epoch(moment: datetime) -> int:
+    """Return milliseconds since 1970, in the range that `rfc3339` can format."""
+    return min(max((moment - _EPOCH) // timedelta(milliseconds=1), _FIRST_MS), LAST_MS)

@@ -6,14 +6,16 @@ An engine stores items and blobs and queues jobs. Its libraries are imported whe
 from __future__ import annotations
 
 import base64
+import os
 import random
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -47,6 +49,29 @@ class Engine:
     def queue_of(self, kind: str) -> JobQueue | None:
         """Return the queue for a kind of job, or None."""
         return self.queues.get(kind, self.queue)
+
+
+DATABASE = "turnlog.db"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def location_url(location: str | os.PathLike[str]) -> str:
+    """Return the URL of an engine or a service: a URL as it is, and for a path that of SQLite.
+
+    A path with a suffix is a database file (``agent.db``), one without is a folder that holds ``turnlog.db``; what exists at
+    the path decides first. Raises `InvalidInputError` for a text that is neither a path nor a URL.
+    """
+    text = os.fspath(location)
+    if "://" in text:
+        return text
+    if not text or "\0" in text or text.startswith(":") or _SCHEME.match(text):
+        raise InvalidInputError(
+            f"{text!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST",
+            code="invalid_settings",
+        )
+    path = Path(text).expanduser()
+    is_folder = path.is_dir() or (not path.suffix and not path.is_file())
+    return "sqlite:///" + quote(str(path / DATABASE if is_folder else path))
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:

@@ -27,8 +27,8 @@ from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _INSTRUCTIONS = (
-    "Sessions of an agent: everything said in them is kept. build_context gives what fits of a session into a model's window; "
-    "search_history finds messages by words, recall_tool_call brings back a tool call with its result by its ref, such as 12.0."
+    "Sessions of an agent: every message is kept. create_session begins one. build_context returns the window for a model call; "
+    "search_history finds messages by words; recall_tool_call returns a tool call with its result by its ref, such as 12.0."
 )
 
 SessionId = Annotated[str, Field(description="The id of a session, as list_sessions tells it")]
@@ -39,6 +39,7 @@ Line = Annotated[int | None, Field(ge=1)]
 Pointer = Annotated[str | None, Field(description="Only what this JSON pointer names")]
 Tokens = Annotated[int | None, Field(ge=64, le=100_000, description="At most so many tokens")]
 Limit = Annotated[int | None, Field(ge=1, le=50)]
+Policy = Annotated[str | None, Field(description="A preset, such as default or run_loops")]
 Format = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 
 
@@ -52,7 +53,7 @@ def recall_tool_call(
     pointer: Pointer = None,
     max_tokens: Tokens = None,
 ) -> str:
-    """Bring back an earlier tool call with its result, whole or a part of it."""
+    """Return an earlier tool call with its result, in full or in part."""
     part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
     arguments = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
     return _executed(session, RECALL_TOOL, arguments)
@@ -71,7 +72,7 @@ def append_message(
         str | None, Field(description="A repeated call with the same key has one effect")
     ] = None,
 ) -> str:
-    """Append a message to a session, for good."""
+    """Append a message to a session. The log keeps it permanently."""
     appended = session.append({"role": role, "content": content}, format="openai_chat", idempotency_key=idempotency_key)
     return json.dumps({"position": appended.first, "head": appended.head})
 
@@ -79,7 +80,7 @@ def append_message(
 def build_context(
     session: Session,
     budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
-    policy: Annotated[str | None, Field(description="A preset, such as default or run_loops")] = None,
+    policy: Policy = None,
     format: Format = "openai_chat",
 ) -> str:
     """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
@@ -89,9 +90,10 @@ def build_context(
 
 
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
-    """Return a server with ``recall_tool_call``, ``search_history``, ``append_message``, ``build_context``, ``list_sessions``.
+    """Return a server of the tools above, ``list_sessions`` and ``create_session``.
 
-    The tools see every session of the owner of ``log``. With ``session_id`` they see only that session and take no session id.
+    The tools see every session of the owner of ``log``. With ``session_id`` they see only that session, take no session id
+    and create none.
     """
     server: MCPServer[Any] = MCPServer(
         name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
@@ -106,7 +108,7 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
         server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=False)
 
     def list_sessions(limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: str | None = None) -> str:
-        """List sessions, newest activity first. Go on with next_cursor."""
+        """List sessions, newest activity first. The next page begins at next_cursor."""
         with _ToolErrors():
             if session_id is not None:
                 infos, following = [log.sessions.get(session_id).info()], None
@@ -117,7 +119,20 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
         sessions = [info.model_dump(mode="json", include=names) for info in infos]
         return json.dumps({"sessions": sessions, "next_cursor": following}, ensure_ascii=False)
 
+    def create_session(
+        id: Annotated[str | None, Field(description="By default generated")] = None,
+        title: str | None = None,
+        system: Annotated[str | None, Field(description="The system text of its windows")] = None,
+        policy: Policy = None,
+    ) -> str:
+        """Create a session and return its id. An id that is taken is an error."""
+        with _ToolErrors():
+            session = log.sessions.create(id, title=title, system=system, policy=policy)
+        return json.dumps({"session_id": session.id}, ensure_ascii=False)
+
     server.add_tool(list_sessions, annotations=_READS, structured_output=False)
+    if session_id is None:
+        server.add_tool(create_session, annotations=_WRITES, structured_output=False)
     return server
 
 

@@ -19,8 +19,6 @@ from turnlog.ports import JOB_KINDS, JobKind, JobQueue, Redrivable
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
 
-_PAGE = 100
-
 
 class RedriveJobs:
     """The use case that redrives the dead letters of all owners, the failed jobs of an owner, or a single job."""
@@ -67,12 +65,7 @@ class RedriveJobs:
         return Redriven(dead_letters=dead_letters, jobs=[record.id], left=0)
 
     def _failed(self, owner: Owner) -> Iterator[Record]:
-        after: Mapping[str, str] | None = None
-        while True:
-            records, after = self._log.records.page(OwnerKeys(owner).jobs, limit=_PAGE, after=after)
-            yield from (record for record in records if record.status == "failed")
-            if after is None:
-                return
+        return (record for record in self._log.records.every(OwnerKeys(owner).jobs) if record.status == "failed")
 
     def _queues(self) -> dict[JobKind, JobQueue]:
         queues = {kind: queue for kind in JOB_KINDS if (queue := self._queue_of(kind)) is not None}

@@ -23,7 +23,7 @@ from turnlog.log.lines import hidden
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import is_slot_tombstone
-from turnlog.ports import Equal, Item, ItemTable, Page, Query, item_size_bytes
+from turnlog.ports import Equal, Item, ItemTable, Page, Query, item_size_bytes, pages
 
 MAX_EVENTS = 26
 """Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
@@ -284,14 +284,9 @@ class Forks:
 
     def forks_of(self, keys: SessionKeys) -> Iterator[SessionKeys]:
         """Yield the sessions that were forked from this one, including those whose first commit is not written yet."""
-        after = None
-        while True:
-            page = self._items.query(Query(keys.partition, FORKS_FROM, FORKS_TO, after=after))
-            for item in page.items:
+        for items in pages(self._items, Query(keys.partition, FORKS_FROM, FORKS_TO)):
+            for item in items:
                 yield SessionKeys(keys.owner, item_name(item)[len(FORKS_FROM) :])
-            after = page.next
-            if after is None:
-                return
 
     def make_independent(self, keys: SessionKeys) -> int:
         """Copy this session's log to every fork that shares it; return the number of forks.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from turnlog.core.events import Event, MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.messages import Message
-from turnlog.core.times import milliseconds_of
+from turnlog.core.times import caller_time, milliseconds_of
 from turnlog.log.commit import Commit, header_in, read_commit
 from turnlog.log.commit_items import is_tombstone, shared_position
 from turnlog.log.commits import CommitLog
@@ -236,11 +236,7 @@ def captions(body: object) -> list[str]:
 
 def message_time(message: Located) -> datetime:
     """Return the time of a message: the caller's own time if there is one (UTC without a zone), else the commit's time."""
-    try:
-        moment = datetime.fromisoformat(message.event.envelope.created_at or "")
-    except ValueError:
-        return datetime.fromtimestamp(message.time_ms / 1000, UTC)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return caller_time(message.event.envelope.created_at, message.time_ms)
 
 
 def position_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> int:

@@ -13,12 +13,12 @@ from turnlog.log.keys import RecordKeys, SessionKeys
 from turnlog.log.packing import pack, unpack_json
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query
+from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query, pages
 
 DELETED = "deleted"
 """Status of a deleted record. Callers no longer see it; its content names the blobs that are still to be swept."""
 DELETED_TTL_SECONDS = 2 * 24 * 3600
-_PAGE_RECORDS = 100
+_PAGE_RECORDS = 1_000
 _RANDOM_CHARS = 22
 _NAME_HELD_MS = 60_000
 
@@ -116,14 +116,8 @@ class Records:
     def every(self, record_keys: RecordKeys, *, deleted: bool = False) -> Iterator[Record]:
         """Yield all records, newest first; with ``deleted``, the deleted ones instead."""
         low, high = record_keys.bounds
-        after: Mapping[str, str] | None = None
-        while True:
-            query = Query(record_keys.partition, low, high, descending=True, limit=_PAGE_RECORDS, after=after)
-            page = self._items.query(query)
-            yield from (record for record in map(_record, page.items) if (record.status == DELETED) == deleted)
-            after = page.next
-            if after is None:
-                return
+        for items in pages(self._items, Query(record_keys.partition, low, high, descending=True, limit=_PAGE_RECORDS)):
+            yield from (record for record in map(_record, items) if (record.status == DELETED) == deleted)
 
     # ------------------------------------------------------------ deleting
 

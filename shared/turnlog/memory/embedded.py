@@ -29,16 +29,7 @@ from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.packing import decoding, pack, unpack_json
-from turnlog.ports import (
-    Absent,
-    Equal,
-    Item,
-    ItemTable,
-    Key,
-    Query,
-    SearchEngine,
-    TermDocuments,
-)
+from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, pages
 
 if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
@@ -201,14 +192,9 @@ class Memories:
         raise ConflictError("another process changes the same memories; try again", retry_after_seconds=1)
 
     def _parts(self, owner: Owner, session_id: str | None = None) -> Iterator[_Part]:
-        keys, after = OwnerKeys(owner), None
-        low, high = keys.memory_bounds(session_id)
-        while True:
-            page = self._items.query(Query(keys.partition, low, high, after=after))
-            yield from map(_part, page.items)
-            after = page.next
-            if after is None:
-                return
+        keys = OwnerKeys(owner)
+        for items in pages(self._items, Query(keys.partition, *keys.memory_bounds(session_id))):
+            yield from map(_part, items)
 
 
 def _facts_in(parts: Iterator[_Part] | list[_Part]) -> Iterator[SessionFact]:

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
@@ -26,7 +25,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Offloaded, OffloadReason, SpokenMessage
 from turnlog.core.positions import Stretch
-from turnlog.core.times import DAY_MS, rfc3339
+from turnlog.core.times import DAY_MS, milliseconds_since_epoch, rfc3339
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
 from turnlog.log.commit import Commit, checked_chain
@@ -40,7 +39,6 @@ from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, I
 from turnlog.sessions.session_log import SessionLog
 
 _PAGE_COMMITS = 64
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENVELOPE = tuple(field.name for field in fields(Envelope) if field.name not in ("status", "created_at"))
 NOTED_MS = 15 * 60 * 1000
 """Delay before the schedule looks at a note: by then the job should have run."""
@@ -170,9 +168,7 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
             continue  # nobody said it in this session: Turnlog added it, for example from memory
         text = searchable_text(entry, message, outline_of(message)).strip()
         if message.role != "unknown" and text:
-            yield SpokenMessage(
-                event.position, message.role, text, (message_time(entry) - _EPOCH) // timedelta(milliseconds=1)
-            )
+            yield SpokenMessage(event.position, message.role, text, milliseconds_since_epoch(message_time(entry)))
 
 
 def _line(entry: Located, stretches: tuple[Stretch, ...]) -> JsonObject:

@@ -7,7 +7,7 @@ whether the owner is being erased. So a pass that begins after the mark sees eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from turnlog.core.errors import CorruptError, NotFoundError
@@ -46,7 +46,6 @@ _EARLY_MS = 60_000
 """Tolerance for differing clocks. A message that arrives earlier than this was delivered twice."""
 _ROOM_MS = 10_000
 """Time that a worker takes to clear an expired session's id for a restore."""
-_PAGE = 1_000
 _JOBS_FROM, _JOBS_TO = "J#", "J~"
 _KIND: JobKind = "erase_user"
 
@@ -219,16 +218,11 @@ def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
     """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
     record_keys = OwnerKeys(owner).jobs
-    after: Mapping[str, str] | None = None
-    while True:
-        records, after = log.records.page(record_keys, limit=_PAGE, after=after)
-        for record in records:
-            content = record.content
-            if content["session"] == session_id and content["options"] and content["kind"] != "erase":
-                bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
-                log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
-        if after is None:
-            return
+    for record in log.records.every(record_keys):
+        content = record.content
+        if content["session"] == session_id and content["options"] and content["kind"] != "erase":
+            bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
+            log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
 
 
 def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
@@ -347,13 +341,8 @@ class EraseUsers:
 
     def _erase_own(self, owner: Owner) -> int:
         """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""
-        erased, receipts = 0, set[str]()
-        after: Mapping[str, str] | None = None
-        while True:
-            records, after = self._log.records.page(OwnerKeys(owner).jobs, limit=1_000, after=after)
-            receipts |= {record.id for record in records if record.content["kind"] == _KIND}
-            if after is None:
-                break
+        erased, records = 0, self._log.records.every(OwnerKeys(owner).jobs)
+        receipts = {record.id for record in records if record.content["kind"] == _KIND}
         for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
             jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
             self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])

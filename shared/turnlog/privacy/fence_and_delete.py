@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
@@ -39,7 +39,19 @@ from turnlog.log.tombstones import (
     keeps_snapshots,
     slot_tombstone,
 )
-from turnlog.ports import MAX_WRITE_ITEMS, Absent, BlobStore, Clock, Equal, Item, ItemTable, Key, Purgeable, Query
+from turnlog.ports import (
+    MAX_WRITE_ITEMS,
+    Absent,
+    BlobStore,
+    Clock,
+    Equal,
+    Item,
+    ItemTable,
+    Key,
+    Purgeable,
+    Query,
+    pages,
+)
 
 _T = TypeVar("_T")
 _CHUNK = 4 * MAX_WRITE_ITEMS
@@ -324,14 +336,7 @@ class Erasure:
 
     def pages(self, keys: SessionKeys | OwnerKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
         """Yield items of a partition as they are stored, damaged ones too; at most 1 MB at a time."""
-        after: Mapping[str, str] | None = None
-        while True:
-            page = self._items.query(Query(keys.partition, low, high, after=after))
-            if page.items:
-                yield page.items
-            after = page.next
-            if after is None:
-                return
+        return pages(self._items, Query(keys.partition, low, high))
 
 
 def _key(item: Item) -> Key:

@@ -7,7 +7,7 @@ is not done, so an interrupted run continues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
@@ -31,7 +31,7 @@ from turnlog.log.packing import line_digest, pack
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
-from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes
+from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes, pages
 from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
@@ -206,13 +206,8 @@ class Redaction:
 
     def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
         """Yield the session's own commits, a page at a time."""
-        after: Mapping[str, str] | None = None
-        while True:
-            page = self._items.query(Query(keys.partition, low, high, after=after))
-            yield [item for item in page.items if not is_slot_tombstone(item) and "fp" not in item]
-            after = page.next
-            if after is None:
-                return
+        for items in pages(self._items, Query(keys.partition, low, high)):
+            yield [item for item in items if not is_slot_tombstone(item) and "fp" not in item]
 
 
 def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.events import TIME_OUT, NoteEvent
@@ -28,7 +28,7 @@ from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
-from turnlog.ports import Item, Key, Less, Query
+from turnlog.ports import Item, Key, Less, Query, pages
 from turnlog.privacy.erase import due_job_id, start_expiry
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.sessions.session_log import SessionLog
@@ -112,14 +112,8 @@ class RetainSessions:
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
         """Yield the due entries of a shard, oldest first."""
-        after: Mapping[str, str] | None = None
-        while True:
-            high = f"{now_ms + 1:013d}"
-            page = self._log.items.query(Query(bucket, "", high, index="expiry", consistent=False, after=after))
-            yield from page.items
-            after = page.next
-            if after is None:
-                return
+        query = Query(bucket, "", f"{now_ms + 1:013d}", index="expiry", consistent=False)
+        yield from chain.from_iterable(pages(self._log.items, query))
 
     def _process(self, item: Item) -> str:
         """Process an entry of the index; an error is logged and returned as ``failed``."""

@@ -10,7 +10,7 @@ import json
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -18,6 +18,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
+from turnlog.core.times import milliseconds_since_epoch
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located, message_time, searchable_text
@@ -27,7 +28,6 @@ from turnlog.snapshots.segments import Segment
 
 VERSION = 2
 """Version of the stored format; an index with another version is not read."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW = "I"
 """The type of a row in an array: four bytes."""
 _ENTRY_BYTES, _TERM_BYTES = 300, 250
@@ -75,7 +75,7 @@ class Index:
             if facts.role == "unknown" or located.event.envelope.origin is not None:
                 continue
             moment = message_time(located)
-            time_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+            time_ms = milliseconds_since_epoch(moment)
             places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
             texts.append(_indexed_text(moment.date(), facts.name, searchable_text(located, message, facts)))
         for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):

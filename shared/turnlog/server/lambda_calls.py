@@ -142,7 +142,17 @@ def _match(method: str, path: str) -> tuple[str, dict[str, str]]:
         match = pattern.match(path)
         if match and route_method == method:
             return f"{method} {template}", match.groupdict()
-    return "$default", {}
+    return NO_ROUTE, {}
+
+
+NO_ROUTE = "$default"
+"""The route key of a request that no route takes."""
+
+
+def methods_of(path: str) -> list[str]:
+    """Return the methods that a path takes, sorted; none for an unknown path."""
+    methods = {method for method, _, pattern in _PATTERNS if pattern.match(path)}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def _text(value: str) -> str:

@@ -15,15 +15,22 @@ from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask
 
+from turnlog import __version__
 from turnlog.app import Application
-from turnlog.core.errors import InvalidInputError, TurnlogError, UnauthorizedError, UnavailableError
+from turnlog.core.errors import (
+    InvalidInputError,
+    MethodNotAllowedError,
+    TurnlogError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import make_handler, problem_document, status_of
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
-from turnlog.server.lambda_calls import LocalContext, Poller, http_answer, proxy_event
+from turnlog.server.lambda_calls import NO_ROUTE, LocalContext, Poller, http_answer, methods_of, proxy_event
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -156,8 +163,8 @@ class LocalServer:
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") == "/docs":
-            return _reference()  # the page has no stored data, so it needs no token
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") in _PAGES:
+            return _PAGES[environ["PATH_INFO"]]()  # a page has no stored data, so it needs no token
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
         with self._budget.request() as take:
@@ -165,12 +172,14 @@ class LocalServer:
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
             event = proxy_event(environ, body, now_ms=self._clock.now_ms())
+            if event["routeKey"] == NO_ROUTE and (methods := methods_of(event["rawPath"])):
+                return _refusal(MethodNotAllowedError(f"use {', '.join(methods)}"), ("Allow", ", ".join(methods)))
             return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
 
 
-def _refusal(error: TurnlogError) -> HttpAnswer:
-    """Return the problem document of a request that reaches no route."""
-    headers = [("Content-Type", "application/problem+json")]
+def _refusal(error: TurnlogError, *more: tuple[str, str]) -> HttpAnswer:
+    """Return the problem document of a request that reaches no route. ``more`` are further headers."""
+    headers = [("Content-Type", "application/problem+json"), *more]
     if error.retry_after_seconds is not None:
         headers.append(("Retry-After", str(error.retry_after_seconds)))
     if isinstance(error, UnauthorizedError):
@@ -186,6 +195,20 @@ def _reference() -> HttpAnswer:
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
     return 200, [*headers, ("Content-Length", str(len(data)))], data
+
+
+def _start_page() -> HttpAnswer:
+    """Return the answer of ``/``: what this server is, with a link to ``/docs``."""
+    text = f'<!doctype html><title>Turnlog</title><p>Turnlog {__version__}: <a href="/docs">the API at /v1</a>.</p>\n'
+    data = text.encode("utf-8")
+    return 200, [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(data)))], data
+
+
+def _redirect_to_reference() -> HttpAnswer:
+    return 308, [("Location", "/docs"), ("Content-Length", "0")], b""
+
+
+_PAGES = {"/": _start_page, "/docs": _reference, "/docs/": _redirect_to_reference}
 
 
 def _most_connections() -> int:

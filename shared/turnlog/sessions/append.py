@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
 
 _RUN_HASH_BYTES = 6
+_LEFT_UNDONE = frozenset({"consecutive_user", "open_calls"})
+"""Warnings of a message that say how the loop before it ended."""
 
 
 class AppendToSession:
@@ -205,14 +207,10 @@ class AppendWrite:
         listed_calls = header.flow.open_calls
         if not listed_calls.more or not any(arrival.facts.results for arrival in arrivals):
             return listed_calls
-        in_loop = self._open_loop(header)[0]
-        refs_in_loop = {call.ref for call in in_loop.calls}
-        older = tuple(
-            call
-            for call in listed_calls.calls
-            if call.ref not in refs_in_loop and call.ref.position < header.flow.loop.start
-        )
-        return OpenCalls(older + in_loop.calls)
+        start = header.flow.loop.start
+        older = tuple(call for call in listed_calls.calls if call.ref.position < start)
+        in_loop = tuple(call for call in self._open_loop(header)[0].calls if call.ref.position >= start)
+        return OpenCalls(older + in_loop)
 
     def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
         """Read the open loop, as much of it as a window considers; return its open calls, and the ids of all its calls."""
@@ -299,8 +297,16 @@ def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:
-    """Raise the error of a strict session for messages in disorder. Usage that was ignored is not disorder."""
-    warnings = [warning for warning in warnings if warning.code != USAGE_IGNORED]
+    """Raise the error of a strict session for messages in disorder.
+
+    Usage that was ignored is not disorder, nor is what a loop that timed out left undone before the message that opens the next.
+    """
+    late = {arrival.position for arrival in arrivals if arrival.timed_out and arrival.facts.role == "user"}
+    warnings = [
+        warning
+        for warning in warnings
+        if warning.code != USAGE_IGNORED and not (warning.position in late and warning.code in _LEFT_UNDONE)
+    ]
     if any(warning.code == "run_active" for warning in warnings):
         raise RunActiveError("another run is active in the open loop")
     loop = header.flow.loop

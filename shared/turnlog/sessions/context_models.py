@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
@@ -142,6 +143,36 @@ class ManifestAnswer(Answer):
     epoch: EpochAnswer
     build: Build | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<Manifest: {len(self.parts)} parts, {self._size()}, position {self.position}, epoch {self.epoch.id[:8]}>"
+        )
+
+    __str__ = __repr__
+
+    def _size(self) -> str:
+        return f"{sum(part.tokens for part in self.parts):,} of {self.budget.tokens:,} tokens"
+
+    def _repr_html_(self) -> str:
+        """Return the picture of `turnlog context` for a notebook: a bar for each part that is not within a loop."""
+        shown = [part for part in self.parts if part.kind != "message" or part.loop is None]
+        largest = max([part.tokens for part in shown], default=0) or 1
+        rows = "".join(_row(part, largest) for part in shown)
+        return f"<table>{rows}</table><p>{escape(self._size())} (budget {escape(self.budget.source)})</p>"
+
+
+_COLOURS = {"whole": "#2a9d4a", "digest": "#c9a400", "stub": "#e8d44d", "out": "#bbb"}
+
+
+def _row(part: WindowPart, largest: int) -> str:
+    """Return a row of a notebook's table: label, positions, level, bar and tokens of a part."""
+    label = part.kind if part.loop is None else f"{part.kind} {part.loop}"
+    positions = "" if part.first is None else f"{part.first}–{part.last}"
+    width = max(1, round(part.tokens / largest * 200)) if part.tokens else 0
+    bar = f'<div style="width:{width}px;height:0.8em;background:{_COLOURS[part.level]}"></div>'
+    cells = (label, positions, part.level, bar, f"{part.tokens:,}", part.reason or "")
+    return f"<tr>{''.join(f'<td>{cell if cell is bar else escape(cell)}</td>' for cell in cells)}</tr>"
+
 
 class OpenCall(Answer):
     """A tool call at the end of the log that has no result. The window leaves it out together with its message."""
@@ -184,3 +215,13 @@ class WindowAnswer(Answer):
     manifest: ManifestAnswer
     head: int
     summary_stale: bool
+
+    def __repr__(self) -> str:
+        size = f"{self.tokens:,} of {self.manifest.budget.tokens:,} tokens"
+        return f"<Window: {len(self.messages)} messages, {len(self.tools)} tools, {size}, head {self.head}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Return the manifest's picture for a notebook."""
+        return f"<p>{escape(repr(self))}</p>{self.manifest._repr_html_()}"

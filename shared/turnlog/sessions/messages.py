@@ -13,15 +13,15 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES, PAGE_BYTES
-from turnlog.core.loops import LoopStatus
+from turnlog.core.loops import REASONING, Flow, LoopStatus, has_open_calls
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
-from turnlog.core.times import rfc3339
+from turnlog.core.times import milliseconds_since_epoch, rfc3339
 from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_of_moment, located
+from turnlog.log.reading import Located, header_of_moment, located, message_time
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
@@ -137,7 +137,8 @@ class ReadLoops:
             return LoopPage(loops=[], next=None)
         messages, is_cut = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
         is_over = bool(tail.header.ended) or (
-            not tail.header.pending and self._log.clock.now_ms() - tail.header.time_ms > timeout_ms
+            not tail.header.pending
+            and (_is_answered(tail.header.flow) or self._log.clock.now_ms() - tail.header.time_ms > timeout_ms)
         )
         by_loop = dict[int, list[_LoopMessage]]()
         for message in messages:
@@ -274,7 +275,13 @@ class _LoopMessage:
 def _loop_message(located_message: Located) -> _LoopMessage:
     message = located_message.message
     facts = outline_of(message) if message is not None else located_message.facts
-    return _LoopMessage(located_message.event, located_message.loop, located_message.time_ms, message, facts)
+    said_ms = milliseconds_since_epoch(message_time(located_message))
+    return _LoopMessage(located_message.event, located_message.loop, said_ms, message, facts)
+
+
+def _is_answered(flow: Flow) -> bool:
+    """Return whether the newest loop has its final reply, and no call of it waits for a result."""
+    return flow.loop.final and flow.previous_role != REASONING and not has_open_calls(flow)
 
 
 def _loop_answer(
@@ -286,7 +293,9 @@ def _loop_answer(
         for message in complete
         if message.facts.role == "user" and message.facts.head and not message.facts.calls
     ]
-    replies = [message for message in complete if message.facts.role == "assistant"]
+    replies = [
+        message for message in complete if message.facts.role == "assistant" and message.facts.given_role != REASONING
+    ]
     last_reply = replies[-1] if replies else None
     is_final = last_reply is not None and not last_reply.facts.calls
     ended_status: LoopStatus = "closed" if is_final else "interrupted"

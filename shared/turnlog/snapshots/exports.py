@@ -7,7 +7,7 @@ equal session from. The file does not name the owner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
@@ -29,7 +29,7 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.request_keys import request_key
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.memory.read import memory_answer
-from turnlog.ports import BlobStore, MemoryEngine, Query
+from turnlog.ports import BlobStore, MemoryEngine, Query, pages
 from turnlog.sessions.document_models import Writing
 from turnlog.sessions.documents import DocumentStore, check_distinct, document_answer, exported_writing
 from turnlog.sessions.history import ReadHistory
@@ -133,14 +133,8 @@ class ExportSessions:
 
     def _all_of(self, owner: Owner) -> Iterator[str]:
         """Yield the ids of an owner's sessions, by consistent reads."""
-        after: Mapping[str, str] | None = None
-        while True:
-            query = Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO, after=after)
-            page = self._log.items.query(query)
-            yield from map(session_id_of, page.items)
-            after = page.next
-            if after is None:
-                return
+        for items in pages(self._log.items, Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO)):
+            yield from map(session_id_of, items)
 
     def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
         """Write the files of one session and return its entry in the manifest.

@@ -6,7 +6,7 @@ its entry, under a name that contains the hash of its bytes. Sealing a stretch a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import TypeAlias
@@ -25,7 +25,7 @@ from turnlog.log.headers import GENESIS, item_name
 from turnlog.log.keys import SEGMENTS_FROM, SEGMENTS_TO, SessionKeys, commit_sort_key, position_of, segment_sort_key
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.reading import Located, placed
-from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query
+from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query, pages
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment
 
@@ -75,14 +75,8 @@ class Segments:
 
     def list(self, keys: SessionKeys, *, first: int = 1) -> Iterator[Segment]:
         """Yield the segments that begin at a position or later, in order. One request per some 4,000 segments."""
-        after: Mapping[str, str] | None = None
-        while True:
-            low = segment_sort_key(first)
-            page = self._items.query(Query(keys.partition, low, SEGMENTS_TO, after=after))
-            yield from map(_segment, page.items)
-            after = page.next
-            if after is None:
-                return
+        for items in pages(self._items, Query(keys.partition, segment_sort_key(first), SEGMENTS_TO)):
+            yield from map(_segment, items)
 
     def _before(self, keys: SessionKeys, sort_key: str) -> Segment | None:
         query = Query(keys.partition, SEGMENTS_FROM, sort_key, descending=True, limit=1)

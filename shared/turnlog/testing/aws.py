@@ -1,28 +1,24 @@
 """AWS in tests: the resources that Turnlog needs, on moto, on an emulator or in an account, and a guard around botocore clients.
 
-The guard refuses requests that DynamoDB refuses and moto accepts, counts requests, and injects faults.
+The guard refuses requests that DynamoDB refuses and moto accepts, and counts requests.
 
     guard = Guard.attach(client)                    # or several clients, which then share one count of requests
     with guard.measure() as spent:
         table.query(...)
     assert spent.requests == {"Query": 1} and spent.read_units == 1.0
 
-    guard.fail(at=2, when="after")                  # the second request from here takes effect, its answer is lost
-
-Create the clients of a fault test with ``max_attempts=1``: otherwise the SDK repeats the request and hides the fault.
-Every attempt counts as a request, so a repeat is visible.
+Every attempt counts as a request, so a repeat by the SDK is visible.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from unittest import mock
 
 from turnlog.ports import INDEX_KEYS
@@ -101,9 +97,8 @@ def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_r
 __all__ = ["Guard", "GuardError", "Meter", "base_table_queries", "real_item_limit"]
 
 DemandConsistent: TypeAlias = Callable[[str, Params], bool]
-When: TypeAlias = Literal["before", "after"]
+Answer: TypeAlias = tuple[Any, Exception | None]
 
-THROTTLED = "ThrottlingException"
 _PARAMS = "turnlog_guard_params"
 
 # moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
@@ -120,13 +115,6 @@ class Meter:
     index_write_units: float = 0.0
 
 
-@dataclass
-class _Fault:
-    countdown: int
-    when: When
-    error: Exception
-
-
 def base_table_queries(operation: str, params: Params) -> bool:
     """Return whether a request must be consistent: queries of the table must see every acknowledged write."""
     return operation == "Query" and "IndexName" not in params
@@ -140,18 +128,14 @@ class Guard:
         self._meters = [self.meter]
         self._demand_consistent = demand_consistent
         self._turn: AbstractContextManager[Any] = _ONE_AT_A_TIME if one_at_a_time else nullcontext()
-        self._faults: list[_Fault] = []
-        self._often: tuple[float, When, random.Random] | None = None
-        self._often_code, self._often_of = THROTTLED, frozenset[str]()
-        self.often_met = 0
         self._lock = threading.Lock()
         self._own = threading.local()
 
     @classmethod
     def attach(
         cls, *clients: Any, demand_consistent: DemandConsistent = base_table_queries, one_at_a_time: bool = True
-    ) -> Guard:
-        """Attach a guard to clients: requests of all are counted and can fail, those of DynamoDB are checked and metered.
+    ) -> Self:
+        """Attach a guard to clients: requests of all are counted, those of DynamoDB are checked and metered.
 
         ``one_at_a_time`` makes moto's requests atomic; turn it off for an emulator with atomic requests.
         """
@@ -174,38 +158,9 @@ class Guard:
             with self._lock:
                 self._meters = [other for other in self._meters if other is not meter]
 
-    def fail(self, at: int, when: When, error: Exception | None = None) -> None:
-        """Fail the request number ``at``, counted from 1 and from this call: before it is sent, or with its answer lost.
-
-        ``error`` is raised inside the SDK. The default is a closed connection, which the SDK's retry repeats.
-        """
-        from botocore.exceptions import ConnectionClosedError
-
-        fault = _Fault(at, when, error or ConnectionClosedError(endpoint_url="the guard's fault"))
-        with self._lock:
-            self._faults.append(fault)
-
-    def fail_often(
-        self, share: float, when: When, *, seed: int, code: str = THROTTLED, operations: Collection[str] = ()
-    ) -> None:
-        """Fail this share of all further requests: refused with ``code`` before they are sent, or with their answers lost.
-
-        ``operations`` limits the faults to these operations.
-        """
-        with self._lock:
-            self._often = (share, when, random.Random(seed)) if share else None
-            self._often_code, self._often_of = code, frozenset(operations)
-
-    def clear_faults(self) -> None:
-        """Remove the faults that have not occurred yet."""
-        with self._lock:
-            self._faults = []
-            self._often = None
-
-    @property
-    def faults_left(self) -> int:
-        """The number of faults that have not occurred yet."""
-        return len(self._faults)
+    def attempt(self, operation: str, send: Callable[[], Answer]) -> Answer:
+        """Send a request once, by ``send``. Returns the SDK's pair of a response and an error. Subclasses inject faults."""
+        return send()
 
     def _stand_between(self, client: Any) -> None:
         """Wrap the SDK's single attempt of a request.
@@ -220,34 +175,26 @@ class Guard:
             if getattr(self._own, "reads", False):
                 return attempt(request, operation_model, context)
             operation: str = operation_model.name
-            fault = self._count(operation)
-            if fault is not None and fault.when == "before":
-                return None, fault.error
-            params = context.get(_PARAMS)
-            with self._turn:
-                old = self._old_items(client, operation, params) if params is not None else {}
-                success, error = attempt(request, operation_model, context)
-            if params is not None and success is not None:
-                _, parsed = success
-                self._spend(operation, params, old, parsed)
-            return (success, error) if fault is None else (None, fault.error)
+            self._count(operation)
+
+            def send() -> Answer:
+                params = context.get(_PARAMS)
+                with self._turn:
+                    old = self._old_items(client, operation, params) if params is not None else {}
+                    success, error = attempt(request, operation_model, context)
+                if params is not None and success is not None:
+                    _, parsed = success
+                    self._spend(operation, params, old, parsed)
+                return success, error
+
+            return self.attempt(operation, send)
 
         endpoint._do_get_response = guarded
 
-    def _count(self, operation: str) -> _Fault | None:
+    def _count(self, operation: str) -> None:
         with self._lock:
             for meter in self._meters:
                 meter.requests[operation] += 1
-            for fault in self._faults:
-                fault.countdown -= 1
-            due = [fault for fault in self._faults if fault.countdown == 0]
-            self._faults = [fault for fault in self._faults if fault.countdown > 0]
-            if not due and self._often is not None and (not self._often_of or operation in self._often_of):
-                share, when, chance = self._often
-                if chance.random() < share:
-                    self.often_met += 1
-                    return _Fault(0, when, _often_error(when, operation, self._often_code))
-        return due[0] if due else None
 
     def _check(self, params: Params, model: Any, context: Any, **_: Any) -> None:
         if getattr(self._own, "reads", False):
@@ -289,14 +236,6 @@ class Guard:
                 meter.read_units += reads
                 meter.write_units += writes
                 meter.index_write_units += index_writes
-
-
-def _often_error(when: When, operation: str, code: str) -> Exception:
-    from botocore.exceptions import ClientError, ReadTimeoutError
-
-    if when == "after":
-        return ReadTimeoutError(endpoint_url="the guard's fault")
-    return ClientError({"Error": {"Code": code, "Message": "the guard's fault"}}, operation)
 
 
 @contextmanager

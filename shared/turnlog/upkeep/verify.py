@@ -6,7 +6,7 @@ to meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 
@@ -22,7 +22,7 @@ from turnlog.log.keys import DOCUMENTS, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.records import Record
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone
-from turnlog.ports import BlobStore, Clock, IdSource, Inspectable, Item, ItemTable, Query
+from turnlog.ports import BlobStore, Clock, IdSource, Inspectable, Item, ItemTable, Query, pages
 from turnlog.sessions.documents import DocumentStore, is_deleted, key_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import FullSnapshots, parts_of
@@ -96,13 +96,7 @@ class VerifySessions:
 
     def read(self, partition: str, low: str, high: str) -> Iterator[Sequence[Item]]:
         """Yield pages of items with sort keys from ``low`` to ``high``."""
-        after: Mapping[str, str] | None = None
-        while True:
-            page = self.items.query(Query(partition, low, high, after=after))
-            yield page.items
-            after = page.next
-            if after is None:
-                return
+        return pages(self.items, Query(partition, low, high))
 
     def _check_other_items(self, partition: str) -> Verification:
         """Check that every item of a partition that belongs to no session can be read."""

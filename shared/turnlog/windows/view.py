@@ -16,6 +16,7 @@ from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
+from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
@@ -349,10 +350,11 @@ def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
+        said_ms = milliseconds_since_epoch(caller_time(entry.event.envelope.created_at, entry.time_ms))
         extent = extents.get(entry.loop)
         if extent is None:
-            extent = extents[entry.loop] = _Extent(entry.position, entry.time_ms, befores[entry.position])
-        extent.last, extent.last_ms = entry.position, entry.time_ms
+            extent = extents[entry.loop] = _Extent(entry.position, said_ms, befores[entry.position])
+        extent.last, extent.last_ms = entry.position, said_ms
     by_loop = dict[int, list[Unit]]()
     for unit in units:
         by_loop.setdefault(unit.entry.loop, []).append(unit)

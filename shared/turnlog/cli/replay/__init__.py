@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,6 @@ from rich.text import Text
 
 from turnlog.app import make_application
 from turnlog.cli.options import (
-    DATABASE,
     Budget,
     Connection,
     Format,
@@ -24,8 +24,10 @@ from turnlog.cli.options import (
     Policy,
     Tenant,
     Token,
-    Url,
     User,
+    Where,
+    has_data,
+    open_or_make_client,
     policy_value,
     remember,
     served_settings,
@@ -80,7 +82,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     threads: Threads = 4,
     engine: Engine = "embedded",
     keep: Keep = False,
-    url: Url = None,
+    where: Where = None,
     tenant: Tenant = None,
     user: User = None,
     token: Token = None,
@@ -92,7 +94,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     service on a temporary folder. With --compress, appends trigger summaries, which the service's worker makes meanwhile. Then
     exit 1 also when a job fails or stays unfinished, or when a summary covers messages that it must not.
     """
-    connection = remember(ctx, url=url, tenant=tenant, user=user, token=token)
+    connection = remember(ctx, where=where, tenant=tenant, user=user, token=token)
     plan = Replay(
         policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads, compress=compress
     )
@@ -118,22 +120,20 @@ def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Tur
     from turnlog.server.local_server import LocalServer
 
     with ExitStack() as stack:
-        address = connection.url
+        address = connection.where
         if address is None:
             folder = Path(tempfile.mkdtemp(prefix="turnlog-replay-"))
             stack.callback(_leave, folder, keep=keep)
-            app = make_application(served_settings(engine_url(engine, folder)))
+            app = make_application(served_settings(engine_url(engine, str(folder))))
             stack.callback(app.close)
             server = LocalServer(app, SystemClock(), port=0).start()
             stack.callback(server.stop)
             address = server.url
-        yield stack.enter_context(
-            Turnlog.open(address, tenant=connection.tenant, user=connection.user, token=connection.token)
-        )
+        yield stack.enter_context(open_or_make_client(replace(connection, where=address)))
 
 
 def _leave(folder: Path, *, keep: bool) -> None:
-    if keep and (folder / DATABASE).is_file():
+    if keep and has_data(Connection(str(folder))):
         sys.stderr.write(f"turnlog: the data folder is kept; look at it with `turnlog sessions --data {folder}`\n")
         return
     import shutil

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
     from turnlog.client.model import Session, Turnlog
-    from turnlog.client.stateless import build_window, lint
+    from turnlog.client.stateless import build_window, count_tokens, lint
     from turnlog.core.errors import TurnlogError
     from turnlog.core.identity import correlated
     from turnlog.importers import import_files
@@ -35,6 +35,7 @@ __all__ = [
     "__version__",
     "build_window",
     "correlated",
+    "count_tokens",
     "import_files",
     "lint",
     "load_graph_state",
@@ -55,6 +56,7 @@ _HOMES = {
     "TurnlogError": "turnlog.core.errors",
     "build_window": "turnlog.client.stateless",
     "correlated": "turnlog.core.identity",
+    "count_tokens": "turnlog.client.stateless",
     "import_files": "turnlog.importers",
     "lint": "turnlog.client.stateless",
     "load_graph_state": "turnlog.agents.graph_state",

@@ -24,6 +24,7 @@ from turnlog.engines import (
     make_engine,
 )
 from turnlog.ports import (
+    ChatModel,
     Clock,
     Embedder,
     IdSource,
@@ -131,8 +132,9 @@ class Application:
         counter: TokenCounter | None = None,
         signals: Signals | None = None,
         memory: MemoryEngine | None = None,
+        summary_model: ChatModel | None = None,
     ) -> None:
-        """Create an application. ``counter`` and ``memory`` replace those that the settings name."""
+        """Create an application. ``counter``, ``memory`` and ``summary_model`` replace those that the settings name."""
         self.engine = engine
         self.settings = settings
         self.clock = clock
@@ -140,6 +142,7 @@ class Application:
         self.signals = signals
         self._counter = counter
         self._memory = memory
+        self._summary_model = summary_model
 
     # the log
     items: ItemTable = use_case("log.packing.CheckedItems", "engine.items")
@@ -345,13 +348,13 @@ class Application:
 
         Extracts also replace the model when the budget is spent or the model fails.
         """
-        if not self.settings.summary_model:
+        if not self._has_summary_model:
             return self.extracts
         from turnlog.summaries.budget import SummariseWithinBudget
         from turnlog.summaries.summarisers import ModelSummariser
 
         seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
-        chat = make_chat_model(self.settings, self.clock)
+        chat = self._summary_model or make_chat_model(self.settings, self.clock)
         model = ModelSummariser(chat, self.lazy_counter, self.clock, self.ids, timeout_seconds=seconds)
         return SummariseWithinBudget(
             model, self.extracts, self.spending, self.lazy_counter, tokens_per_day=limit, signals=self.signals
@@ -360,7 +363,11 @@ class Application:
     @property
     def longest_summary_ms(self) -> int:
         """The longest time in milliseconds that all tries of a model take together; 0 without a model."""
-        return self.settings.summary_timeout_seconds * 1250 if self.settings.summary_model else 0
+        return self.settings.summary_timeout_seconds * 1250 if self._has_summary_model else 0
+
+    @property
+    def _has_summary_model(self) -> bool:
+        return self._summary_model is not None or bool(self.settings.summary_model)
 
     @cached_property
     def short_texts(self) -> SearchEngine:
@@ -447,6 +454,7 @@ def make_application(
     clock: Clock | None = None,
     ids: IdSource | None = None,
     signals: Signals | None = None,
+    summary_model: ChatModel | None = None,
 ) -> Application:
     """Return the application for settings, by default those of the environment.
 
@@ -455,7 +463,8 @@ def make_application(
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)
     clock, ids = clock or SystemClock(), ids or RandomIds()
-    return Application(make_engine(settings, clock=clock, ids=ids), settings, clock=clock, ids=ids, signals=signals)
+    engine = make_engine(settings, clock=clock, ids=ids)
+    return Application(engine, settings, clock=clock, ids=ids, signals=signals, summary_model=summary_model)
 
 
 def load_steps(settings: Settings) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from turnlog import AsyncTurnlog, Turnlog
+from turnlog import AsyncTurnlog, Turnlog, count_tokens
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend, JobWorker, open_backend
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
+from turnlog.ports import Prompt
 from turnlog.settings import Settings
 
 CANARY = "CANARY-of-the-worker"
@@ -256,3 +257,48 @@ def test_only_an_embedded_engine_takes_the_option() -> None:
             Turnlog.open(url, **options)
     with pytest.raises(InvalidInputError, match="deployed functions do the jobs"):
         Turnlog.open("dynamodb://table?bucket=b&region=eu-central-1", worker=True)
+
+
+@pytest.mark.parametrize("outcome", ["a summary", "an error", "no text"])
+def test_a_function_of_the_caller_writes_the_summaries(url: str, outcome: str) -> None:
+    prompts = list[Prompt]()
+
+    def summarise(prompt: Prompt) -> str:
+        prompts.append(prompt)
+        if outcome == "an error":
+            raise ZeroDivisionError
+        return "The user asked many times about words." if outcome == "a summary" else None  # type: ignore[return-value]
+
+    with Turnlog.open(url, summariser=summarise, worker=False) as log:
+        session = log.sessions.create("s", policy="classic")
+        talk(session)
+        log.run_jobs()
+        summary = session.summary()
+        assert prompts and "q0" in prompts[0].record and prompts[0].system
+        if outcome == "a summary":
+            assert summary is not None
+            assert (summary.text, summary.summariser) == (
+                "The user asked many times about words.",
+                "function:summarise",
+            )
+        else:
+            assert summary is None
+
+
+def test_a_summariser_is_a_function_of_this_process() -> None:
+    with pytest.raises(InvalidInputError, match="function of a Prompt, not a str"):
+        Turnlog.open("memory://", summariser="gpt")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="summariser is for an engine in this process"):
+        Turnlog.open("http://127.0.0.1:1", summariser=lambda prompt: "")
+
+
+def test_tokens_are_counted_as_an_append_counts_them(harness: Harness) -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "Where is my order?"},
+        {"role": "assistant", "content": "On its way."},
+    ]
+    assert count_tokens(messages) == harness.log().sessions.create("s").append(*messages).tokens
+    assert count_tokens(messages, format="anthropic") == count_tokens(messages)
+    assert 0 == count_tokens("") == count_tokens([]) < count_tokens("hello") <= 2
+    with pytest.raises(InvalidInputError):
+        count_tokens([{"role": 7}])

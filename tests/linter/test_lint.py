@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import subprocess
@@ -22,6 +23,7 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.linter import thinking
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintMessages
+from turnlog.linter.rules import image_side
 from turnlog.linter.rules import lint as violations_of
 from turnlog.routing import BY_NAME, ROUTES, routes_of
 from turnlog.settings import Settings
@@ -240,3 +242,21 @@ def test_the_function_needs_no_extra_and_no_counter() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (300).to_bytes(4, "big") + (40).to_bytes(4, "big"),
+        b"GIF89a" + (40).to_bytes(2, "little") + (300).to_bytes(2, "little"),
+        b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08" + (300).to_bytes(2, "big") + (40).to_bytes(2, "big"),
+        b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + (299).to_bytes(3, "little") + (39).to_bytes(3, "little"),
+        b"RIFF\0\0\0\0WEBPVP8L" + bytes(5) + (299 | 39 << 14).to_bytes(4, "little"),
+        b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + (300).to_bytes(2, "little") + (40).to_bytes(2, "little"),
+    ],
+)
+def test_the_side_of_an_image_is_in_its_header(head: bytes) -> None:
+    assert image_side(head) == image_side(base64.b64encode(head).decode()) == 300
+    for length in range(len(head)):
+        assert image_side(head[:length]) >= 0
+    assert image_side("x") == image_side(None) == image_side("é" * 9) == 0

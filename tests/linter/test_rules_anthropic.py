@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 
 import pytest
@@ -57,6 +58,15 @@ def result(call_id: object, content: object = "sunny", **keys: object) -> Json:
 
 def document(**source: object) -> Json:
     return {"type": "document", "source": source}
+
+
+def png(width: int, height: int) -> str:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes(5)
+    return base64.b64encode(head).decode()
+
+
+def image(data: str) -> Json:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
 def server_call(call_id: object = "srvtoolu_1") -> Json:
@@ -214,6 +224,11 @@ FAULTS: list[tuple[str, str, object]] = [
     ("result_block_type", "/messages/2/content/0/content/0/type", [*ANSWERED[:2], user(result("a", [call("b")]))]),
     ("is_error_type", "/messages/2/content/0/is_error", [*ANSWERED[:2], user(result("a", is_error="no"))]),
     ("error_empty", "/messages/2/content/0/content", [*ANSWERED[:2], user(result("a", "", is_error=True))]),
+    ("image_bytes", "/messages/0/content/0", [user(image("A" * 10_000_001))]),
+    ("image_pixels", "/messages/0/content/0", [user(image(png(8_001, 9)))]),
+    ("many_images_pixels", "/messages/0/content/20", [user(*[image(png(9, 9))] * 20, image(png(9, 2_001)))]),
+    ("too_many_images", "/messages", [user(*[image(png(9, 9))] * 101)]),
+    ("request_bytes", "/messages", [user(*[image("A" * 9_000_000)] * 4)]),
     ("server_call_unanswered", f"{LAST}", [USER, claude(server_call()), USER]),
     ("server_call_unanswered", "/messages/1/content/0", [USER, claude(server_call()), user("stop"), claude("x"), USER]),
     ("error_empty", "/messages/2/content/0/content", [USER, claude(call("a")), user(result("a", " ", is_error=True))]),

@@ -24,6 +24,14 @@ from turnlog.linter.bedrock_converse_table import RULES, SOME_REFUSE
 from turnlog.linter.rules import lint
 
 PNG: Json = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+WIDE = "iVBORw0KGgoAAAANSUhEUgAAH0EAAAAJAAAAAAA="
+"""The header of a PNG of 8,001 pixels."""
+
+
+def image(data: str) -> Json:
+    return {"image": {"format": "png", "source": {"bytes": data}}}
+
+
 THOUGHT: Json = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "sig"}}}
 REDACTED: Json = {"reasoningContent": {"redactedContent": "AAAA"}}
 CACHE: Json = {"cachePoint": {"type": "default"}}
@@ -151,6 +159,13 @@ FAULTS: list[tuple[str, str, object]] = [
     ("block_wrong_role", f"{LAST}/toolResult", [USER, model(result("a")), USER]),
     ("media_wrong_role", f"{LAST}/image", [USER, model(PNG), USER]),
     ("media_wrong_role", f"{LAST}/document", [USER, model(document(), "x"), USER]),
+    ("media_bytes", f"{FIRST}/image", [user(image("A" * 5_300_000))]),
+    (
+        "media_bytes",
+        f"{FIRST}/document",
+        [user({"document": {"name": "x", "source": {"bytes": "A" * 6_300_000}}}, "x")],
+    ),
+    ("image_pixels", f"{FIRST}/image", [user(image(WIDE))]),
     ("too_many_images", "/messages/0/content", [user(*[PNG] * 21)]),
     ("too_many_documents", "/messages/0/content", [user("x", *[document(f"x{n}") for n in range(6)])]),
     ("document_without_text", "/messages/0/content", [user(document())]),

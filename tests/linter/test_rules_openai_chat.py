@@ -25,6 +25,7 @@ from turnlog.linter.openai_chat import RULES
 from turnlog.linter.rules import FORMATS, Violation, lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
+PICTURE: Json = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
 SYSTEM: Json = {"role": "system", "content": "Be brief."}
 DONE: Json = {"role": "assistant", "content": "Sunny."}
 
@@ -181,6 +182,7 @@ FAULTS: list[tuple[str, str, object]] = [
         [user(content=[{"type": "input_audio", "input_audio": {"data": "AAAA"}}])],
     ),
     ("part_field", "/messages/0/content/0/file", [user(content=[{"type": "file", "file": {"filename": "a.pdf"}}])]),
+    ("too_many_images", "/messages", [user(content=[PICTURE] * 1_501)]),
     ("refusal_type", "/messages/0/refusal", [{**DONE, "refusal": True}]),
     ("audio_type", "/messages/0/audio", [{**DONE, "audio": {}}]),
     ("tool_calls_wrong_role", "/messages/0/tool_calls", [user(tool_calls=[call("a")])]),

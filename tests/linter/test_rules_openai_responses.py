@@ -169,6 +169,7 @@ FAULTS: list[tuple[str, str, object]] = [
         "/messages/0/content/0/annotations",
         [said({"type": "output_text", "text": "x", "annotations": {}})],
     ),
+    ("too_many_images", "/messages", [{"role": "user", "content": [PNG] * 1_501}]),
     ("phase_value", "/messages/0/phase", [said(phase="last")]),
     ("call_id", "/messages/0/call_id", [call(""), output("a")]),
     ("call_id", "/messages/0/call_id", [call(None), output("a")]),

@@ -12,6 +12,7 @@ from turnlog.client.async_calls import CallThreads, checked_max_calls, run_to_en
 from turnlog.client.async_twins import AsyncSessions, TurnlogCalls
 from turnlog.client.aws import Aws
 from turnlog.client.model import Turnlog
+from turnlog.ports import Prompt
 
 MAX_CALLS = 16
 
@@ -39,6 +40,7 @@ class AsyncTurnlog(TurnlogCalls):
         timeout_seconds: float | None = None,
         deadline_seconds: float | None = None,
         worker: bool | None = None,
+        summariser: Callable[[Prompt], str] | None = None,
         max_calls: int = MAX_CALLS,
     ) -> Opening:
         """Open a client for ``async with`` or ``await``. The options are those of `Turnlog.open`.
@@ -59,6 +61,7 @@ class AsyncTurnlog(TurnlogCalls):
                 timeout_seconds=timeout_seconds,
                 deadline_seconds=deadline_seconds,
                 worker=worker,
+                summariser=summariser,
             )
 
         return Opening(lambda: cls(opened(), max_calls=max_calls))

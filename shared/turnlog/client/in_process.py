@@ -16,10 +16,11 @@ from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
 from turnlog.core.json_values import check_json
+from turnlog.engines import FunctionModel
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
-from turnlog.ports import JOB_KINDS
+from turnlog.ports import JOB_KINDS, Prompt
 from turnlog.routing import BY_NAME, JSON, HttpRequest, call
 from turnlog.settings import Settings
 
@@ -260,12 +261,22 @@ class InProcessBackend:
             raise UnavailableError("the client is closed", code="closed")
 
 
-def open_backend(url: str, *, tenant: str, user: str, worker: bool | None = None) -> InProcessBackend:
+def open_backend(
+    url: str,
+    *,
+    tenant: str,
+    user: str,
+    worker: bool | None = None,
+    summariser: Callable[[Prompt], str] | None = None,
+) -> InProcessBackend:
     """Open a backend over the engine that the URL names. Its other settings come from the environment.
 
     By default an embedded engine has a worker, and one on AWS has none: there, deployed functions do the jobs.
     """
-    app = make_application(Settings.from_environment().model_copy(update={"engine": url}))
+    if summariser is not None and not callable(summariser):
+        raise InvalidInputError(f"summariser is a function of a Prompt, not a {type(summariser).__name__}")
+    model = FunctionModel(summariser) if summariser is not None else None
+    app = make_application(Settings.from_environment().model_copy(update={"engine": url}), summary_model=model)
     is_embedded = app.engine.next_job_ms is not None
     if worker and not is_embedded:
         raise InvalidInputError(

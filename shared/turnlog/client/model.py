@@ -6,7 +6,7 @@ Objects call a `Backend` with the names of routes; the backend answers in this p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from types import TracebackType
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from turnlog.engines import location_url
 from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job
 from turnlog.linter.routes import LintAnswer
+from turnlog.ports import Prompt
 from turnlog.search.models import SearchSessionsAnswer
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.models import Session as SessionInfo
@@ -38,7 +39,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         self.sessions = Sessions(backend)
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913
         cls,
         url: str | os.PathLike[str],
         *,
@@ -49,6 +50,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         timeout_seconds: float | None = None,
         deadline_seconds: float | None = None,
         worker: bool | None = None,
+        summariser: Callable[[Prompt], str] | None = None,
     ) -> Turnlog:
         """Open an engine in this process, or connect to a service over HTTP.
 
@@ -63,6 +65,10 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         seconds; the others stay in the queue. With ``worker=False`` there is no thread: call `run_jobs`, or run
         ``turnlog serve`` on the same file.
 
+        ``summariser`` is a function that writes the summaries made in this process. It takes a `turnlog.ports.Prompt`, with the
+        instructions in ``system`` and the history in ``record``, and returns the text. An answer that is no summary is refused
+        and replaced by extracts; an error is an outage, after which the job is tried again.
+
         The other options are for a service only. ``token`` is its bearer token. Without a token, requests to an https address
         of API Gateway or of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or
         ``aws=True`` signs requests to other addresses too; ``aws=False`` never signs. ``timeout_seconds`` (30) limits
@@ -71,8 +77,8 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         """
         url = location_url(url)
         if url.startswith(("http://", "https://")):
-            if worker is not None:
-                raise InvalidInputError("worker is for an engine in this process; a service has its own workers")
+            for name in without_none({"worker": worker, "summariser": summariser}):
+                raise InvalidInputError(f"{name} is for an engine in this process; a service has its own workers")
             from turnlog.client.over_http import HttpBackend
 
             times = without_none({"timeout_seconds": timeout_seconds, "deadline_seconds": deadline_seconds})
@@ -85,7 +91,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
                 f"{name} is for a service at http:// or https://, not for an engine in this process"
             )
         tenant, user = "local" if tenant is None else tenant, "me" if user is None else user
-        return cls(open_backend(url, tenant=tenant, user=user, worker=worker))
+        return cls(open_backend(url, tenant=tenant, user=user, worker=worker, summariser=summariser))
 
     def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""

@@ -12,9 +12,12 @@ from turnlog.core.json_values import check_json
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
+from turnlog.ports import TokenCounter
+from turnlog.providers.registry import codec_of
 from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
+from turnlog.sessions.incoming import understand
 
 
 def lint(
@@ -51,9 +54,27 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
+def count_tokens(value: str | Sequence[Mapping[str, Any]], *, format: str | None = None) -> int:
+    """Count the tokens of a text, or of messages, as an append counts and stores them.
+
+    Windows add what the provider's format costs around messages. Raises `InvalidInputError` for what is no message.
+    """
+    if isinstance(value, str):
+        return _counter().count(value)
+    messages = [dict(message) for message in value]
+    check_json(messages)
+    codec = codec_of(format) if format is not None else None
+    return sum(understand(message, index, _counter(), codec=codec).tokens for index, message in enumerate(messages))
+
+
+@cache
+def _counter() -> TokenCounter:
+    return make_counter("o200k_base")
+
+
 @cache
 def _use_case() -> BuildWindows:
-    return BuildWindows(make_counter("o200k_base"))
+    return BuildWindows(_counter())
 
 
 def build_window(  # noqa: PLR0913

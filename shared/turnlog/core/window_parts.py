@@ -45,6 +45,7 @@ BreakReason: TypeAlias = Literal[
     "unprompted",
     "crossing",
     "large_result",
+    "media",
     "past_loop",
     "stub",
 ]

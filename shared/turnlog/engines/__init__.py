@@ -17,9 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, SummariserConfigError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.ports import QUEUES, BlobStore, ChatModel, Clock, Embedder, IdSource, ItemTable, JobQueue, TokenCounter
+from turnlog.ports import (
+    QUEUES,
+    BlobStore,
+    ChatModel,
+    Clock,
+    Embedder,
+    IdSource,
+    ItemTable,
+    JobQueue,
+    ModelAnswer,
+    Prompt,
+    TokenCounter,
+)
 
 if TYPE_CHECKING:
     from turnlog.settings import Settings
@@ -219,6 +231,29 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
     # ModelSummariser does the retries.
     clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
     return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
+
+
+class FunctionModel:
+    """Implements `ChatModel` with a caller's function, which takes a `Prompt` and returns the text of the answer."""
+
+    def __init__(self, function: Callable[[Prompt], str]) -> None:
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        return f"function:{getattr(self._function, '__name__', type(self._function).__name__)}"[:128]
+
+    def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
+        """Implement `ChatModel`. An error of the function is an outage: the job is tried again."""
+        try:
+            text = self._function(prompt)
+        except TurnlogError:
+            raise
+        except Exception as error:
+            raise UnavailableError(f"the summariser has raised {type(error).__name__}") from error
+        if not isinstance(text, str):
+            raise SummariserConfigError(f"the summariser must return a text, not a {type(text).__name__}")
+        return ModelAnswer(text)
 
 
 def make_embedder(settings: Settings) -> Embedder | None:

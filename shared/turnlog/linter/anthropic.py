@@ -15,8 +15,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.linter.anthropic_table import MAX_BREAKPOINTS, MAX_NAME, RULES
-from turnlog.linter.rules import Findings, TurnPairing, Violation, describe_value, is_filled, is_one_of, kind_of
+from turnlog.linter.anthropic_table import (
+    MANY_IMAGES,
+    MAX_BREAKPOINTS,
+    MAX_IMAGE_CHARS,
+    MAX_IMAGES,
+    MAX_MANY_SIDE,
+    MAX_NAME,
+    MAX_REQUEST_CHARS,
+    MAX_SIDE,
+    RULES,
+)
+from turnlog.linter.rules import (
+    Findings,
+    TurnPairing,
+    Violation,
+    describe_value,
+    image_side,
+    is_filled,
+    is_one_of,
+    kind_of,
+)
 
 MAX_MESSAGES = 100_000
 
@@ -106,6 +125,9 @@ class _Reader:
         self._server_waiting: dict[str, str] = {}
         self._server_earlier: dict[str, str] = {}
         self._breakpoints = 0
+        # Images: the side of each by its pointer; and the characters of all data.
+        self._images: dict[str, int] = {}
+        self._chars = 0
         self._role: object = None
         self._has_turns = False
         self._system_pointers: list[str] = []
@@ -150,6 +172,7 @@ class _Reader:
             self._check_end(f"{pointer}/content", content)
 
     def end(self) -> None:
+        self._check_images()
         self._end_systems("assistant")
         last, kind = self._last_block
         is_unfinished = kind is not None and kind not in {"text", *_THINKING}
@@ -332,6 +355,8 @@ class _Reader:
             self._add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
         elif kind in _SOURCES:
             self._check_source(f"{pointer}/source", block.get("source"), _SOURCES[kind])
+            source = block.get("source")
+            self._take_data(pointer, kind, source.get("data") if isinstance(source, dict) else None)
         elif kind == "search_result":
             self._check_nested(f"{pointer}/content", block.get("content"), {"text"})
         self._check_breakpoint(f"{pointer}/cache_control", block.get("cache_control"))
@@ -367,6 +392,30 @@ class _Reader:
             if media_types and not is_one_of(source.get("media_type"), media_types):
                 value = describe_value(source.get("media_type"))
                 self._add("media_type", f"{pointer}/media_type", f"the media type is {value}")
+
+    def _take_data(self, pointer: str, kind: str, data: object) -> None:
+        """Note an image, and the size of what is sent in base64."""
+        chars = len(data) if isinstance(data, str) else 0
+        self._chars += chars
+        if kind != "image":
+            return
+        side = image_side(data)
+        self._images[pointer] = side
+        if chars > MAX_IMAGE_CHARS:
+            self._add("image_bytes", pointer, f"the image has {chars} characters of base64")
+        if side > MAX_SIDE:
+            self._add("image_pixels", pointer, f"a side of the image has {side} pixels")
+
+    def _check_images(self) -> None:
+        for pointer, side in self._images.items():
+            if len(self._images) > MANY_IMAGES and MAX_MANY_SIDE < side <= MAX_SIDE:
+                self._add(
+                    "many_images_pixels", pointer, f"a side of one of {len(self._images)} images has {side} pixels"
+                )
+        if len(self._images) > MAX_IMAGES:
+            self._add("too_many_images", "/messages", f"the request has {len(self._images)} images")
+        if self._chars > MAX_REQUEST_CHARS:
+            self._add("request_bytes", "/messages", f"the request has {self._chars} characters of base64")
 
     def _check_nested(self, pointer: str, blocks: object, block_types: set[str]) -> None:
         if not isinstance(blocks, list):

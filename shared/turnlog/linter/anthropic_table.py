@@ -12,10 +12,13 @@ from turnlog.linter.rules import Rule
 
 MAX_NAME = 200
 MAX_BREAKPOINTS = 4
+MAX_IMAGES, MANY_IMAGES = 100, 20
+MAX_SIDE, MAX_MANY_SIDE = 8_000, 2_000
+MAX_IMAGE_CHARS, MAX_REQUEST_CHARS = 10_000_000, 32_000_000
 SOME_REFUSE = frozenset(
     {
         *("first_not_user", "system_role", "ends_on_assistant", "thinking_not_first", "results_split"),
-        *("document_in_assistant", "citations_in_user"),
+        *("document_in_assistant", "citations_in_user", "too_many_images"),
     }
 )
 """Rules that only some models, API versions or hosts of this API enforce. A history that follows them works everywhere."""
@@ -24,6 +27,7 @@ _REFERENCE = "https://platform.claude.com/docs/en/api/messages/create"
 _HANDLE = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls"
 _SYSTEM = "https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages"
 _VERSION = "https://platform.claude.com/docs/en/api/migration-2026-10-21"
+_VISION = "https://platform.claude.com/docs/en/build-with-claude/vision"
 _GITHUB = "https://github.com/"
 _CLAUDE_CODE = f"{_GITHUB}anthropics/claude-code/issues/"
 _BAD = "400 invalid_request_error"
@@ -115,6 +119,33 @@ RULES: Mapping[str, Rule] = {
         "'image/gif' or 'image/webp'",
         "Convert the image to one of these; a document is application/pdf (base64) or text/plain (text).",
         f"{_CLAUDE_CODE}8184",
+    ),
+    "image_bytes": Rule(
+        f"{_BAD}: messages.….content.….image.source.base64: image exceeds … maximum",
+        f"Send at most {MAX_IMAGE_CHARS} characters of base64 (on Amazon Bedrock and Google Cloud half of it).",
+        _VISION,
+    ),
+    "image_pixels": Rule(
+        f"{_BAD}: messages.….content.….image.source.base64.data: At least one of the image dimensions exceed max allowed "
+        f"size: {MAX_SIDE} pixels",
+        f"Scale the image to at most {MAX_SIDE} pixels a side.",
+        f"{_CLAUDE_CODE}4778",
+    ),
+    "many_images_pixels": Rule(
+        f"{_BAD}: messages.….content.….image.source.base64.data: At least one of the image dimensions exceed max allowed "
+        f"size for many-image requests: {MAX_MANY_SIDE} pixels",
+        f"Send at most {MANY_IMAGES} images, or scale each to at most {MAX_MANY_SIDE} pixels a side.",
+        f"{_CLAUDE_CODE}21900",
+    ),
+    "too_many_images": Rule(
+        f"{_BAD} (the guide: {MAX_IMAGES} per request for models with a 200k-token context window, 600 for all others)",
+        "Send fewer images, the newest.",
+        _VISION,
+    ),
+    "request_bytes": Rule(
+        "413 request_too_large: Request exceeds the maximum size",
+        f"Send at most {MAX_REQUEST_CHARS} bytes; upload files and name their file_id.",
+        "https://platform.claude.com/docs/en/api/errors",
     ),
     "cache_control": Rule(_BAD, "Send {type: ephemeral, ttl: 5m or 1h (may lack)}, or leave it out.", _REFERENCE),
     "too_many_breakpoints": Rule(

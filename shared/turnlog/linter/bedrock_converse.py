@@ -9,7 +9,7 @@ Deliberately not checked:
 * Text beside results in one message: Claude accepts it after them, some models do not
   (https://github.com/langchain-ai/langchain-aws/issues/141).
 * Claude's rules for reasoning (first, signed, not last): other models send it otherwise.
-* A model's limits on media: their sizes, the number of bytes, whether it accepts them at all.
+* A model's own limits on media, and whether it accepts them at all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from turnlog.linter.bedrock_converse_table import MAX_DOCUMENT_NAME, MAX_DOCUMENTS, MAX_ID, MAX_IMAGES, MAX_NAME, RULES
-from turnlog.linter.rules import Findings, TurnPairing, Violation, describe_value, is_one_of, iter_entries, kind_of
+from turnlog.linter.bedrock_converse_table import (
+    MAX_BYTES,
+    MAX_DOCUMENT_NAME,
+    MAX_DOCUMENTS,
+    MAX_ID,
+    MAX_IMAGES,
+    MAX_NAME,
+    MAX_SIDE,
+    RULES,
+)
+from turnlog.linter.rules import (
+    Findings,
+    TurnPairing,
+    Violation,
+    describe_value,
+    image_side,
+    is_one_of,
+    iter_entries,
+    kind_of,
+)
 
 _TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{MAX_ID}}}")
 _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
@@ -274,6 +292,8 @@ class _Reader:
         known = [key for key in shape.members if key in value]
         if shape.union and (len(known) > 1 or not value):
             self._add("union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}")
+        if shape in (_SHAPES["Image"], _SHAPES["Document"]):
+            self._check_size(pointer, value.get("source"), "image" if shape is _SHAPES["Image"] else "document")
         for key, spec in shape.members.items():
             if key in value:
                 self._check_value(f"{pointer}/{key}", value[key], spec)
@@ -281,6 +301,14 @@ class _Reader:
                 self._check_leaf(f"{pointer}/{key}", None, spec)
             elif key in shape.required:
                 self._add("field_missing", f"{pointer}/{key}", f"{key} is missing")
+
+    def _check_size(self, pointer: str, source: object, kind: str) -> None:
+        data = source.get("bytes") if isinstance(source, dict) else None
+        size = len(data) * 3 // 4 if isinstance(data, str) else len(data) if isinstance(data, bytes) else 0
+        if size > MAX_BYTES[kind]:
+            self._add("media_bytes", pointer, f"the {kind} has {size} bytes")
+        if kind == "image" and image_side(data) > MAX_SIDE:
+            self._add("image_pixels", pointer, f"a side of the image has {image_side(data)} pixels")
 
     def _check_leaf(self, pointer: str, value: object, leaf: str) -> None:
         is_valid, rule = _LEAVES[leaf]

@@ -15,6 +15,9 @@ MAX_NAME = 64
 MAX_DOCUMENT_NAME = 200
 MAX_DOCUMENTS = 5
 MAX_IMAGES = 20
+MAX_SIDE = 8_000
+MAX_BYTES = {"image": 3_932_160, "document": 4_718_592}
+"""Most bytes of an image (3.75 MB) and of a document (4.5 MB)."""
 SOME_REFUSE = frozenset({"system_role", "ends_on_assistant", "result_after_content"})
 """Rules that only some models enforce. A history that follows them works with every model."""
 
@@ -103,6 +106,16 @@ RULES: Mapping[str, Rule] = {
         f"{_BAD} (the reference: You can include up to five documents.)",
         "Send fewer documents in the message.",
         f"{_GITHUB}aws-samples/generative-ai-use-cases/issues/1685",
+    ),
+    "media_bytes": Rule(
+        f"{_BAD} (the reference: Each image's size must be no more than 3.75 MB, each document's no more than 4.5 MB.)",
+        "Send a smaller file, or an S3 address.",
+        f"{_API}Message.html",
+    ),
+    "image_pixels": Rule(
+        f"{_BAD} (the reference: Each image's height and width must be no more than {MAX_SIDE} px.)",
+        f"Scale the image to at most {MAX_SIDE} pixels a side.",
+        f"{_API}Message.html",
     ),
     "document_without_text": Rule(
         f"{_BAD}: A text block must be included when using documents. Add a text block and retry your request.",

@@ -24,6 +24,7 @@ from typing import TypeGuard
 from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, iter_entries, kind_of
 
 MAX_ID = 40
+MAX_IMAGES = 1_500
 MAX_NAME = 64
 ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 
@@ -70,6 +71,11 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}openai/openai-node/issues/1030",
     ),
     "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "too_many_images": Rule(
+        f"{_BAD} (the guide: up to {MAX_IMAGES} individual image inputs and 512 MB per request)",
+        "Send fewer images, the newest.",
+        "https://developers.openai.com/api/docs/guides/images-vision",
+    ),
     "refusal_type": Rule(_BAD, "Make refusal a string, or leave it out.", _REFERENCE),
     "audio_type": Rule(_BAD, "Make audio an object with a string id, or leave it out.", _REFERENCE),
     # Calls.
@@ -200,7 +206,16 @@ def check(messages: object) -> list[Violation]:
             findings.add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
             pairing.interrupt()
     pairing.interrupt()
+    images = sum(_images_in(message) for message in messages) if isinstance(messages, list) else 0
+    if images > MAX_IMAGES:
+        findings.add("too_many_images", "/messages", f"the request has {images} images")
     return findings.violations
+
+
+def _images_in(message: object) -> int:
+    content = message.get("content") if isinstance(message, dict) else None
+    parts = content if isinstance(content, list) else []
+    return sum(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
 
 
 # --- one message by itself

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_one_of, iter_entries, kind_of
 
 MAX_ID = 64
+MAX_IMAGES = 1_500
 MAX_NAME = 128
 
 _REFERENCE = "https://platform.openai.com/docs/api-reference/responses/create"
@@ -77,6 +78,11 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}jeremychone/rust-genai/pull/119",
     ),
     "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "too_many_images": Rule(
+        f"{_BAD} (the guide: up to {MAX_IMAGES} individual image inputs and 512 MB per request)",
+        "Send fewer images, the newest.",
+        "https://developers.openai.com/api/docs/guides/images-vision",
+    ),
     "phase_value": Rule(_BAD, "Use commentary or final_answer, or leave it out.", _REFERENCE),
     # Calls.
     "call_id": Rule(
@@ -239,6 +245,7 @@ class _Reader:
         self._faulty_outputs = 0
         self._references = 0
         self._reasoning = ""
+        self._images = 0
 
     def take(self, pointer: str, item: object) -> None:
         if not isinstance(item, dict):
@@ -271,6 +278,8 @@ class _Reader:
             self._take_output(pointer, item, kind)
 
     def end(self) -> None:
+        if self._images > MAX_IMAGES:
+            self._add("too_many_images", "/messages", f"the request has {self._images} images")
         self._end_reasoning(has_follower=False)
         excused = self._faulty_outputs + self._references
         for call_id, pointer in list(self._waiting.items())[excused:]:
@@ -388,6 +397,7 @@ class _Reader:
 
     def _check_part(self, pointer: str, part: dict[str, object], kind: str) -> None:
         self._findings.unknown_keys(pointer, part, _PART_KEYS[kind])
+        self._images += kind == "input_image"
         if kind in {"input_image", "input_file"}:
             keys = ("image_url", "file_id") if kind == "input_image" else ("file_id", "file_data", "file_url")
             if not any(is_filled(part.get(key)) for key in keys):

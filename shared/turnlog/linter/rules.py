@@ -6,7 +6,9 @@ renderers (import-linter enforces this), so that one mistake cannot hide in both
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
@@ -188,6 +190,45 @@ def iter_entries(
     else:
         for index, entry in enumerate(value):
             yield f"/messages/{index}", entry
+
+
+def image_side(data: object) -> int:
+    """Return the longest side in pixels of an image in base64 or bytes, from its header; 0 when it cannot be read."""
+    if isinstance(data, str):
+        with suppress(ValueError):
+            data = base64.b64decode(data[:_HEADER_CHARS], validate=False)
+    if not isinstance(data, bytes):
+        return 0
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return max(int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
+    if data[:4] == b"GIF8":
+        return max(int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
+    return _webp_side(data) if data[8:12] == b"WEBP" else _jpeg_side(data)
+
+
+def _webp_side(data: bytes) -> int:
+    """Return the longest side of one of the three kinds of WebP."""
+    if data[12:16] == b"VP8X":
+        return 1 + max(int.from_bytes(data[24:27], "little"), int.from_bytes(data[27:30], "little"))
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + max(bits & 0x3FFF, bits >> 14 & 0x3FFF)
+    return max(int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF)
+
+
+def _jpeg_side(data: bytes) -> int:
+    """Return the longest side of a JPEG. Its segments have their length behind the marker, up to the one of the frame."""
+    position = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
+    while position + 9 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker in _JPEG_FRAMES:
+            return max(int.from_bytes(data[position + index : position + index + 2]) for index in (5, 7))
+        position += 2 + int.from_bytes(data[position + 2 : position + 4])
+    return 0
+
+
+_HEADER_CHARS = 262_144
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def is_filled(value: object) -> TypeGuard[str]:

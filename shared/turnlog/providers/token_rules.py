@@ -35,6 +35,7 @@ WINDOW_OVERHEAD = 3
 IMAGE_BASE, IMAGE_TILE = 85, 170
 IMAGE_UNKNOWN = IMAGE_BASE + 4 * IMAGE_TILE
 """An image of unknown size, such as one with only a URL, counts as 1024 x 1024 pixels."""
+CLAUDE_PATCH, CLAUDE_SIDE, CLAUDE_TOKENS, CLAUDE_UNKNOWN = 28, 2_576, 4_784, 1_568
 FILE_PAGE = 3_000
 """A page of a PDF, text and picture: 1,500 to 3,000 tokens (Anthropic, PDF support). A file of unknown size is one page."""
 FILE_PAGE_BYTES = 100_000
@@ -101,6 +102,23 @@ def count_media(media: Media) -> int:
     if size_bytes and _TEXT_TYPES.match(media_type):
         return math.ceil(size_bytes / TEXT_FILE_BYTES_PER_TOKEN)
     return FILE_PAGE * max(1, math.ceil(size_bytes / FILE_PAGE_BYTES))
+
+
+def count_image_of_claude(media: Media) -> int:
+    """Return the most tokens of an image for Claude: one for each patch of 28 x 28 pixels.
+
+    The image is first scaled to 2,576 pixels and 4,784 tokens (https://platform.claude.com/docs/en/build-with-claude/vision);
+    models before 4.7 scale it to 1,568 of each, which an image of unknown size counts as.
+    """
+    data = media.data
+    if not data and media.url and (match := _DATA_URL.match(media.url)):
+        data = media.url[match.end() :]
+    size = image_size(data) if data else None
+    if size is None:
+        return CLAUDE_UNKNOWN
+    scale = min(1.0, CLAUDE_SIDE / max(size))
+    width, height = (math.ceil(round(side * scale, 3) / CLAUDE_PATCH) for side in size)
+    return min(CLAUDE_TOKENS, width * height)
 
 
 def image_size(data: str) -> tuple[int, int] | None:

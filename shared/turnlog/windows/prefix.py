@@ -15,6 +15,7 @@ from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
 from turnlog.windows.items import is_item
+from turnlog.windows.large_results import within_media_limits
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
@@ -51,8 +52,18 @@ class Made:
     def of(cls, settled: Settled, codec: Codec, breaks: tuple[EpochStart, ...]) -> Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks = (*breaks, *settled.breaks)
+        request = settled.plan.request
+        refs = {
+            (answer.entry.position, answer.index): answer.ref
+            for loop in settled.view.loops
+            for unit in loop.units
+            for answer in unit.answers
+            if answer.entry is not None
+        }
+        window_shares, since, first = within_media_limits(shares(settled.view, codec), codec.format, refs)
+        if isinstance(since, int) and isinstance(first, int):
+            breaks = (*breaks, EpochStart(since, "media", first))
         start = max((broken.position for broken in breaks), default=0)
-        request, window_shares = settled.plan.request, shares(settled.view, codec)
         if codec.format in FENCING:
             bound = list(unsigned(window_shares, codec, start))
             last = newest_unprompted(settled.view, answer_open_calls=request.answer_open_calls)

@@ -25,7 +25,7 @@ from turnlog.providers.blocks import (
     tool_input,
 )
 from turnlog.providers.shapes import NO_OUTPUT
-from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_media
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
@@ -100,8 +100,9 @@ def _in_fence(message: Message) -> int:
 def _of_media(media: Media, sent: str) -> int:
     """Return the most that a name in place of the media takes, or sending them without a field that the format lacks."""
     extra = 0 if media.kind == "image" else _PLACEHOLDER
-    if sent in FENCING and media.detail is not None:
-        extra += max(0, count_media(replace(media, detail=None)) - count_media(media))
+    if sent in FENCING and media.kind == "image":
+        most = max(count_image_of_claude(media), count_media(replace(media, detail=None)))
+        extra += max(0, most - count_media(media))
     if sent == "bedrock_converse" and media.kind == "file":
         extra += upper_bound_tokens(document_name(media.name or "")) + _DOCUMENT
     return extra

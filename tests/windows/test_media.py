@@ -1,0 +1,135 @@
+"""Images and files: as many of the newest are sent as the provider takes; the others leave a line, and seldom."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.properties.building import Asked, first, stored, window
+from tests.properties.histories import Body, Format, Given
+from turnlog.core.messages import Media
+from turnlog.linter.rules import lint
+from turnlog.providers.token_rules import count_image_of_claude
+from turnlog.windows.build import Window
+from turnlog.windows.large_results import MEDIA_LIMITS
+
+PROVIDERS: tuple[Format, ...] = ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
+
+
+def png(width: int, height: int) -> str:
+    """Return the header of a PNG, which says how large it is."""
+    size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + size + b"\x08\x02\0\0\0").decode()
+
+
+def shot(number: int, *, width: int = 2_532, kind: str = "image") -> Body:
+    """Return a message with an image or a file in Turnlog's own format."""
+    media_type = "image/png" if kind == "image" else "application/pdf"
+    block = {"type": kind, "media_type": media_type, "data": png(width, 1_170), "name": f"{number}"}
+    return {"role": "user", "content": [block, {"type": "text", "text": f"shot {number}"}]}
+
+
+def shots(count: int, **options: Any) -> list[Given]:
+    """Return so many images, each with an answer."""
+    said = {"role": "assistant", "content": "seen"}
+    return [Given(body, "turnlog") for number in range(count) for body in (shot(number, **options), said)]
+
+
+def images(built: Window) -> int:
+    return json.dumps(built.messages).count("iVBORw0KGgo")
+
+
+def built(messages: list[Given], format: Format) -> Window:
+    made = window(stored(messages), Asked("full", format=format))
+    assert lint(made.messages, format=format) == []
+    return made
+
+
+@pytest.mark.parametrize("format", PROVIDERS)
+def test_no_window_has_more_images_than_its_provider_takes(format: Format) -> None:
+    for count, width in ((25, 2_532), (25, 1_000), (130, 1_000), (130, 9_000)):
+        made = built([*shots(count, width=width), Given({"role": "user", "content": "go on"})], format)
+        limits = MEDIA_LIMITS[format]
+        most = 0 if width > limits.side else limits.many if width > limits.many_side else limits.images
+        assert min(count, most // 2) <= images(made) <= most or images(made) == count <= most
+        assert json.dumps(made.messages).count("not shown here") == count - images(made)
+
+
+def test_the_newest_images_stay_and_a_line_names_the_message_of_an_older_one() -> None:
+    made = built([*shots(21), Given({"role": "user", "content": "go on"})], "anthropic")
+    assert images(made) == 10
+    sent = [message["content"] for message in made.messages if message["role"] == "user"]
+    assert sent[0] == [
+        {"type": "text", "text": "[image not shown here: message 1 has it]"},
+        {"type": "text", "text": "shot 0"},
+    ]
+    assert [content[0]["type"] for content in sent[:-1]] == ["text"] * 11 + ["image"] * 10
+
+
+@pytest.mark.parametrize("format", ["anthropic", "bedrock_converse"])
+def test_W11_images_leave_at_an_epoch_s_end_and_many_at_once(format: Format) -> None:
+    held = stored(shots(60))
+    asked = Asked("full", format=format)
+    windows = [window(first(held, count), asked) for count in range(1, 120, 2)]
+    breaks = 0
+    for before, after in pairwise(windows):
+        assert lint(after.messages, format=format) == []
+        if before.epoch == after.epoch:
+            assert after.messages[: len(before.messages)] == before.messages
+            assert after.prefix.reason is None
+        else:
+            assert after.messages[: len(before.messages)] != before.messages
+            assert after.prefix.reason == "media"
+            breaks += 1
+    assert breaks == 4, "of twenty images ten leave at once"
+
+
+def test_a_result_s_image_leaves_the_ref_of_its_call() -> None:
+    messages = list[Given]()
+    for number in range(21):
+        call_id = f"toolu_{number}"
+        call = {"type": "tool_use", "id": call_id, "name": "look", "input": {}}
+        source = {"type": "base64", "media_type": "image/png", "data": png(2_532, 1_170)}
+        answer = {"type": "tool_result", "tool_use_id": call_id, "content": [{"type": "image", "source": source}]}
+        messages += [Given({"role": "assistant", "content": [call]}, "anthropic")]
+        messages += [Given({"role": "user", "content": [answer]}, "anthropic")]
+    made = built([Given({"role": "user", "content": "look around"}), *messages], "anthropic")
+    assert images(made) == 10
+    assert made.messages[2]["content"][0]["content"] == [  # type: ignore[index]
+        {"type": "text", "text": "[image not shown here: ref 2.0 has it]"}
+    ]
+
+
+def test_what_is_too_large_by_itself_never_stands_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEDIA_LIMITS, "anthropic", MEDIA_LIMITS["anthropic"]._replace(image_chars=30))
+    assert images(built([Given(shot(1), "turnlog")], "anthropic")) == 0
+    assert images(built([Given(shot(1, width=8_001), "turnlog")], "bedrock_converse")) == 0
+
+
+def test_the_bytes_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(png(1, 1))
+    monkeypatch.setitem(MEDIA_LIMITS, "openai_responses", MEDIA_LIMITS["openai_responses"]._replace(chars=8 * size))
+    assert [images(built(shots(count), "openai_responses")) for count in (8, 9, 12, 13)] == [8, 4, 7, 8]
+
+
+def test_converse_takes_five_documents_in_a_message() -> None:
+    made = built([Given(shot(number, kind="file"), "turnlog") for number in range(7)], "bedrock_converse")
+    (message,) = made.messages
+    assert sum("document" in block for block in message["content"]) == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens"), [((200, 200), 64), ((1_000, 1_000), 1_296), ((1_920, 1_080), 2_691), ((8_000, 8_000), 4_784)]
+)
+def test_an_image_costs_what_claude_counts(size: tuple[int, int], tokens: int) -> None:
+    assert count_image_of_claude(Media("image", data=png(*size))) == tokens
+    assert count_image_of_claude(Media("image", url="https://example.com/a.png")) == 1_568
+
+
+def test_a_window_for_claude_is_charged_with_its_count() -> None:
+    made = built([Given(shot(1, width=1_920), "turnlog")], "anthropic")
+    assert made.tokens >= count_image_of_claude(Media("image", data=png(1_920, 1_170)))

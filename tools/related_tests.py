@@ -109,6 +109,7 @@ RELATED = {
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
+    "search/days": "search/test_search",
     "search/fts5": "memory/test_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/session_words": "search/test_search_sessions",

@@ -109,6 +109,7 @@ RELATED = {
     ),
     "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
+    "search/days": "search/test_search",
     "search/fts5": "memory/test_embedded memory/test_memories search/test_search",
     "search/index": "search/test_search snapshots/test_segments",
     "search/session_words": "search/test_search_sessions",
@@ -136,7 +137,7 @@ RELATED = {
         "snapshots/test_segments snapshots/test_archive_items snapshots/test_full_snapshots privacy/test_redact"
     ),
     "summaries/budget": "summaries/test_budget log/test_cost log/test_lost_races",
-    "summaries/checks": "summaries/test_summary_texts engines/test_chat_models summaries/test_through_the_queue",
+    "summaries/passages": "summaries/test_summary_texts summaries/test_rounds",
     "summaries/store": (
         "summaries/test_compress summaries/test_rounds summaries/test_summary_life summaries/test_discard"
     ),

@@ -3,7 +3,8 @@
     make bench-summaries                                  # the project's own conversations
     make bench-summaries ARGS='FOLDER --loader load.py --json FILE'
 
-Each session is summarised after every loop, without a model. Exit 1 when more values are lost than the limits say.
+Each session is summarised after every loop, without a model; dialogues with questions also whole, in a tenth of their tokens.
+Exit 1 when more values or answers are lost than the limits say.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.operations import versions
 from benchmarks.progress import say
-from benchmarks.summaries.running import Plan, run
-from benchmarks.summaries.table import NOTES, as_json, limits_of, tables
+from benchmarks.summaries.running import Plan, answers_kept, run
+from benchmarks.summaries.table import LEAST_KEPT, NOTES, as_json, limits_of, table_of_answers, tables
 from benchmarks.windows.table import markdown, show
 from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.core.errors import TurnlogError
@@ -38,12 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
         if options.sample:
             transcripts = sample_of(transcripts, options.sample)
         plan = Plan(options.keep_loops, options.max_tokens)
+        answers = answers_kept(options.paths, options.loader) if options.loader else None
         rows = run(transcripts, plan, processes=min(options.processes, len(transcripts)), say=say)
     except TurnlogError as error:
         print(f"error: {error.detail}", file=sys.stderr)
         return 2
     say("")
-    for table in tables(rows):
+    for table in (*tables(rows), *([table_of_answers(answers)] if answers and answers.dialogues else [])):
         if options.markdown:
             print(markdown(table) + "\n")
         else:
@@ -56,8 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         ran = {"conversations": len(transcripts), "messages": messages, "versions": versions()}
         asked = {"sample": options.sample, "keep_loops": plan.keep_loops, "max_tokens": plan.max_tokens}
-        options.json.write_text(json.dumps(as_json(rows, **ran, **asked), indent=1) + "\n", encoding="utf-8")
-    return 0 if all(limit.ok for limit in limits_of(rows)) else 1
+        kept = {"answers": asdict(answers)} if answers else {}
+        options.json.write_text(json.dumps(as_json(rows, **ran, **asked, **kept), indent=1) + "\n", encoding="utf-8")
+    is_kept = answers is None or answers.words_kept >= LEAST_KEPT * answers.words
+    return 0 if is_kept and all(limit.ok for limit in limits_of(rows)) else 1
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -5,10 +5,14 @@ As demanding as it gets: a session is summarised again after each loop, so that 
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from benchmarks.summaries.judging import Moment, Taken
 from benchmarks.summaries.rows import METRICS, Lost, Row
@@ -19,7 +23,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.settings import Settings
-from turnlog.summaries.routes import Compressed, SummaryAnswer
+from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, Compressed, SummaryAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.text import summary_body
@@ -125,3 +129,76 @@ def _count(lost: Lost, taken: Sequence[Taken]) -> None:
     lost.alone += any(not one.beside for one in taken)
     lost.with_facts += any(one.lost_with_facts for one in taken)
     lost.without_facts += any(one.lost_without_facts for one in taken)
+
+
+MESSAGES_OF_AN_APPEND = 25
+SMALL_WORDS = {"a", "an", "the", "in", "of", "on", "at", "to", "and", "or"}
+
+
+@dataclass(slots=True)
+class Answers:
+    """Answers to questions about dialogues that the dialogue has, and those of them that its summary has.
+
+    ``words``: all words of the answer; ``verbatim``: the answer word for word.
+    """
+
+    dialogues: int = 0
+    words: int = 0
+    words_kept: int = 0
+    verbatim: int = 0
+    verbatim_kept: int = 0
+
+    def count(self, answers: Sequence[str], dialogue: str, summary: str) -> None:
+        self.dialogues += 1
+        said, kept = frozenset(words_in(dialogue)), frozenset(words_in(summary))
+        for answer in answers:
+            words = frozenset(words_in(answer))
+            if words and words <= said:
+                self.words += 1
+                self.words_kept += words <= kept
+            if words and plain(answer) in plain(dialogue):
+                self.verbatim += 1
+                self.verbatim_kept += plain(answer) in plain(summary)
+
+
+def words_in(text: str) -> list[str]:
+    return [word for word in re.findall(r"\w+", text.lower()) if word not in SMALL_WORDS]
+
+
+def plain(text: str) -> str:
+    return " ".join(text.lower().split()).strip(" .")
+
+
+def answers_kept(paths: Sequence[Path], loader: Path, *, share: float = 0.1) -> Answers:
+    """Summarise each dialogue that has questions, without a model, in a share of its tokens; count the answers that survive.
+
+    ``loader`` gives conversations with ``messages`` and ``meta.qa``, a list of questions with ``answer``.
+    """
+    spec = importlib.util.spec_from_file_location("conversations", loader)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{loader} is no module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answers = Answers()
+    for conversation in (each for path in paths for each in module.iter_sessions(str(path))):
+        questions = conversation["meta"].get("qa")
+        if questions:
+            texts = [str(message["content"]) for message in conversation["messages"]]
+            summary = _summary_of(conversation["messages"], share)
+            known = [str(question["answer"]) for question in questions if "answer" in question]
+            answers.count(known, "\n".join(texts), summary)
+    return answers
+
+
+def _summary_of(messages: Sequence[Mapping[str, Any]], share: float) -> str:
+    """Return text and values of the summary of a whole dialogue."""
+    app = make_application(Settings(engine="memory://"), clock=FixedClock(), ids=SequentialIds())
+    with Turnlog(InProcessBackend(app, Owner.of("bench", "bench"))) as log:
+        session = log.sessions.create(recall="never")
+        bodies = [{"role": message["role"], "content": message["content"]} for message in messages]
+        for start in range(0, len(bodies), MESSAGES_OF_AN_APPEND):
+            session.append(*bodies[start : start + MESSAGES_OF_AN_APPEND])
+        room = int(share * session.info().tokens)
+        session.compress(keep_loops=0, max_tokens=min(MAX_SUMMARY_TOKENS, max(MIN_SUMMARY_TOKENS, room)))
+        summary = session.summary()
+        return summary_body(summary.text, [(fact.position, fact.value) for fact in summary.facts]) if summary else ""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.summaries.rows import METRICS, Lost, Row, sum_of
-from benchmarks.summaries.running import Rows
+from benchmarks.summaries.running import Answers, Rows
 from benchmarks.windows.limits import Limit
 from benchmarks.windows.table import Table, percent
 
@@ -52,6 +52,21 @@ def tables(rows: Rows) -> Iterator[Table]:
     ]
     if limits:
         yield Table("Limits", ("what", "measured", "limit", ""), limits)
+
+
+LEAST_KEPT = 0.6
+
+
+def table_of_answers(answers: Answers) -> Table:
+    """Return how many answers to questions about dialogues survive in extracts of a tenth."""
+    rows = [
+        (kind, f"{kept:,} of {count:,}", percent(kept / count if count else None))
+        for kind, kept, count in (
+            ("all words of the answer", answers.words_kept, answers.words),
+            ("word for word", answers.verbatim_kept, answers.verbatim),
+        )
+    ]
+    return Table(f"Answers in extracts at a tenth of {answers.dialogues} dialogues", ("judged by", "kept", ""), rows)
 
 
 def limits_of(rows: Rows) -> list[Limit]:

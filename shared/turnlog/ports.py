@@ -339,7 +339,7 @@ class TermDocuments:
     """
 
     lengths: Sequence[int]
-    rows_of: Callable[[str], Sequence[tuple[int, int]]]
+    rows_of: Callable[[str], Mapping[int, int]]
 
     @classmethod
     def from_terms(cls, texts: Sequence[Collection[str]]) -> TermDocuments:
@@ -349,7 +349,7 @@ class TermDocuments:
             for term in terms:
                 counts = rows.setdefault(term, {})
                 counts[row] = counts.get(row, 0) + 1
-        return cls([len(terms) for terms in texts], lambda term: list(rows.get(term, {}).items()))
+        return cls([len(terms) for terms in texts], lambda term: rows.get(term, {}))
 
 
 NEIGHBOUR_REACH = 3

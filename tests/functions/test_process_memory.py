@@ -38,6 +38,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     VERIFIED.clear()
     monkeypatch.setattr(VERIFIED, "_max_bytes", CACHE_BYTES)
     monkeypatch.setattr(WarmSessions.__init__, "__defaults__", (CACHE_BYTES,))
+    monkeypatch.setattr("turnlog.search.session.INDEX_BYTES", CACHE_BYTES)
     yield
     VERIFIED.clear()
 
@@ -69,15 +70,22 @@ class Served:
             self._call(409, "POST", f"{path}/messages", {"messages": messages, "if_head": 0})
         self._call(200, "POST", f"{path}/context", {"budget": 8_000})
         self._call(200, "GET", f"{path}/messages")
+        self._call(200, "GET", f"{path}/search", query={"q": name})
         self._call(200, "GET", "/v1/sessions")
         self._call(201, "POST", f"{path}/snapshots", {})
         self._call(404, "GET", f"{path}-that-is-not-there")
         self._call(202, "DELETE", path)
 
     def _call(
-        self, status: int, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
     ) -> None:
-        answer = self._handler(event(method, path, body=body, headers=headers), LocalContext(30_000))
+        answer = self._handler(event(method, path, body=body, headers=headers, query=query), LocalContext(30_000))
         assert answer["statusCode"] == status, answer["body"]
         self._keep(answer)
         self.requests += 1

@@ -179,20 +179,20 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://x/y.png", "alt": "
 )
 def test_all_that_was_said_can_be_searched(body: Any, words: list[str]) -> None:
     message = message_of(body)
-    text = searchable_text(message, message.facts)
+    text = searchable_text(message, message.message, message.facts)
     assert all(word in text for word in words)
     assert not text.startswith("\n") and "\n\n" not in text
 
 
 def test_a_text_is_searched_up_to_its_limit_and_of_a_body_that_is_not_fetched_what_its_card_has() -> None:
     message = message_of({"role": "tool", "tool_call_id": "c", "content": "word " * INDEXED_CHARS})
-    text = searchable_text(message, message.facts)
+    text = searchable_text(message, message.message, message.facts)
     assert len(text) == INDEXED_CHARS and text.startswith("word word")
     card = make_card(message.facts)
     assert card is not None
     outline = read_card(card)
     elsewhere = replace(message, event=replace(message.event, body=None, facts=outline))
-    assert searchable_text(elsewhere, elsewhere.facts) == outline.results[0].text != ""
+    assert searchable_text(elsewhere, elsewhere.message, elsewhere.facts) == outline.results[0].text != ""
 
 
 def test_d4_a_message_with_neither_body_nor_card_is_told_by_its_name() -> None:

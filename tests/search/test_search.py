@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date
+from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
 from tests.conftest import DATA
-from tests.effort import is_full
+from tests.effort import examples, is_full
 from tests.search.test_recall import calls, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
@@ -23,7 +27,9 @@ from turnlog.ports import Key, TermDocuments
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.index import Index
+from turnlog.search.session import WarmIndex
 from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
+from turnlog.sessions.session_history import WarmSessions
 
 OWNER = Owner.of("acme", "ada")
 FEW = 8
@@ -310,17 +316,154 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     assert Index.decode(index.encode("e"), "f") is None
 
 
-def test_requests_of_a_search_are_the_list_the_indexes_the_end_and_what_was_found(harness: Any) -> None:
-    if harness.meter is None:
-        pytest.skip("requests are metered on moto")
-    session = harness.log().sessions.create("s", policy="turns")
-    for at in range(0, 800, 25):
-        session.append(*(user(f"number {n} about {SUBJECTS[n % 7]}") for n in range(at, at + 25)))
-    assert seal(harness) == 3
-    with harness.meter.measure() as spent:
-        assert len(session.search("boats 14", limit=10).results) == 10
-    assert dict(spent.requests) == {"Query": 2, "GetObject": 3, "BatchGetItem": 1}
-    assert spent.write_units == 0 and spent.read_units <= 20
+@pytest.mark.parametrize("length", [10, 10_000])
+def test_requests_of_a_first_search_and_of_the_next_ones(moto: Any, length: int) -> None:
+    session = moto.log().sessions.create("s", policy="turns")
+    for at in range(0, length, 25):
+        session.append(*(user(f"number {n} about {SUBJECTS[n % 7]}") for n in range(at, min(length, at + 25))))
+    sealed = seal(moto)
+    assert sealed == length // 256
+    with moto.meter.measure() as spent:
+        assert session.search("boats 14", limit=10).results
+    texts = {"BatchGetItem": 1} if length > 1_000 else {}
+    blobs = {"GetObject": sealed} if sealed else {}
+    assert dict(spent.requests) == {"Query": 2, **blobs, **texts}
+    assert spent.write_units == 0 and spent.read_units <= 40
+    for at in range(3):
+        with moto.meter.measure() as spent:
+            assert session.search("boats 14", limit=10).results
+        assert (spent.requests["Query"], sum(spent.requests.values())) == (1, 2), "the end of the log, texts of results"
+        assert spent.write_units == 0 and spent.read_units <= 40
+        session.append(user(f"one more about boats, {at}"))
+
+
+# ------------------------------------------------------------ what a process remembers
+
+LONG = " ".join(f"line{at * 7919:x}" for at in range(1_500)) + " with boats and parcels at the end"
+"""A result that is stored beside its commit, and indexed whole when it is sealed."""
+STEPS = st.lists(
+    st.sampled_from(["say", "say", "say", "many", "call", "long", "rewind", "redact", "seal", "pin", "search"]),
+    min_size=4,
+    max_size=24,
+)
+
+
+def act(harness: Any, session: Session, name: str, number: int) -> None:
+    head, subject = session.info().head, SUBJECTS[number % len(SUBJECTS)]
+    if name in ("say", "pin"):
+        session.append(user(f"{number}: tell me about {subject}, yesterday"), meta=[{"pin": name == "pin"}])
+    elif name == "many":
+        spoken(session, 4, start=number)
+    elif name in ("call", "long"):
+        body = LONG if name == "long" else f"order A-9 of {subject}"
+        session.append(user("go"), calls(f"c{number}", name="get_parcel"), result(f"c{number}", body))
+    elif name == "rewind":
+        session.rewind(to=max(1, head - 1 - number % 7))
+    elif name == "redact":
+        session.redact(max(2, head - number % 5))
+    elif name == "seal":
+        seal(harness, session.id)
+
+
+def cold(harness: Any, ask: Callable[[], Any]) -> Any:
+    """Return the answer of a process that remembers nothing, and leave what this one remembers."""
+    remembered, harness.app.corpus._warm = harness.app.corpus._warm, WarmSessions()
+    try:
+        return ask()
+    finally:
+        harness.app.corpus._warm = remembered
+
+
+@pytest.mark.usefixtures("small")
+@settings(
+    max_examples=examples(100),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=STEPS)
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
+def test_a_warm_search_is_the_search_of_a_process_that_remembers_nothing(harness: Any, steps: list[str]) -> None:
+    log = harness.log()
+    session = log.sessions.create()
+    for number, name in enumerate(steps):
+        with suppress(TurnlogError):
+            act(harness, session, name, number)
+        if number % 2 or name == "search":
+            assert asked(session) == cold(harness, lambda: asked(session)), name
+    assert log.search("boats 3") == cold(harness, lambda: log.search("boats 3"))
+    assert asked(session) == cold(harness, lambda: asked(session))
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_redacted_or_erased_is_not_found_by_what_was_remembered(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    spoken(session, 4)
+    session.append(user("the secret zebra"), {"role": "assistant", "content": "ok"})
+    position = session.info().head - 1
+    fork = session.fork("f")
+    assert session.search("zebra").results and fork.search("zebra").results
+    session.redact(position)
+    assert session.search("zebra").results == []
+    assert fork.search("zebra") == cold(harness, lambda: fork.search("zebra"))
+    log.run_jobs()
+    assert fork.search("zebra").results == []
+    session.search("boats")
+    session.erase()
+    log.run_jobs()
+    with pytest.raises(NotFoundError):
+        session.search("boats")
+    again = log.sessions.create("s2")
+    again.append(user("about trains"))
+    assert again.search("boats").results == [] and harness.log("other").search("boats").results == []
+
+
+def test_an_expired_session_is_not_found_by_what_was_remembered(harness: Any) -> None:
+    session = harness.log().sessions.create("s", ttl_days=1)
+    spoken(session, 2)
+    assert session.search("boats").results
+    harness.clock.advance(2 * 24 * 3600)
+    with pytest.raises(NotFoundError):
+        session.search("boats")
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_the_memory_of_indexes_is_bounded(harness: Any) -> None:
+    log, warm = harness.log(), WarmSessions[WarmIndex](60_000)
+    harness.app.corpus._warm = warm
+    for number in range(8):
+        session = log.sessions.create(f"s{number}")
+        spoken(session, 5, start=7 * number)
+        assert session.search("boats").results
+    assert 0 < warm._bytes <= 60_000 and 0 < len(warm._sessions) < 8
+    assert warm._bytes == sum(index.size_bytes for index, _ in warm._sessions.values())
+    large = log.sessions.create("large")
+    spoken(large, 60)
+    before = asked(large)
+    assert SessionKeys(OWNER, "large") not in warm._sessions and asked(large) == before
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_searches_at_the_same_time_find_the_same(harness: Any) -> None:
+    session = harness.log().sessions.create("s")
+    spoken(session, 20)
+    session.search("boats")
+    answers = list[Any]()
+
+    def ask() -> None:
+        answers.extend(session.search("boats", before=30).results for _ in range(5))
+
+    threads = [Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(5):
+        session.append(user(f"and trains {number}"))
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 20 and all(
+        {hit.position for hit in hits} == {hit.position for hit in answers[0]} for hits in answers
+    )
 
 
 # ------------------------------------------------------------ real conversations

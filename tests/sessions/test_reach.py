@@ -42,7 +42,7 @@ def test_W6_a_summary_takes_the_place_of_digests_and_breaks_the_prefix_once(harn
     """At every model call of a long session of `default`: what is whole stays whole when a summary lands, and is the same."""
     session = harness.log().sessions.create("s", **ON_A_GRID)
     windows, reasons, landed = list[WindowAnswer](), list[Any](), 0
-    for number in range(1, 41):
+    for number in range(1, 42):
         user, *answer = turn(number)
         session.append(user)
         windows.append(session.context())

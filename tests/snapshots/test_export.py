@@ -44,6 +44,18 @@ def exported(source: Session | Turnlog) -> bytes:
     return into.getvalue()
 
 
+def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) -> None:
+    log = harness.log()
+    other = log.sessions.create("other")
+    other.append({"role": "user", "content": "hello"})
+    waiting = other.compress(mode="async")
+    assert members(exported(log))
+    assert {job.kind: job.status for job in log.jobs()} == {"compress": "queued", "export": "done"}
+    assert log.run_jobs() == 2, "the message of the export finds its job done"
+    assert log.job(waiting.job_id).status == "done"
+    assert [job.attempts for job in log.jobs()] == [1, 1]
+
+
 def members(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

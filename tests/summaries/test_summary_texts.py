@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
@@ -13,8 +15,7 @@ from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.summaries.checks import Reason, invented, refusal
-from turnlog.summaries.summarisers import ExtractiveSummariser, prompt_for
+from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal
 from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
@@ -173,7 +174,7 @@ def test_extracts_speak_the_language_of_the_history() -> None:
     made = ExtractiveSummariser(EstimateCounter()).summarise(SummaryRequest("", LOOPS, 500))
     assert made == Summarised(
         "1. 去东京的机票多少钱？\n   工具：search_flights（出错）、search_flights\n   -> 四千元。\n2. 那就订吧\n   -> （无回复）",
-        "extractive-2",
+        "extractive-3",
     )
     loops = (LoopText(1, "How much is a flight to Tokyo?", "", LOOPS[0].calls, interrupted=True),)
     made = ExtractiveSummariser(EstimateCounter()).summarise(SummaryRequest("", loops, 500))
@@ -182,11 +183,45 @@ def test_extracts_speak_the_language_of_the_history() -> None:
     )
 
 
-def test_what_an_extract_leaves_out_it_says_in_the_same_language() -> None:
-    loops = tuple(LoopText(at, f"第{at}个问题：" + "订单在哪里" * 20, "已经发货" * 20) for at in range(1, 40))
-    made = ExtractiveSummariser(EstimateCounter()).summarise(SummaryRequest("", loops, 120))
-    assert made.text.startswith("[……]\n")
-    assert "39." in made.text
+FACTS = ("my dog is called Rosinante", "we fly to Reykjavik on 7 May", "the budget is 4500 euros", "Zoë plays the oboe")
+
+
+@pytest.mark.parametrize("room", [120, 400, 2_000])
+@pytest.mark.parametrize("where", [0, 150, 299])
+def test_an_extract_of_plain_talk_keeps_what_is_rare_wherever_it_was_said(room: int, where: int) -> None:
+    talk = [
+        "That sounds great, I really like it, and we should talk about it again some other day, shouldn't we?"
+    ] * 300
+    for number, fact in enumerate(FACTS):
+        talk[max(0, where - number)] += f" By the way, {fact}."
+    loops = tuple(LoopText(number, text, "Yes, of course.") for number, text in enumerate(talk, start=1))
+    counter = EstimateCounter()
+    text = ExtractiveSummariser(counter).summarise(SummaryRequest("", loops, room)).text
+    assert counter.count(text) <= room
+    assert all(name in text for name in ("Rosinante", "Reykjavik", "4500", "oboe"))
+
+
+@given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=200)), min_size=1, max_size=30), st.integers(20, 400))
+def test_an_extract_is_within_its_room_and_of_every_part(said: list[tuple[str, str]], room: int) -> None:
+    loops = tuple(LoopText(number, *texts) for number, texts in enumerate(said, start=1))
+    counter = EstimateCounter()
+    text = ExtractiveSummariser(counter).summarise(SummaryRequest("", loops, room)).text
+    assert counter.count(text) <= room
+    again = ExtractiveSummariser(counter).summarise(SummaryRequest(text, (), room))
+    assert again.text == text, "what fits is not changed"
+
+
+def test_rounds_of_extracts_keep_an_even_share_for_what_is_older() -> None:
+    counter, text = EstimateCounter(), ""
+    for first in range(1, 401, 50):
+        loops = tuple(
+            LoopText(number, f"Tell me about subject{number} with detail{number} and colour{number}.", "Fine, done.")
+            for number in range(first, first + 50)
+        )
+        text = ExtractiveSummariser(counter).summarise(SummaryRequest(text, loops, 1_000)).text
+    numbers = [int(number) for number in re.findall(r"(?:subject|detail|colour)(\d+)", text)]
+    halves = [sum(low < number <= low + 100 for number in numbers) for low in range(0, 400, 100)]
+    assert min(halves) >= sum(halves) / 10, "no quarter of the history is forgotten"
 
 
 @pytest.mark.parametrize(
@@ -234,16 +269,6 @@ def test_a_summary_is_within_its_limit_and_shorter_than_its_source(
 ) -> None:
     limits = {"tokens": tokens, "max_tokens": max_tokens, "source_tokens": source_tokens}
     assert refusal("Fine.", source_text="", instructions="", record="", **limits) == reason
-
-
-def test_a_line_of_an_earlier_summary_is_cut_only_where_that_makes_it_shorter() -> None:
-    summariser, cut = ExtractiveSummariser(EstimateCounter()), 0
-    for size in range(250, 400):
-        line = "1. " + "x" * size
-        shown = summariser.summarise(SummaryRequest("", (), 10_000, parts=(line,))).text
-        assert shown == line or len(shown) < len(line)
-        cut += shown != line
-    assert 0 < cut < 150
 
 
 @pytest.mark.parametrize("previous", ["", "It began well."])

@@ -71,7 +71,17 @@ def test_a_loop_is_told_by_what_was_asked_called_and_replied() -> None:
 
 
 def test_values_come_once_with_their_first_position_in_the_order_of_their_last() -> None:
-    assert covered(HISTORY).facts == ((3, "B-2002"), (4, "P-3003"), (3, "A-1001"), (9, "D-4004"))
+    assert covered(HISTORY).facts == ((3, "B-2002"), (4, "P-3003"), (2, "A-1001"), (9, "D-4004"))
+
+
+def test_what_users_and_assistants_say_has_values_too() -> None:
+    talk = [
+        said("user", "I am here with Alice Smith since 7 May 2023, for $1,200.50 and order ORD-17. It is 10:30 am."),
+        said("assistant", "Good. You saw 《活着》 in New York, 3月5日, 300元; write to ada@example.com."),
+    ]
+    values = [value for _, value in covered(talk).facts]
+    assert values[:5] == ["Alice Smith", "7 May 2023", "$1,200.50", "ORD-17", "10:30 am"]
+    assert values[5:] == ["《活着》", "New York", "3月5日", "300元", "ada@example.com"]
 
 
 def test_the_numbers_are_those_of_the_messages() -> None:

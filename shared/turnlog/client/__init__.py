@@ -38,6 +38,9 @@ class Backend(Protocol):
 
     def run_jobs(self) -> int: ...
 
+    def run_job(self, job_id: str) -> None:
+        """Run a queued job of the owner in this process, where that is possible. Returns when this try has ended."""
+
     def download(self, url: str, into: BinaryIO) -> None:
         """Write the bytes behind a URL of an answer to ``into``."""
 

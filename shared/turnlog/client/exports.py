@@ -137,7 +137,8 @@ def _saved(backend: Backend, answer: Export | Job, into: Into, timeout_seconds: 
 def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
     """Wait for an export job and return its result; run the job here when the engine is in this process."""
     deadline, pause_seconds = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
-    while job.status == "queued" and not (backend.run_jobs() and job.attempts):
+    while job.status == "queued":
+        backend.run_job(job.job_id)
         job = backend.call("get_job", path={"job_id": job.job_id})
         if job.status != "queued":
             break
@@ -145,7 +146,6 @@ def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
             raise UnavailableError(f"job {job.job_id} is not done yet", code="job_queued")
         time.sleep(pause_seconds)
         pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
-    job = backend.call("get_job", path={"job_id": job.job_id})
     if job.status == "failed" or job.result is None:
         error = job.error
         raise UnavailableError(error.detail if error is not None else "the export failed", code="export_failed")

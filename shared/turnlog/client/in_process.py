@@ -84,6 +84,16 @@ class JobWorker:
                     done += 1
         return len(deliveries), done
 
+    def run_job(self, owner: Owner, job_id: str) -> None:
+        """Run one queued job, and no other that waits. A failed try is noted in the job, which stays in the queue."""
+        if self._app.engine.queue is None:
+            return
+        with self._running:
+            try:
+                self._app.run_job.one(owner, job_id)
+            except TurnlogError as error:
+                _log.info("job %s is not done: %s", job_id, error.error_code)
+
     def stop(self, *, start_seconds: float = _LAST_START_SECONDS, wait_seconds: float = _STOP_SECONDS) -> None:
         """End the thread after the job under way, and after the other due jobs that begin within ``start_seconds``.
 
@@ -213,6 +223,10 @@ class InProcessBackend:
             total += done
             if not received:
                 return total
+
+    def run_job(self, job_id: str) -> None:
+        self._check_open()
+        self._worker.run_job(self._owner, job_id)
 
     def download(self, url: str, into: BinaryIO) -> None:
         self._check_open()

@@ -231,6 +231,9 @@ class HttpBackend:
     def run_jobs(self) -> int:
         return 0
 
+    def run_job(self, job_id: str) -> None:
+        """Do nothing: a service does its own jobs."""
+
     def download(self, url: str, into: BinaryIO) -> None:
         if urlsplit(url).scheme:
             fetch(url, into, timeout_seconds=self._timeout_seconds)

@@ -57,7 +57,10 @@ class Located:
     @property
     def facts(self) -> MessageOutline:
         """The message's outline: from its body, or from the card of a payload that is not fetched."""
-        message = self.message
+        return self.outline_of(self.message)
+
+    def outline_of(self, message: Message | None) -> MessageOutline:
+        """Return the outline of the parsed message, or the card's when it is None."""
         if message is not None:
             return outline_of(message)
         if self.event.facts is None:
@@ -206,12 +209,11 @@ def newest_pages(
     yield from islice(log.in_view(keys, header, first=first, read=newest), pages)
 
 
-def searchable_text(item: Located, facts: MessageOutline) -> str:
-    """Return the searchable text of a message: text, calls with their arguments, results and captions.
+def searchable_text(item: Located, message: Message | None, facts: MessageOutline) -> str:
+    """Return the searchable text of a parsed message: text, calls with their arguments, results and captions.
 
-    For a payload that is not fetched it is the text in the card.
+    For a payload that is not fetched, whose message is None, it is the text in the card.
     """
-    message = item.message
     texts = [facts.head]
     if message is not None:
         texts += [placeholder_text(block) for block in message.content if not hasattr(block, "text")]

@@ -166,7 +166,7 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
             continue
         if event.envelope.origin is not None:
             continue  # nobody said it in this session: Turnlog added it, for example from memory
-        text = searchable_text(entry, outline_of(message)).strip()
+        text = searchable_text(entry, message, outline_of(message)).strip()
         if message.role != "unknown" and text:
             yield SpokenMessage(event.position, message.role, text, milliseconds_since_epoch(message_time(entry)))
 

@@ -45,9 +45,13 @@ def named_days(text: str, said_on: date) -> list[str]:
     """Return the days, months and years that a text in lower case names, each once; for a week the month that it lies in."""
     days = dict[str, None]()
     for hints, pattern, resolve in _RULES:
-        if any(hint in text for hint in hints):
-            for match in pattern.finditer(text):
-                days |= dict.fromkeys(_resolved(resolve, match, said_on))
+        for hint in hints:
+            if hint in text:
+                break
+        else:
+            continue
+        for match in pattern.finditer(text):
+            days |= dict.fromkeys(_resolved(resolve, match, said_on))
     return list(days)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
-from turnlog.ports import TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
 
 MAX_QUESTION_WORDS = 64
 NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
@@ -59,6 +60,7 @@ class Fts5SearchEngine:
 
     def __init__(self, *, is_conversation: bool = True) -> None:
         """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
+        self._is_conversation = is_conversation
         self._neighbours = NEIGHBOURS if is_conversation else {0: 1.0}
         self._found_at = (0, 1) if is_conversation else (0,)
 
@@ -68,25 +70,29 @@ class Fts5SearchEngine:
         return [[term for word in text_words for term in terms[word]] for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        total = len(documents.lengths)
-        sizes = self._sizes(documents.lengths)
-        mean = sum(sizes) / max(1, total) or 1.0
-        scores, covered, of_question, matching = dict[int, float](), dict[int, float](), 0.0, set[int]()
+        total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, list[float]]]()
         for term, weight in self._question_terms(question).items():
             rows = documents.rows_of(term)
-            if not rows:
-                continue
-            matching.update(row + distance for row, _ in rows for distance in self._found_at)
-            counts = self._counts(rows, total)
-            rarity = weight * math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
-            of_question += rarity
-            for row, count in counts.items():
-                saturated = count * (K1 + 1) / (count + K1 * (1 - B + B * sizes[row] / mean))
-                scores[row] = scores.get(row, 0.0) + rarity * saturated
-                covered[row] = covered.get(row, 0.0) + rarity
-        # A message that has more of the question comes before one that repeats a single word of it.
-        ranked = [(row, score * (1 + covered[row] / of_question)) for row, score in scores.items() if row in matching]
-        return sorted(ranked, key=lambda row_score: (-row_score[1], -row_score[0]))
+            if rows:
+                counts = self._counts(rows, total)
+                with_term = total - counts.count(0.0)
+                by_term.append((weight * math.log(1 + (total - with_term + 0.5) / (with_term + 0.5)), counts))
+                matching.update(*({row + distance for row in rows} for distance in self._found_at))
+        matching.discard(total)
+        of_question, scores = sum(rarity for rarity, _ in by_term), dict[int, float]()
+        sizes = self._sizes(documents.lengths)
+        mean = sum(sizes) / max(1, total) or 1.0
+        # Of equal scores the later row comes first, and sorting is stable.
+        for row in sorted(matching, reverse=True):
+            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * sizes[row] / mean)
+            for rarity, counts in by_term:
+                count = counts[row]
+                if count:
+                    score += rarity * count / (count + discount)
+                    covered += rarity
+            # A message that has more of the question comes before one that repeats a single word of it.
+            scores[row] = (K1 + 1) * score * (1 + covered / of_question)
+        return sorted(scores.items(), key=itemgetter(1), reverse=True)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         asked = {term for term, weight in self._question_terms(question).items() if weight == 1.0}
@@ -95,22 +101,20 @@ class Fts5SearchEngine:
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _sizes(self, lengths: Sequence[int]) -> Sequence[int]:
-        """Return the length of each text with the text before it and the text after it."""
-        if len(self._neighbours) == 1:
+        """Return the length of each text, in a conversation together with the text before it and the text after it."""
+        if not self._is_conversation:
             return lengths
-        return [sum(three) for three in zip(lengths, (0, *lengths), (*lengths[1:], 0), strict=False)]
+        return [
+            own + before + after for own, before, after in zip(lengths, (0, *lengths), (*lengths[1:], 0), strict=False)
+        ]
 
-    def _counts(self, rows: Sequence[tuple[int, int]], total: int) -> dict[int, float]:
-        """Return the weighted number of occurrences of a term for each row that has the term or is near one that has it."""
-        counts = dict[int, float]()
+    def _counts(self, rows: Mapping[int, int], total: int) -> list[float]:
+        """Return the weighted number of occurrences of a term for each row: its own, and those of rows near it."""
+        padded = [0.0] * (total + 2 * NEIGHBOUR_REACH)
         for distance, weight in self._neighbours.items():
-            for row, count in rows:
-                near = row + distance
-                counts[near] = counts.get(near, 0.0) + weight * count
-        reach = max(self._neighbours)
-        for outside in (*range(-reach, 0), *range(total, total + reach)):
-            counts.pop(outside, None)
-        return counts
+            for row, count in rows.items():
+                padded[row + distance + NEIGHBOUR_REACH] += weight * count
+        return padded[NEIGHBOUR_REACH : total + NEIGHBOUR_REACH]
 
     def _question_terms(self, question: str) -> dict[str, float]:
         words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
@@ -178,6 +182,8 @@ def _characters(run: str) -> tuple[str, ...]:
 def _stems(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return what FTS5 indexes for each word: its stem, several for a word that FTS5 divides, or nothing."""
     numbered, stems = list(words), dict[str, tuple[str, ...]]()
+    if not numbered:
+        return stems
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
         database.execute("CREATE VIRTUAL TABLE t USING fts5(own, tokenize='porter unicode61 remove_diacritics 2')")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -29,6 +30,8 @@ VERSION = 2
 """Version of the stored format; an index with another version is not read."""
 _ROW = "I"
 """The type of a row in an array: four bytes."""
+_ENTRY_BYTES, _TERM_BYTES = 300, 250
+"""Estimated memory of an entry, and of a term without its rows."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -49,36 +52,48 @@ class IndexedMessage:
 
 
 class Index:
-    """Messages in order of position; for each term the rows of the messages that contain it, a row for each occurrence."""
+    """Messages in order of position; for each term the rows of the messages that contain it, a row for each occurrence.
 
-    def __init__(self) -> None:
+    ``is_shared``: some messages come from the log of another session.
+    """
+
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
-        self.terms: dict[str, array[int]] = {}
+        self.occurrences = 0
+        self.terms: defaultdict[str, array[int]] = defaultdict(_no_rows)
 
     def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
 
         Messages of an unknown role, and messages with an origin (not said in this session), are left out.
         """
-        candidates = [(message, commit, message.facts) for message, commit in messages]
-        indexed = [
-            (message, commit, facts)
-            for message, commit, facts in candidates
-            if facts.role != "unknown" and message.event.envelope.origin is None
-        ]
-        texts = [indexed_text(message, facts) for message, _, facts in indexed]
-        for (message, commit, facts), terms in zip(indexed, engine.terms(texts), strict=True):
-            row, time_ms = len(self.entries), milliseconds_since_epoch(message_time(message))
-            place = message.event.position, commit, message.loop, time_ms
-            self.entries.append(IndexedMessage(*place, len(terms), _outline(facts)))
+        places, texts = list[tuple[int, int, int, int, MessageOutline]](), list[str]()
+        for located, commit in messages:
+            message = located.message
+            facts = located.outline_of(message)
+            if facts.role == "unknown" or located.event.envelope.origin is not None:
+                continue
+            moment = message_time(located)
+            time_ms = milliseconds_since_epoch(moment)
+            places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
+            texts.append(_indexed_text(moment.date(), facts.name, searchable_text(located, message, facts)))
+        for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
+            row = len(self.entries)
+            self.entries.append(IndexedMessage(position, commit, loop, time_ms, len(terms), outline))
             for term in terms:
-                if term not in self.terms:
-                    self.terms[term] = array(_ROW)
                 self.terms[term].append(row)
+            self.occurrences += len(terms)
 
-    def rows_of(self, term: str) -> list[tuple[int, int]]:
+    @property
+    def size_bytes(self) -> int:
+        """The estimated memory of the index."""
+        rows = array(_ROW).itemsize * self.occurrences
+        return rows + _TERM_BYTES * len(self.terms) + _ENTRY_BYTES * len(self.entries)
+
+    def rows_of(self, term: str) -> Mapping[int, int]:
         """Return the rows of the messages that contain a term, each with the number of occurrences."""
-        return list(Counter(self.terms.get(term, ())).items())
+        return Counter(self.terms.get(term, ()))
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
@@ -114,8 +129,13 @@ class Index:
             IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
-        index.terms = {term: array(_ROW, term_rows) for term, term_rows in record["w"].items()}
+        index.occurrences = sum(record["l"])
+        index.terms.update((term, array(_ROW, rows)) for term, rows in record["w"].items())
         return index
+
+
+def _no_rows() -> array[int]:
+    return array(_ROW)
 
 
 class SearchIndexes:
@@ -130,9 +150,9 @@ class SearchIndexes:
         content = self.build(messages).encode(self.engine.name)
         self._blobs.put(index_blob(keys, segment), pack(content))
 
-    def build(self, messages: Iterable[tuple[Located, int]]) -> Index:
+    def build(self, messages: Iterable[tuple[Located, int]], *, is_shared: bool = False) -> Index:
         """Return an index of messages, each given with its commit's first position."""
-        index = Index()
+        index = Index(is_shared=is_shared)
         index.add(self.engine, messages)
         return index
 
@@ -156,10 +176,9 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
 # ------------------------------------------------------------ texts
 
 
-def indexed_text(message: Located, facts: MessageOutline) -> str:
-    """Return the text that is indexed: the message's day, the speaker's name, the message's text and other days that it names."""
-    day, text = message_time(message).date(), searchable_text(message, facts)
-    return " ".join((written_day(day), facts.name, text, *named_days(text.lower(), day)))
+def _indexed_text(day: date, speaker: str, text: str) -> str:
+    """Return the text that is indexed: a message's day, its speaker's name, its text and other days that the text names."""
+    return " ".join((written_day(day), speaker, text, *named_days(text.lower(), day)))
 
 
 # ------------------------------------------------------------ packing

@@ -17,6 +17,7 @@ from typing import TypeVar
 from turnlog.core.errors import NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.payloads import in_parallel
 from turnlog.ports import NEIGHBOUR_REACH, SearchEngine, TermDocuments
@@ -43,7 +44,7 @@ SCANNED = 16
 LOOKED_INTO = 8
 """Number of other sessions that a search reads: those whose stored words match best."""
 MAX_SEGMENTS = 64
-"""Segments that one search reads, over all its sessions; of each session the newest."""
+"""Segments that one search reads at most, over all its sessions; of each session as many of the newest positions."""
 TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
@@ -112,12 +113,11 @@ class SearchSessions:
         if left:
             self._start_indexing(owner, left)
         results, reranking = self._results(query, hits[: self._rerank.wanted(query.limit)])
-        segments_left = sum(searched.left for _, searched in read)
         return SearchSessionsAnswer(
             results=results,
             sessions=len(listed) - len(gone),
             unindexed=len(left),
-            is_complete=not (left or is_more or segments_left),
+            is_complete=not (left or is_more or any(searched.is_cut for _, searched in read)),
             reranking=reranking,
         )
 
@@ -139,26 +139,25 @@ class SearchSessions:
             for session_words, title in zip(known, titles, strict=True)
         ]
 
-        def rows_of(term: str) -> Iterator[tuple[int, int]]:
-            hashed = word_hash(term)
+        def rows_of(term: str) -> Mapping[int, int]:
+            hashed, counts = word_hash(term), dict[int, int]()
             for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
                 in_messages = session_words.count(hashed) if session_words is not None else 0
-                count = in_messages + TITLE_WEIGHT * title.count(term)
-                if count:
-                    yield row, count
+                counts[row] = in_messages + TITLE_WEIGHT * title.count(term)
+            return {row: count for row, count in counts.items() if count}
 
-        ranked = self._alone.rank(TermDocuments(lengths, lambda term: list(rows_of(term))), question)
+        ranked = self._alone.rank(TermDocuments(lengths, rows_of), question)
         matching = (listed[row] for row, _ in ranked)
         left_out = {session.session_id for session in without}
         return [session for session in matching if session.session_id not in left_out][:LOOKED_INTO]
 
     def _read(self, wanted: Sequence[ListedSession]) -> list[tuple[ListedSession, SearchedSession]]:
         """Read the sessions that still exist, each with an equal share of `MAX_SEGMENTS`."""
-        share = max(1, MAX_SEGMENTS // max(1, len(wanted)))
+        share = SEGMENT_POSITIONS * max(1, MAX_SEGMENTS // max(1, len(wanted)))
 
         def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
-                return session, self._sessions.read(session.keys, max_segments=share)
+                return session, self._sessions.read(session.keys, newest=share)
             return None
 
         return [pair for pair in _parallel(read, wanted) if pair is not None]
@@ -171,8 +170,8 @@ class SearchSessions:
         texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
-        entries = [entry for _, searched in read for entry in searched.corpus.entries]
-        for row, score in self._engine.rank(documents, dated(query.q, entries)):
+        question = dated(query.q, *(searched.corpus for _, searched in read))
+        for row, score in self._engine.rank(documents, question):
             if row >= first_summary:
                 index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
                 if not place_in_gap and _is_of_all_kinds(query):
@@ -288,13 +287,14 @@ def _one_list(
     for terms in summaries:
         lengths += [len(terms), *_EMPTY]
 
-    def rows_of(term: str) -> list[tuple[int, int]]:
-        rows = list[tuple[int, int]]()
-        for start, documents in zip(starts, sessions, strict=True):
-            rows += [(start + row, count) for row, count in documents.rows_of(term)]
+    def rows_of(term: str) -> Mapping[int, int]:
         starts_of_summaries = range(first_summary, len(lengths), 1 + NEIGHBOUR_REACH)
-        rows += [(row, terms.count(term)) for row, terms in zip(starts_of_summaries, summaries, strict=True)]
-        return [(row, count) for row, count in rows if count]
+        counts = {
+            row: terms.count(term) for row, terms in zip(starts_of_summaries, summaries, strict=True) if term in terms
+        }
+        for start, documents in zip(starts, sessions, strict=True):
+            counts |= {start + row: count for row, count in documents.rows_of(term).items()}
+        return counts
 
     return TermDocuments(lengths, rows_of), starts, first_summary
 

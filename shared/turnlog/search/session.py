@@ -8,33 +8,40 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Literal
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, Problem, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import Stretch
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.times import milliseconds_of
-from turnlog.log.commit import Commit
+from turnlog.log.commit import Commit, checked_chain, header_in
+from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
-from turnlog.ports import Embedder, SearchEngine, TermDocuments
+from turnlog.ports import Embedder, Item, Query, SearchEngine, TermDocuments
 from turnlog.search.days import with_days
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
 from turnlog.search.text_parts import snippet
+from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 
 KEPT = 1_024
 """Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
+INDEX_BYTES = 32 * 1024 * 1024
+"""Estimated memory of the indexes that a process remembers: of some 50,000 messages of 600 characters."""
+PART_MESSAGES = 4_096
+"""Number of messages after which a new part of an index begins."""
 PARALLEL = 8
 """Number of indexes or sessions that are read at the same time."""
 RERANKED = 20
@@ -50,7 +57,8 @@ MAX_QUESTION_CHARS = 1_000
 class SearchedSession:
     """A session that has been read for a search.
 
-    ``kept`` maps a position to its message, for the newest `KEPT` messages. ``left`` counts the older segments that were not read.
+    ``kept`` maps a position to its message, for the newest messages that were read from the log. ``is_cut``: older messages are
+    left out.
     """
 
     keys: SessionKeys
@@ -58,34 +66,91 @@ class SearchedSession:
     stretches: Sequence[Stretch]
     corpus: SessionCorpus
     kept: dict[int, Located] = field(repr=False)
-    left: int = 0
+    is_cut: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WarmIndex:
+    """The indexes of all messages of a session up to a header, which the next search extends.
+
+    ``covered`` are the positions whose messages are indexed: those in view at the first search, and everything since.
+    ``first_card`` is the position of the first message that is indexed by its card, until it is sealed; 0 for none.
+    """
+
+    header: Header
+    parts: list[Index]
+    covered: Sequence[Stretch]
+    first_card: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimated memory of the indexes."""
+        return sum(part.size_bytes for part in self.parts)
 
 
 class SessionReader:
-    """Reads sessions for a search.
+    """Reads sessions for a search, and remembers their indexes: the next search in the process reads what is new.
 
-    Takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside segments. The texts
-    of results that are not in memory take one or two more.
+    The first search takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside
+    segments. A later one takes one request, and one for the list of segments if a message is known by its card only. Texts of
+    results that are not in memory take one or two more.
     """
 
     def __init__(self, log: SessionLog, segments: Segments, indexes: SearchIndexes) -> None:
         self._log = log
         self._segments = segments
         self._indexes = indexes
+        self._warm = WarmSessions[WarmIndex](INDEX_BYTES)
 
-    def read(self, keys: SessionKeys, *, max_segments: int | None = None) -> SearchedSession:
-        """Read a session's corpus from all segments, or from the newest ``max_segments`` of them; raise `NotFoundError` without a
-        session."""
-        segments = list(self._segments.list(keys))
-        end = segments[-1].last if segments else 0
-        header, stretches, newest, kept = self._unsealed(keys, end)
-        left = max(0, len(segments) - max_segments) if max_segments is not None else 0
-        if left:
-            # Messages before the first segment that is read are treated as not visible.
-            first = segments[left].first
-            stretches = [(max(begin, first), last) for begin, last in stretches if last >= first]
-        parts = [*self._sealed(keys, segments[left:], stretches, segments[left - 1].last if left else 0), *newest]
-        return SearchedSession(keys, header, stretches, SessionCorpus(parts, stretches), kept, left)
+    def read(self, keys: SessionKeys, *, newest: int = MAX_POSITION) -> SearchedSession:
+        """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session."""
+        kept = dict[int, Located]()
+        warm = self._warm.take(keys)
+        index = self._extended(keys, warm, kept) if warm is not None else None
+        stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
+        # A rewind may bring back what an earlier rewind had hidden.
+        if index is None or subtract(stretches, index.covered):
+            index = self._built(keys, newest, kept)
+            stretches, is_complete = index.covered, newest >= index.header.last
+        header, first = index.header, max(1, index.header.last - newest + 1)
+        shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
+        searched = SearchedSession(
+            keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
+        )
+        # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
+        if is_complete and not any(part.is_shared for part in index.parts):
+            self._warm.put(keys, index)
+        return searched
+
+    def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
+        """Return a known index with the messages behind it; None when the log before has changed."""
+        known, items = warm.header, list[Item]()
+        query, after = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO), None
+        while not items or after is not None:
+            page = self._log.items.query(replace(query, after=after))
+            if not page.items:
+                break
+            items, after = [*items, *page.items], page.next
+        if not items or is_tombstone(items) or header_in(items[0]).hash != known.hash:
+            return None
+        commits = checked_chain(items)
+        header = commits[-1].header
+        self._log.commits.check_alive(keys, header)
+        if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card):
+            return None
+        messages = self.messages(keys, commits[1:], known.last + 1)
+        if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
+            warm.parts.append(Index())
+        warm.parts[-1].add(self._indexes.engine, messages)
+        first_card = _keep(kept, messages)
+        covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
+        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
+
+    def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
+        return self._log.commits.view(keys, header).up_to(header.last)
+
+    def _is_sealed(self, keys: SessionKeys, position: int) -> bool:
+        return position > 0 and any(segment.last >= position for segment in self._segments.list(keys))
 
     def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
@@ -99,25 +164,26 @@ class SessionReader:
         beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
         bodies = self._log.commits.fetch(keys, beside)
         messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
-        return [searchable_text(message, message.facts) for message in messages]
+        return [searchable_text(message, message.message, message.facts) for message in messages]
 
-    def _unsealed(
-        self, keys: SessionKeys, end: int
-    ) -> tuple[Header, Sequence[Stretch], list[Index], dict[int, Located]]:
-        """Return the newest header, the visible ranges, indexes of the messages after position ``end``, and the newest messages."""
-        header, stretches = None, list[Stretch]()
-        pages, kept = list[Index](), dict[int, Located]()
+    def _built(self, keys: SessionKeys, newest: int, kept: dict[int, Located]) -> WarmIndex:
+        """Return the index of a session's ``newest`` positions at least, from its segments' indexes and the log."""
+        segments = list(self._segments.list(keys))
+        end, first, first_card = segments[-1].last if segments else 0, 1, 0
+        header, pages = None, list[Index]()
         for commits in newest_pages(self._log.commits, keys, pages=None, first=max(1, end)):
             if header is None:
                 header = commits[-1].header
-                stretches = list(self._log.commits.view(keys, header).up_to(header.last))
+                first = max(1, header.last - newest + 1)
             messages = self.messages(keys, commits, end + 1)
-            pages.append(self._indexes.build(messages))
-            for message, _ in reversed(messages):
-                if len(kept) < KEPT:
-                    kept[message.event.position] = message
+            pages.append(self._indexes.build(messages, is_shared=_is_shared(keys, commits)))
+            first_card = _keep(kept, messages) or first_card
+            if commits[0].header.first <= first:
+                break
         assert header is not None  # noqa: S101 - a session has a first commit
-        return header, stretches, pages[::-1], kept
+        stretches = self._stretches(keys, header)
+        sealed = self._sealed(keys, segments, [stretch for stretch in stretches if stretch[1] >= first], first)
+        return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
 
     def messages(
         self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None
@@ -133,11 +199,13 @@ class SessionReader:
         ]
 
     def _sealed(
-        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], end: int
+        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], first: int
     ) -> list[Index]:
-        """Return indexes of the segments with visible messages, and of the gaps between segments, after position ``end``."""
-        reads = list[Callable[[], Index]]()
+        """Return indexes of the segments with visible messages, and of the gaps between segments, from a position on."""
+        reads, end = list[Callable[[], Index]](), first - 1
         for segment in segments:
+            if segment.last < first:
+                continue
             if segment.first > end + 1:
                 reads.append(lambda first=end + 1, last=segment.first - 1: self._between(keys, first, last))  # type: ignore[misc]
             end = segment.last
@@ -155,7 +223,22 @@ class SessionReader:
 
     def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
         commits = self._log.commits.range(keys, first, last)
-        return self._indexes.build(self.messages(keys, commits, first, last))
+        return self._indexes.build(self.messages(keys, commits, first, last), is_shared=_is_shared(keys, commits))
+
+
+def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
+    """Return whether a session reads commits of another session's log."""
+    return any(commit.home != keys.partition for commit in commits)
+
+
+def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]]) -> int:
+    """Keep the newest messages, and return the first position that is known by a card only until it is sealed; 0 for none."""
+    for message, _ in reversed(messages):
+        if len(kept) < KEPT:
+            kept[message.event.position] = message
+    events = (message.event for message, _ in messages)
+    cards = (event for event in events if event.body is None and event.payload is not None)
+    return next((event.position for event in cards if event.payload is not None and not is_blob(event.payload)), 0)
 
 
 class SessionCorpus:
@@ -163,34 +246,62 @@ class SessionCorpus:
 
     def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
         self.entries = list[IndexedMessage]()
-        self._parts = list[tuple[Index, list[int]]]()
+        self._parts = list[tuple[Index, Sequence[int]]]()
         for part in parts:
-            rows = list[int]()
-            for entry in part.entries:
-                is_shown = any(first <= entry.position <= last for first, last in stretches)
-                rows.append(len(self.entries) if is_shown else -1)
-                if is_shown:
-                    self.entries.append(entry)
-            self._parts.append((part, rows))
+            if part.entries:
+                self._add(part, stretches)
         self.documents = TermDocuments([entry.length for entry in self.entries], self._rows_of)
-        self._pairing: Pairing = pair((entry.position, entry.facts) for entry in self.entries)
-        self._names = {
+
+    def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
+        """Add the visible messages of a part; its rows map to rows of the corpus, -1 for a message that is not visible."""
+        begin, end, start = part.entries[0].position, part.entries[-1].position, len(self.entries)
+        near = [(first, last) for first, last in stretches if first <= end and begin <= last]
+        if near and near[0][0] <= begin and end <= near[0][1]:
+            self.entries += part.entries
+            self._parts.append((part, range(start, len(self.entries))))
+            return
+        rows = list[int]()
+        for entry in part.entries:
+            is_shown = any(first <= entry.position <= last for first, last in near)
+            rows.append(len(self.entries) if is_shown else -1)
+            if is_shown:
+                self.entries.append(entry)
+        self._parts.append((part, rows))
+
+    @cached_property
+    def _calling(self) -> list[IndexedMessage]:
+        """The messages with calls or results."""
+        return [entry for entry in self.entries if entry.facts.calls or entry.facts.results]
+
+    @cached_property
+    def _pairing(self) -> Pairing:
+        return pair((entry.position, entry.facts) for entry in self._calling)
+
+    @cached_property
+    def _names(self) -> dict[Ref, str]:
+        return {
             Ref(entry.position, index): call.name
-            for entry in self.entries
+            for entry in self._calling
             for index, call in enumerate(entry.facts.calls)
         }
 
-    def _rows_of(self, term: str) -> list[tuple[int, int]]:
-        matches = ((rows[row], count) for part, rows in self._parts for row, count in part.rows_of(term))
-        return [(row, count) for row, count in matches if row >= 0]
+    @cached_property
+    def has_echoes(self) -> bool:
+        """Whether any message calls the recall and search tools."""
+        return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
+
+    def _rows_of(self, term: str) -> Mapping[int, int]:
+        counts = dict[int, int]()
+        for part, rows in self._parts:
+            # A part that another search has extended meanwhile has rows which are not of this corpus.
+            size, matches = len(rows), part.rows_of(term).items()
+            counts |= {rows[row]: count for row, count in matches if row < size and rows[row] >= 0}
+        return counts
 
     def word_counts(self) -> Counter[str]:
         """Return the number of occurrences of each term in the visible messages."""
-        totals = Counter[str]()
-        for part, rows in self._parts:
-            for term in part.terms:
-                totals[term] += sum(count for row, count in part.rows_of(term) if rows[row] >= 0)
-        return +totals
+        terms = {term for part, _ in self._parts for term in list(part.terms)}
+        return +Counter({term: sum(self._rows_of(term).values()) for term in terms})
 
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:
         """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""
@@ -289,8 +400,8 @@ class SearchSession:
         searched = self._sessions.read(SessionKeys(owner, session_id))
         corpus, hits = searched.corpus, list[tuple[int, float]]()
         wanted = self._rerank.wanted(query.limit)
-        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus.entries))
-        if query.tool is None:
+        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus))
+        if query.tool is None and corpus.has_echoes:
             ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
         for row, score in ranked:
             if corpus.matches(row, query) and is_within(corpus.entries[row]):
@@ -323,9 +434,9 @@ def check_question(q: str) -> None:
         raise invalid("q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
 
 
-def dated(question: str, messages: Sequence[IndexedMessage]) -> str:
+def dated(question: str, *corpora: SessionCorpus) -> str:
     """Return a question with the days that it names as an index has them; "yesterday" is the day before the newest message's."""
-    newest_ms = max((message.time_ms for message in messages), default=0)
+    newest_ms = max((corpus.entries[-1].time_ms for corpus in corpora if corpus.entries), default=0)
     return with_days(question.lower(), datetime.fromtimestamp(newest_ms / 1000, UTC).date())
 
 

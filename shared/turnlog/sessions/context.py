@@ -38,7 +38,14 @@ from turnlog.sessions.context_models import (
 )
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
 from turnlog.sessions.incoming import understand, with_calls
-from turnlog.sessions.session_history import SessionHistory, SessionReading, WarmSessions, read_newest, read_up_to
+from turnlog.sessions.session_history import (
+    SessionHistory,
+    SessionReading,
+    WarmSession,
+    WarmSessions,
+    read_newest,
+    read_up_to,
+)
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.version import RENDERER_VERSION
@@ -137,7 +144,7 @@ class BuildContexts:
         self._log = log
         self._summaries = summaries
         self._models = models
-        self._warm = WarmSessions()
+        self._warm = WarmSessions[WarmSession]()
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys, stored_build = SessionKeys(owner, session_id), body.build

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from threading import Lock
+from typing import Generic, Protocol, TypeVar
 
 from turnlog.core.errors import BuildMismatchError, CorruptError
 from turnlog.core.events import MessageEvent, SummaryEvent
@@ -83,23 +84,31 @@ class WarmSession:
         return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
 
 
-class WarmSessions:
-    """A thread-safe cache of the sessions that windows were built of last, with ``max_bytes`` of memory together."""
+class _Sized(Protocol):
+    @property
+    def size_bytes(self) -> int: ...
+
+
+_Warm = TypeVar("_Warm", bound=_Sized)
+
+
+class WarmSessions(Generic[_Warm]):
+    """A thread-safe cache of what was read of the last sessions, with ``max_bytes`` of memory together."""
 
     def __init__(self, max_bytes: int = WARM_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._sessions: OrderedDict[SessionKeys, tuple[WarmSession, int]] = OrderedDict()
+        self._sessions: OrderedDict[SessionKeys, tuple[_Warm, int]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
-    def take(self, keys: SessionKeys) -> WarmSession | None:
+    def take(self, keys: SessionKeys) -> _Warm | None:
         """Remove a session from the cache and return it, if it is there. Its reader puts it back."""
         with self._lock:
             session, size = self._sessions.pop(keys, (None, 0))
             self._bytes -= size
         return session
 
-    def put(self, keys: SessionKeys, session: WarmSession | None) -> None:
+    def put(self, keys: SessionKeys, session: _Warm | None) -> None:
         """Add a session, if there is one, and drop the oldest ones for which there is no room any more."""
         if session is None:
             return

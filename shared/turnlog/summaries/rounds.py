@@ -35,7 +35,7 @@ from turnlog.windows.covering import Coverage, Facts, chosen_facts, cover, seen
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Room
-from turnlog.windows.text import MOST_AROUND, summary_body, summary_tokens
+from turnlog.windows.text import MOST_AROUND, most_tokens_around, summary_body, summary_tokens
 from turnlog.windows.triggers import Counted
 
 ROUND_PAGES = 4
@@ -101,6 +101,10 @@ OUTLINE_TOKENS = 3_000
 _JOIN_TOKENS = 8
 _FACTS_SHARE = 0.5
 """Share of a summary's tokens that is reserved for facts; they also get the tokens that the text leaves."""
+_MOST_FACTS = 0.9
+"""Share of the tokens of a small summary that facts may take."""
+_LEAST_TEXT = 24
+"""Tokens of the text of a small summary, about."""
 Unchanged: TypeAlias = Literal["nothing_to_cover", "not_worth_it"]
 
 
@@ -204,9 +208,7 @@ class Rounds:
         """Make the next summary; return None if it would not be smaller than the messages that it covers."""
         before, max_tokens = plan.before, plan.max_tokens
         coverage = _covered_by(history, before, pins)
-        known, share = seen(before.facts if before is not None else (), coverage.facts), int(max_tokens * _FACTS_SHARE)
-        facts = chosen_facts(known, share, self._facts_tokens)
-        without_text = SummaryEvent(
+        bare = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
             last=coverage.last,
@@ -215,8 +217,8 @@ class Rounds:
             base=0,
             covers=history.commit_of(coverage.last).header.hash.hex(),
             text="",
-            facts=facts,
-            tokens=self._facts_tokens(facts),
+            facts=(),
+            tokens=0,
             source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
             messages=coverage.messages + (before.messages if before is not None else 0),
             summariser="",
@@ -227,22 +229,26 @@ class Rounds:
             level=plan.growth.level,
             tree=plan.growth.branches,
         )
+        allowed = _most_tokens(bare, before, coverage.saved)
+        most = min(max_tokens, allowed)
+        known = seen(before.facts if before is not None else (), coverage.facts)
+        share = min(int(max_tokens * _FACTS_SHARE), int(most * _MOST_FACTS))
+        facts_tokens = self._facts_tokens(chosen_facts(known, share, self._facts_tokens))
+        # A quarter of the new messages' tokens is saved, where values and a short text allow.
+        limit = min(most, max(facts_tokens + _LEAST_TEXT, allowed - coverage.saved // 4))
+        room = limit - facts_tokens - _JOIN_TOKENS
         # Checked by stored counts before the summariser is paid: even the shortest text must save something.
-        if summary_tokens(without_text) + 1 - summary_tokens(before) >= coverage.saved:
+        if room <= 0:
             return None
-        request, outline = self._request(plan, coverage, max_tokens - without_text.tokens - _JOIN_TOKENS)
+        request, outline = self._request(plan, coverage, room)
         summary = self._summarise(request)
         text = summary.text.strip()
-        # Facts get the tokens that the text leaves, as long as the summary saves half of the new messages and half of all.
-        grown_by = coverage.saved // 2 + (before.tokens if before is not None else 0)
-        left = min(max_tokens, without_text.source_tokens // 2, grown_by) - self._tokens(text, ()) - _JOIN_TOKENS
-        facts = chosen_facts(known, max(share, left), self._facts_tokens)
+        # Facts get the tokens that the text leaves.
+        facts = chosen_facts(known, max(share, limit - self._tokens(text, ()) - _JOIN_TOKENS), self._facts_tokens)
         tokens = self._tokens(text, facts)
         if not text or tokens > max_tokens:
             return None
-        event = replace(
-            without_text, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline
-        )
+        event = replace(bare, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline)
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
     def _request(self, plan: _SummaryPlan, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
@@ -347,6 +353,12 @@ def _within(reach: Reach, history: History, before: SummaryEvent | None) -> Hist
 def _covered_by(history: History, before: SummaryEvent | None, pins: Sequence[Pin]) -> Coverage:
     sources = [Source(message.event, message.loop, message.time_ms) for message in history.messages]
     return cover(sources, pins=pins, before=before.messages if before is not None else 0)
+
+
+def _most_tokens(bare: SummaryEvent, before: SummaryEvent | None, saved: int) -> int:
+    """Return the most tokens of text and values with which a summary is smaller than what it covers, its fence included."""
+    fence_before = most_tokens_around(before) + before.tokens if before is not None else 0
+    return saved - most_tokens_around(bare) + fence_before - 1
 
 
 class _Superseded(Exception):  # noqa: N818 - ends an attempt, not an error

@@ -38,7 +38,7 @@ class CompressSession(Body):
 
 
 class Fact(Answer):
-    """A verbatim value from the tool calls that a summary covers, and the position of its first occurrence."""
+    """A verbatim value that a summary covers, from tool calls or what was said, and the position of its first occurrence."""
 
     position: int
     value: GivenText

@@ -13,7 +13,7 @@ from turnlog.core.summaries import LoopText
 from turnlog.windows.build import Source, entry_of
 from turnlog.windows.digests import final_reply
 from turnlog.windows.keep_newest import Pin
-from turnlog.windows.ledger import is_identifier, ledger_of_facts, ledger_of_message
+from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, ledger_of_message, said_values
 from turnlog.windows.steps import Room
 from turnlog.windows.text import cut
 from turnlog.windows.view import Entry, Loop, Unit, WindowDraft, assemble
@@ -29,6 +29,9 @@ _MEASURE = re.compile(
     r"|\d+\.\d+"  # an amount
 )
 
+_SAID_MEASURE = re.compile(r"[$€£¥₩₹] ?\d|\d[\d,.:]* ?[^\W\d]")
+"""How an amount, a day or an address begins that somebody said."""
+
 
 def seen(*known: Iterable[tuple[int, str]]) -> Facts:
     """Return each value once with its first position, in the order of the last occurrences."""
@@ -43,8 +46,9 @@ def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts
     """Return as many facts as cost at most ``room`` tokens, in the order of their last occurrence.
 
     Identifiers are kept longest, because nothing else leads back to what they name. Then come dates, times and amounts, which are
-    many and long in results; then other scalars, which people and models repeat by themselves. Within each kind the values that
-    occurred last are kept: a value that occurs again is still in use. Search finds the others in the log.
+    many and long in results; then amounts and days as people say them; then other scalars, which people and models repeat by
+    themselves. Within each kind the values that occurred last are kept: a value that occurs again is still in use. Search finds
+    the others in the log.
     """
     ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
     limit = min(len(ranked), max(room, 0) // _LEAST_TOKENS)
@@ -54,7 +58,9 @@ def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts
 
 
 def _rank(value: str) -> int:
-    return 0 if not is_identifier(value) else 1 if _MEASURE.fullmatch(value) else 2
+    if is_identifier(value):
+        return 2 if _MEASURE.fullmatch(value) else 3
+    return 1 if _SAID_MEASURE.match(value) else 0
 
 
 ASKED_CHARS = 500
@@ -133,4 +139,6 @@ def _facts(entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
             ledger = ledger_of_message(entry.message)
         elif not ledger:
             ledger = ledger_of_facts(entry.facts)
-        yield from ((entry.position, value) for value in ledger)
+        # A card has the beginning of a text: so much is read of every message.
+        said = said_values(entry.facts.head[:ASKED_CHARS]) if entry.facts.role in ("user", "assistant") else ()
+        yield from ((entry.position, value) for value in distinct((*said, *ledger), MAX_VALUES))

@@ -35,6 +35,20 @@ _BEHIND_ENDING = re.compile(r"(?<=\.)([A-Za-z0-9]{1,8})[\u2e80-\uffef].*")
 _BRACKETS = (("(", ")"), ("[", "]"))
 _MIN_IDENTIFIER = 5
 _MIN_NAME = 3
+_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_NAME_PART = r"(?:[A-Z][\w'’-]*[a-z][\w'’-]*|[A-Z]{2,}\b)"
+_NAMES = rf"{_NAME_PART}(?: (?:(?:of|de|van|von|the|and|&) )?{_NAME_PART})*"
+_SAID = re.compile(
+    rf"\b(?:\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b)(?:,? \d{{4}})?"  # a day
+    r"|(?:\d+ ?[年月日号點点时分元块岁%％])+"
+    r"|[$€£¥₩₹] ?\d(?:[\d,.]*\d)?"  # an amount
+    r"|\b\d{1,2}:\d{2}(?: ?[ap]m\b)?|\b\d{1,2} ?[ap]m\b"  # a time
+    rf"|\b\d{{1,5}} {_NAMES}"  # an address
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}"  # e-mail, path
+    r"|[A-Za-z0-9_#][A-Za-z0-9_.:#-]*[0-9][A-Za-z0-9_.:#-]*"  # token with a digit
+    r"|《[^》\n]{1,40}》"  # a title
+    rf"|(?<=[a-z0-9,;:'’)\"] ){_NAMES}"  # a name within a sentence
+)
 
 
 def ledger_of_message(message: Message) -> tuple[str, ...]:
@@ -65,6 +79,12 @@ def values_of(text: str) -> Iterator[str]:
             yield from _leaves(value)
             return
     yield from _identifiers(text)
+
+
+def said_values(text: str) -> Iterator[str]:
+    """Return the values of a text that somebody said: identifiers, names, dates, times, amounts and numbers."""
+    values = (match[0].rstrip(".:- ") for match in _SAID.finditer(text))
+    return (value for value in values if 1 < len(value) <= _MAX_SENTENCE_CHARS)
 
 
 def is_identifier(value: str) -> bool:

@@ -199,8 +199,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 _RENDER,
-                "settled = [answer.ref for answer in unit.answers if answer.entry is None]",
-                "settled = list[Ref]()",
+                "waiting = [answer.ref for answer in unit.answers if answer.entry is None]",
+                "waiting = list[Ref]()",
             ),
         ),
         (f"{_LAWS}::test_W2_an_unanswered_call_is_settled_and_every_other_has_its_own_result",),

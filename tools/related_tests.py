@@ -183,11 +183,6 @@ RELATED = {
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
     ),
-    "windows/items": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
-        "windows/test_items"
-    ),
     "windows/keep_newest": (
         "windows/test_published_limits windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "

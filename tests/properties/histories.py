@@ -15,7 +15,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.properties.shapes import FORMATS, Body, Format, Given, History, in_format, reshaped
+from tests.properties.shapes import (
+    FORMATS,
+    Body,
+    Format,
+    Given,
+    History,
+    hosted_blocks,
+    hosted_item,
+    in_format,
+    reshaped,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = ROOT / "examples" / "conversations"
@@ -233,32 +243,15 @@ class _Writer:
 
     def _provider_block(self) -> Given:
         """What only one provider has: calls that it runs itself, marks for its cache."""
-        said = self._said("assistant")
-        anthropic: list[Body] = [
-            {
-                "type": "server_tool_use",
-                "id": f"srvtoolu_{self.position}",
-                "name": "web_search",
-                "input": {"query": "q"},
-            },
-            {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{self.position}", "content": []},
-            {"type": "text", "text": said, "citations": [{"type": "char_location", "cited_text": "x"}]},
-        ]
+        call, result = f"call#{self.position}.0;", f"result#{self.position}.0; {self.move.text}"
+        blocks = hosted_blocks(self.move.pick, self.position, call, result, self._said("assistant"))
         return {
-            "anthropic": Given({"role": "assistant", "content": anthropic}, "anthropic"),
+            "anthropic": Given({"role": "assistant", "content": blocks}, "anthropic"),
             "bedrock_converse": Given(
                 {"role": "user", "content": [{"text": self._said("user")}, {"cachePoint": {"type": "default"}}]},
                 "bedrock_converse",
             ),
-            "openai_responses": Given(
-                {
-                    "type": "web_search_call",
-                    "id": f"ws_{self.position}",
-                    "status": "completed",
-                    "action": {"query": "q"},
-                },
-                "openai_responses",
-            ),
+            "openai_responses": Given(hosted_item(self.move.pick, self.position, call, result), "openai_responses"),
         }.get(str(self.move.shape)) or self._parts()
 
     def _blank_block(self) -> Given:

@@ -15,6 +15,17 @@ from tests.properties.histories import Body, Given, History
 Call: TypeAlias = tuple[int, int]
 Result: TypeAlias = tuple[int, int]
 
+HOSTED = {
+    "mcp_call": "",
+    "mcp_list_tools": "mcp_list_tools",
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+}
+"""Items that are a call and its result -> the name of the tool; empty: the item names it."""
+CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "local_shell_call": "local_shell"}
+"""Items that are calls of the provider's tools, which the caller answers -> the name of the tool."""
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -27,6 +38,7 @@ class Plain:
     result_of: dict[Call, Result] = field(default_factory=dict)
     last_turn: int = 0
     groups: dict[int, list[int]] = field(default_factory=dict)
+    hosted: set[Call] = field(default_factory=set)
 
     def unanswered(self, position: int) -> list[Call]:
         return [(position, at) for at in range(self.calls[position]) if (position, at) not in self.result_of]
@@ -34,7 +46,7 @@ class Plain:
     def is_left_out(self, position: int, *, answer_open_calls: bool) -> bool:
         """Whether the message, or one of its parallel calls, waits for results at the log's end, so that it is not sent."""
         group = self.groups.get(position, [position])
-        waits = any(self.unanswered(one) for one in group if one in self.calls)
+        waits = any(call not in self.hosted for one in group if one in self.calls for call in self.unanswered(one))
         return waits and group[-1] >= self.last_turn and not answer_open_calls
 
 
@@ -52,13 +64,23 @@ def plainly_paired(history: History) -> Plain:
         calls = calls_of(given)
         before = history[group[-1] - 1] if group else None
         is_item = given.format == "openai_responses" and role == "assistant"
-        if is_item and before is not None and (_is_silent(before) or (calls_of(before) and calls)):
+        is_reasoned = any(history[one - 1].body.get("type") == "reasoning" for one in group)
+        is_parallel = (
+            before is not None
+            and calls_of(before)
+            and calls
+            and (is_reasoned or not (_is_own(before) and _is_own(given)))
+        )
+        if is_item and before is not None and (_is_silent(before) or is_parallel):
             group.append(position)
         else:
             group = [position] if is_item else []
         plain.groups[position] = group or [position]
         if calls:
             plain.calls[position], plain.callers[position] = len(calls), role
+            plain.hosted |= {
+                (position, index) for index, (call_id, _) in enumerate(calls) if call_id in _hosted_ids(given)
+            }
         waiting += [((position, index), call_id, name) for index, (call_id, name) in enumerate(calls)]
         for index, (call_id, name) in enumerate(results_of(given)):
             fitting = [one for one in waiting if _fits(one, call_id, name)]
@@ -83,6 +105,18 @@ def _fits(call: tuple[Call, str, str], call_id: str, name: str) -> bool:
 def _is_silent(given: Given) -> bool:
     """An item that belongs to the one behind it."""
     return given.body.get("type", "message") != "message" and not calls_of(given)
+
+
+def _is_own(given: Given) -> bool:
+    """An item with a call and its result, because the provider ran it."""
+    return given.format == "openai_responses" and given.body.get("type") in HOSTED
+
+
+def _hosted_ids(given: Given) -> set[str]:
+    content = given.body.get("content")
+    blocks = content if isinstance(content, list) and given.format == "anthropic" else []
+    own = {one["id"] for one in blocks if one.get("type") in ("server_tool_use", "mcp_tool_use")}
+    return own | ({given.body["id"]} if _is_own(given) else set())
 
 
 def role_of(given: Given) -> str:
@@ -117,7 +151,7 @@ def _blocks(given: Given, kind: str) -> list[Body]:
     if given.format == "bedrock_converse":
         key = {"tool_use": "toolUse", "tool_result": "toolResult"}[kind]
         return [{**one[key], "id": one[key].get("toolUseId")} for one in blocks if key in one]
-    found = [one for one in blocks if one.get("type") == kind]
+    found = [one for one in blocks if one.get("type", "").endswith(kind)]
     return [{**one, "id": one.get("id", one.get("tool_use_id"))} for one in found]
 
 
@@ -127,8 +161,11 @@ def calls_of(given: Given) -> list[tuple[str, str]]:
     if given.format in ("anthropic", "bedrock_converse"):
         return [(_string(one["id"]), _string(one.get("name"))) for one in _blocks(given, "tool_use")]
     if given.format == "openai_responses":
-        is_call = body.get("type") in ("function_call", "custom_tool_call")
-        return [(_string(body.get("call_id")), _string(body.get("name")))] if is_call else []
+        kind = body.get("type")
+        if kind in HOSTED:
+            return [(body["id"], HOSTED[kind] or body["name"])]
+        is_call = kind in ("function_call", "custom_tool_call", *CALLS)
+        return [(_string(body.get("call_id")), CALLS.get(kind, _string(body.get("name"))))] if is_call else []
     if given.format == "openai_chat" and role_of(given) == "tool":
         return []
     found = [(_string(call.get("id")), _string(_called(call).get("name"))) for call in body.get("tool_calls") or []]
@@ -143,6 +180,8 @@ def results_of(given: Given) -> list[tuple[str, str]]:
     if given.format in ("anthropic", "bedrock_converse"):
         return [(_string(one["id"]), "") for one in _blocks(given, "tool_result")]
     if given.format == "openai_responses":
+        if _is_own(given):
+            return [(body["id"], "")]
         return [(_string(body.get("call_id")), "")] if str(body.get("type")).endswith("_output") else []
     if given.format == "turnlog":
         return [(_string(result.get("tool_call_id")), "") for result in body.get("tool_results") or []]

@@ -169,14 +169,108 @@ def _items(body: Body, texts: list[str], pick: int) -> Iterator[Body]:
         yield _said_item(str(body["role"]), texts, pick)
     for at, (call_id, name, arguments) in enumerate(calls):
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        fields = {"call_id": call_id or "", "status": "completed"}
         if pick == 11:
             yield {"type": "custom_tool_call", "call_id": call_id or "", "name": name, "input": text}
+        elif pick == 10:
+            yield {"type": "shell_call", **fields, "action": {"commands": [text]}}
+        elif pick == 9:
+            yield {"type": "apply_patch_call", **fields, "operation": {"type": "delete_file", "path": text}}
         else:
             fields = {"type": "function_call", "id": f"fc_{pick}_{at}", "call_id": call_id or ""}
             yield {**fields, "name": name, "arguments": text}
     for call_id, result, _ in results:
         output = result if isinstance(result, str) else [{"type": "input_text", "text": json.dumps(result)}]
+        if pick in (8, 10):
+            chunk = {"stdout": str(output), "stderr": "", "outcome": {"type": "exit", "exit_code": pick % 8}}
+            yield {"type": "shell_call_output", "call_id": call_id or "", "output": [chunk]}
+            continue
         yield {"type": "function_call_output", "call_id": call_id or "", "output": output}
+
+
+def hosted_item(pick: int, position: int, call: str, result: str) -> Body:
+    """An item of a call that the provider ran, with its result."""
+    return [
+        {
+            "type": "mcp_call",
+            "id": f"mcp_{position}",
+            "server_label": "s",
+            "name": "find",
+            "arguments": json.dumps({"q": call}),
+            "output": result,
+        },
+        {
+            "type": "mcp_list_tools",
+            "id": f"mcpl_{position}",
+            "server_label": call,
+            "tools": [{"name": result, "input_schema": {}}],
+        },
+        {
+            "type": "web_search_call",
+            "id": f"ws_{position}",
+            "status": "completed",
+            "action": {"type": "search", "query": call, "sources": [{"type": "url", "url": result}]},
+        },
+        {
+            "type": "file_search_call",
+            "id": f"fs_{position}",
+            "status": "completed",
+            "queries": [call],
+            "results": [{"file_id": "f", "text": result}],
+        },
+        {
+            "type": "code_interpreter_call",
+            "id": f"ci_{position}",
+            "status": "completed",
+            "code": call,
+            "container_id": "c",
+            "outputs": [{"type": "logs", "logs": result}],
+        },
+        {
+            "type": "mcp_call",
+            "id": f"mcp_{position}",
+            "server_label": "s",
+            "name": "find",
+            "arguments": call,
+            "output": None,
+            "error": result,
+        },
+    ][pick % 6]
+
+
+def hosted_blocks(pick: int, position: int, call: str, result: str, said: str) -> list[Body]:
+    """Blocks of an assistant's message with a call that the provider ran, and its result."""
+    content: Any = [
+        [
+            {
+                "type": "web_search_result",
+                "url": "https://example.com",
+                "title": result,
+                "encrypted_content": "Zm9v" * 90,
+            }
+        ],
+        {
+            "type": "web_fetch_result",
+            "url": "https://example.com",
+            "content": {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": result}},
+        },
+        {"type": "bash_code_execution_result", "stdout": result, "stderr": "", "return_code": pick % 2, "content": []},
+        [{"type": "text", "text": result}],
+        {"type": "text_editor_code_execution_view_result", "file_type": "text", "content": result},
+        {"type": "web_search_tool_result_error", "error_code": "unavailable", "error_message": result},
+    ][pick % 6]
+    name = ("web_search", "web_fetch", "bash_code_execution", "find", "text_editor_code_execution", "web_search")[
+        pick % 6
+    ]
+    is_mcp = name == "find"
+    call_id = f"{'mcptoolu' if is_mcp else 'srvtoolu'}_{position}"
+    use = {"type": "mcp_tool_use", "server_name": "s"} if is_mcp else {"type": "server_tool_use"}
+    return [
+        {"type": "text", "text": "let me look"},
+        {**use, "id": call_id, "name": name, "input": {"q": call}},
+        {"type": "mcp_tool_result" if is_mcp else f"{name}_tool_result", "tool_use_id": call_id, "content": content},
+        {"type": "text", "text": said, "citations": [{"type": "char_location", "cited_text": "x"}]},
+    ]
 
 
 def _said_item(role: str, texts: list[str], pick: int) -> Body:

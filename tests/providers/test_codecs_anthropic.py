@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from turnlog.core.messages import Media, Message, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.anthropic import AnthropicCodec
@@ -22,7 +22,9 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "cache_co
 
 
 def given(body: dict[str, Any], *, calls: tuple[str, ...] = (), results: tuple[str, ...] = ()) -> Turn:
-    return Turn(CODEC.parse(body), "anthropic", body, calls, results)
+    message = CODEC.parse(body)
+    calls = calls or tuple(call.id for call in message.tool_calls)
+    return Turn(message, "anthropic", body, calls, results or tuple(one.tool_call_id for one in message.tool_results))
 
 
 def sent(*turns: Turn, system: str | None = None) -> Any:
@@ -36,8 +38,8 @@ def test_an_assistant_message_is_understood() -> None:
     server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     body = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "hi", "citations": []}, server, CALL]}
     message = CODEC.parse(body)
-    assert message.content == (Thinking("hm", "c2ln"), Text("hi"), Opaque("anthropic", server))
-    assert message.tool_calls == (ToolCall("a", "f", '{"q":1}'),)
+    assert message.content == (Thinking("hm", "c2ln"), Text("hi"))
+    assert message.tool_calls == (ToolCall("s", "web_search", "{}", hosted=True), ToolCall("a", "f", '{"q":1}'))
     assert message.role == "assistant"
 
 
@@ -155,7 +157,7 @@ def test_a_server_tool_that_was_cut_off_is_left_out_once_the_user_goes_on() -> N
 def test_a_server_tool_goes_on_behind_the_results_of_other_calls() -> None:
     turns = [
         given({"role": "user", "content": "news?"}),
-        given({"role": "assistant", "content": [SERVER_CALL, CALL]}, calls=("a",)),
+        given({"role": "assistant", "content": [SERVER_CALL, CALL]}),
         given({"role": "user", "content": [RESULT]}, results=("a",)),
     ]
     assert sent(*turns)[1]["content"] == [SERVER_CALL, CALL]

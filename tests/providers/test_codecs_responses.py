@@ -30,6 +30,12 @@ SAID = {
 }
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
 
+COMPACTED = Message(
+    "assistant",
+    (Opaque("openai_responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}),),
+    given_role="compaction",
+)
+
 
 def call(call_id: str, **more: Any) -> dict[str, Any]:
     return {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "f", "arguments": "{}", **more}
@@ -45,7 +51,17 @@ def output(call_id: str, value: Any = "out") -> dict[str, Any]:
         (USER, Message("user", (Text("hi"),), given_role="user")),
         (call("a"), Message("assistant", tool_calls=(ToolCall("a", "f", "{}"),), given_role="function_call")),
         (REASONING, Message("assistant", (Thinking("hm"),), given_role="reasoning")),
-        (SEARCH, Message("assistant", (Opaque("openai_responses", SEARCH),), given_role="web_search_call")),
+        (
+            SEARCH,
+            Message(
+                "assistant",
+                (),
+                (ToolCall("ws_1", "web_search", "{}", hosted=True),),
+                (ToolResult("ws_1", (Text("completed"),), hosted=True),),
+                given_role="web_search_call",
+            ),
+        ),
+        ({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}, COMPACTED),
         (
             output("a", "[error] no"),
             Message(

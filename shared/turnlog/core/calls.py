@@ -74,11 +74,15 @@ def id_key(call_id: str) -> str:
 
 @lazy_dataclass(frozen=True, slots=True)
 class CallOutline:
-    """A tool call in an outline. ``key`` is the call id, or a hash of a long one; empty when the call has no id."""
+    """A tool call in an outline. ``key`` is the call id, or a hash of a long one; empty when the call has no id.
+
+    ``hosted``: the provider runs the tool.
+    """
 
     key: str
     name: str
     arguments: str
+    hosted: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class MessageOutline:
     """The parts of a message that pairing, loops and digests need.
 
     ``head`` is the text, or only its beginning when the outline comes from a card. ``chars`` is the length of the whole
-    text. ``given_role`` is the role as the caller wrote it.
+    text. ``given_role`` is the role as the caller wrote it. ``has_closing``: the message has the results of all its calls, and
+    says something behind them.
     """
 
     role: Role
@@ -113,6 +118,12 @@ class MessageOutline:
     ledger: tuple[str, ...] = ()
     given_role: str = ""
     name: str = ""
+    has_closing: bool = False
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the message can be the last of its loop: the assistant's, with no call that something must follow."""
+        return self.role == "assistant" and (self.has_closing or not self.calls)
 
 
 def outline_of(message: Message) -> MessageOutline:
@@ -126,10 +137,15 @@ def outline_of(message: Message) -> MessageOutline:
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(CallOutline(call_key(call), call.name, call.arguments) for call in message.tool_calls if is_known),
+        calls=tuple(
+            CallOutline(call_key(call), call.name, call.arguments, call.hosted)
+            for call in message.tool_calls
+            if is_known
+        ),
         results=tuple(_result_fact(result) for result in message.tool_results if is_known),
         given_role=message.given_role,
         name=message.name,
+        has_closing=message.closing > 0,
     )
 
 

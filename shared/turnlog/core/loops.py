@@ -66,9 +66,9 @@ class LoopState:
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-CALL_ITEMS = ("function_call", "custom_tool_call")
+CALL_ITEM = "_call"
 REASONING = "reasoning"
-"""Original roles of messages that are one item of an OpenAI Responses answer: a call, or reasoning."""
+"""The original role of a message that is one item of an OpenAI Responses answer: it ends so for a call, or is reasoning."""
 
 DISORDER = {
     "orphan_result": "a result that belongs to no call; it is never sent",
@@ -175,7 +175,7 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     loop = flow.loop.after(
         facts.role,
         position=position,
-        has_calls=bool(facts.calls),
+        has_calls=not facts.is_reply,
         interrupted=arrival.interrupted,
         timed_out=arrival.timed_out,
     )
@@ -253,7 +253,7 @@ def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
         findings.add("user_tool_calls", "/tool_calls")
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
     # Calls that are separate messages (OpenAI Responses) are parallel calls of one turn.
-    is_parallel = facts.given_role == flow.previous_role and facts.given_role in CALL_ITEMS
+    is_parallel = facts.given_role.endswith(CALL_ITEM) and flow.previous_role.endswith(CALL_ITEM)
     if is_turn and has_open_calls(flow) and not is_parallel:
         findings.add("open_calls")
 

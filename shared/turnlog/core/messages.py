@@ -56,19 +56,22 @@ class ToolCall:
     """A tool call of a message.
 
     ``id`` may be empty and need not be unique in real transcripts; the log's own name of a call is its ref.
-    ``arguments`` is JSON text as the model wrote it; it need not be valid.
+    ``arguments`` is JSON text as the model wrote it; it need not be valid. ``hosted``: the provider runs the tool, and tells
+    call and result within its own answer.
     """
 
     id: str
     name: str
     arguments: str
+    hosted: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ToolResult:
     """A tool result of a message.
 
-    ``by_name`` marks a legacy ``function`` message, which names its function instead of a call id.
+    ``by_name`` marks a legacy ``function`` message, which names its function instead of a call id. ``hosted``: the result of a
+    call that the provider ran, told in the assistant's message.
     """
 
     tool_call_id: str
@@ -76,6 +79,7 @@ class ToolResult:
     name: str = ""
     is_error: bool = False
     by_name: bool = False
+    hosted: bool = False
 
     @property
     def text(self) -> str:
@@ -84,7 +88,10 @@ class ToolResult:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Message:
-    """A message in the common form. ``given_role`` is the role as the caller wrote it."""
+    """A message in the common form. ``given_role`` is the role as the caller wrote it.
+
+    ``closing``: how many of its last content blocks stand behind the results of its own calls, when it has all of them.
+    """
 
     role: Role
     content: tuple[Block, ...] = ()
@@ -92,6 +99,7 @@ class Message:
     tool_results: tuple[ToolResult, ...] = ()
     name: str = ""
     given_role: str = ""
+    closing: int = 0
 
     @property
     def text(self) -> str:

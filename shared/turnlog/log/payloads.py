@@ -172,7 +172,7 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
         role=card["r"],
         head=card.get("x", ""),
         chars=card.get("n", 0),
-        calls=tuple(CallOutline(key, name, arguments) for key, name, arguments in card.get("c", ())),
+        calls=tuple(CallOutline(*call) for call in card.get("c", ())),
         results=tuple(
             ResultOutline(key, name, bool(flags & 1), bool(flags & 2), text, chars)
             for key, name, flags, text, chars in card.get("o", ())
@@ -180,6 +180,7 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
         ledger=tuple(card.get("l", ())),
         given_role=card.get("g", card["r"]),
         name=card.get("a", ""),
+        has_closing=bool(card.get("e")),
     )
 
 
@@ -190,11 +191,19 @@ def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: i
         card["g"] = facts.given_role[:_MAX_NAME]
     if facts.name:
         card["a"] = facts.name[:_MAX_NAME]
+    if facts.has_closing:
+        card["e"] = True
     if facts.head:
         card["x"] = facts.head[:HEAD_CHARS]
     if facts.calls:
         card["c"] = [
-            [call.key, call.name[:_MAX_NAME], shortened(call.arguments, argument_chars)] for call in facts.calls
+            [
+                call.key,
+                call.name[:_MAX_NAME],
+                shortened(call.arguments, argument_chars),
+                *([True] if call.hosted else []),
+            ]
+            for call in facts.calls
         ]
     if facts.results:
         card["o"] = [

@@ -37,10 +37,12 @@ from turnlog.providers.blocks import (
     json_text,
     legal_tool_name,
     placeholder_text,
+    role_of,
     role_with,
     string_of,
     tool_input,
 )
+from turnlog.providers.hosted_calls import has_failed, is_call, is_result, result_blocks
 from turnlog.providers.shapes import fitted
 
 FORMAT = "anthropic"
@@ -62,23 +64,24 @@ class AnthropicCodec:
         return isinstance(content, list) and any(map(_is_own_block, content))
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        role_name = given_role(body)
-        content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
+        role_name, is_assistant = given_role(body), role_of(body) == "assistant"
+        content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
         for index, block in enumerate(_content(body.get("content"), "/content")):
             kind = _kind(block, f"/content/{index}")
-            if kind == "tool_use":
-                calls.append(
-                    ToolCall(string_of(block.get("id")), string_of(block.get("name")), json_text(block.get("input")))
-                )
-            elif kind == "tool_result":
-                failed = block.get("is_error") is True if is_error is None else is_error
-                inner = _content(block.get("content"), f"/content/{index}/content")
-                blocks = tuple(_block(inner_block, f"/content/{index}/content") for inner_block in inner)
-                results.append(ToolResult(string_of(block.get("tool_use_id")), blocks, is_error=failed))
+            if is_call(kind) and (kind == "tool_use" or block.get("id")):
+                is_hosted = is_assistant and kind != "tool_use"
+                name, arguments = string_of(block.get("name")), json_text(block.get("input"))
+                calls.append(ToolCall(string_of(block.get("id")), name, arguments, is_hosted))
+            elif is_result(kind) and (kind == "tool_result" or block.get("tool_use_id")):
+                results.append(_parsed_result(block, f"/content/{index}/content", is_error, hosted=is_assistant))
+                said = len(content)
             else:
                 content.append(_block(block, f"/content/{index}"))
-        role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
-        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name)
+        has_user_results = bool(results) and not all(result.hosted for result in results)
+        role = role_with(body, tuple(content), calls=bool(calls), results=has_user_results)
+        is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
+        closing = len(content) - said if is_answered and all(result.hosted for result in results) else 0
+        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name, closing=closing)
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
@@ -156,6 +159,32 @@ def _block(block: JsonObject, pointer: str) -> Block:
     return Opaque(FORMAT, block)
 
 
+def _parsed_result(block: JsonObject, pointer: str, is_error: bool | None, *, hosted: bool) -> ToolResult:
+    """Return the result of a block: of the caller's tool, or as a provider tells that of its own."""
+    call_id, value = string_of(block.get("tool_use_id")), block.get("content")
+    failed = block.get("is_error") is True if is_error is None else is_error
+    if block["type"] == "tool_result":
+        blocks = tuple(_block(inner, pointer) for inner in _content(value, pointer))
+        return ToolResult(call_id, blocks, is_error=failed)
+    document = value.get("content") if isinstance(value, dict) else None
+    if isinstance(value, dict) and isinstance(document, dict):
+        rest: JsonValue = {key: inner for key, inner in value.items() if key != "content"}
+        blocks = (*result_blocks(rest), *_document(document, pointer))
+    else:
+        blocks = tuple(result_blocks(value))
+    is_failed = failed or (is_error is None and has_failed([value]))
+    return ToolResult(call_id, blocks, is_error=is_failed, hosted=hosted)
+
+
+def _document(block: JsonObject, pointer: str) -> Iterator[Block]:
+    """Yield the document of a fetched page, a text as such."""
+    source = block.get("source")
+    if isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str):
+        yield Text(string_of(source["data"]))
+    else:
+        yield _block(block, pointer)
+
+
 def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None) -> Media | None:
     source_type, data = source.get("type"), string_of(source.get("data"))
     media_type = string_of(source.get("media_type")) or None
@@ -212,17 +241,21 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     content = body.get("content")
     if body.get("role") != role or role not in ("user", "assistant"):
         return None
-    if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user"):
+    is_native = role == "assistant" and all(result.hosted for result in message.tool_results)
+    if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user" and not is_native):
         return None
     if not isinstance(content, list):
         return [body]
-    if role == "assistant" and any(isinstance(block, Media) for block in message.content):
+    has_hosted = any(call.hosted for call in message.tool_calls) or any(
+        result.hosted for result in message.tool_results
+    )
+    if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
         return None
     ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
     repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
     if ids.is_altered:
         repaired = [block for block in repaired if not _is_thinking(block)]
-    if message.tool_results:
+    if message.tool_results and role == "user":
         repaired = with_results_first(repaired, _is_result)
     return [body] if repaired == content else [{**body, "content": repaired}]
 
@@ -234,10 +267,22 @@ def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
             return block if block.get("id") == call_id else {**block, "id": call_id}
         ids.is_altered = True
         return {**block, "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
+    kind = string_of(block.get("type"))
+    if is_call(kind) and block.get("id"):
+        call, call_id = next(ids.calls)
+        return block if call_id == call.id else {**block, "id": _hosted_id(call_id, kind)}
+    if is_result(kind) and not _is_result(block) and block.get("tool_use_id"):
+        call_id = next(ids.results)
+        return block if call_id == block.get("tool_use_id") else {**block, "tool_use_id": _hosted_id(call_id, kind)}
     if _is_result(block):
         call_id = next(ids.results)
         return block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
     return block
+
+
+def _hosted_id(call_id: str, kind: str) -> str:
+    """Return a made id as the provider's own tools have it."""
+    return call_id if kind.startswith("mcp_") else f"srvtoolu_{call_id}"
 
 
 def _legal(body: JsonObject) -> JsonObject | None:

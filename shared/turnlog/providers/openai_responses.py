@@ -2,8 +2,8 @@
 
 Sources of the shapes and rules: https://platform.openai.com/docs/api-reference/responses/create and
 https://platform.openai.com/docs/guides/reasoning. Each body is one item. A ``function_call`` is an assistant message with one
-call; consecutive ones are parallel calls of one turn. ``reasoning`` is thinking that is sent with the item it belongs to. A
-call that the provider runs itself (``web_search_call`` and others) is kept unchanged, and only this format sends it.
+call; consecutive ones are parallel calls of one turn. ``reasoning`` is thinking that is sent with the item it belongs to. Calls
+of the provider's own tools (``shell_call``, ``web_search_call`` and others) are told in shapes of their own (`hosted_calls`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from turnlog.providers.blocks import (
     convert_tools,
     given_role,
     invalid_message,
+    is_safe_id,
     is_tool_name,
-    json_text,
     legal_tool_name,
     marked_error,
     media_from_url,
@@ -31,12 +31,13 @@ from turnlog.providers.blocks import (
     string_of,
     text_with_placeholders,
 )
+from turnlog.providers.hosted_calls import CallShape, call_of, result_of, shape_of_call, shape_of_output
 from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_responses"
 _MAX_ID = 64
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-_OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+_WITH_NAME = {"function_call": "arguments", "custom_tool_call": "input"}
+_WITH_PARTS = ("function_call_output", "custom_tool_call_output")
 _PARTS_OF_OTHER_ROLES = {
     "user": frozenset({"output_text", "refusal"}),
     "system": frozenset({"output_text", "refusal"}),
@@ -70,24 +71,23 @@ class OpenAIResponsesCodec:
             return Message(role_of(body), content, given_role=given_role(body))
         if not isinstance(kind, str) or not _ITEM_TYPE.fullmatch(kind):
             raise invalid_message("/type", "an item's type is letters and _")
-        if kind in _CALLS:
-            call = ToolCall(
-                string_of(body.get("call_id")), string_of(body.get("name")), json_text(body.get(_CALLS[kind]))
-            )
-            return Message("assistant", tool_calls=(call,), given_role=kind)
-        if kind in _OUTPUTS:
-            output = body.get("output")
-            blocks = _content(output, "/output") if not isinstance(output, dict) else (Text(json_text(output)),)
+        if (shape := shape_of_call(body)) is not None:
+            results = () if shape.output else (result_of(body, shape, is_error=is_error),)
+            return Message("assistant", (), (call_of(body, shape),), results, given_role=kind)
+        if kind in _WITH_PARTS and isinstance(body.get("output"), list):
+            blocks = _content(body["output"], "/output")
             text = "\n".join(block.text for block in blocks if isinstance(block, Text))
             failed = marked_error(text) if is_error is None else is_error
             result = ToolResult(string_of(body.get("call_id")), blocks, is_error=failed)
             return Message("tool", tool_results=(result,), given_role=kind)
+        if (shape := shape_of_output(body)) is not None:
+            return Message("tool", tool_results=(result_of(body, shape, is_error=is_error),), given_role=kind)
         if kind == "reasoning":
             return Message("assistant", (Thinking(_reasoning_text(body)),), given_role=kind)
         return Message("assistant", (Opaque(FORMAT, body),), given_role=kind)
 
     def legal_id(self, call_id: str) -> bool:
-        return 0 < len(call_id) <= _MAX_ID
+        return is_safe_id(call_id, longest=_MAX_ID)
 
     def render(
         self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
@@ -176,17 +176,19 @@ def _repaired_item(turn: Turn) -> JsonObject | None:
     body, message = turn.body, turn.message
     assert body is not None  # noqa: S101 - checked by the caller
     kind = body.get("type", "message")
-    if kind in _CALLS:
-        call, call_id = message.tool_calls[0], turn.call_ids[0]
-        if not is_tool_name(call.name) or not isinstance(body.get(_CALLS[str(kind)]), str):
-            return None
-        return body if body.get("call_id") == call_id else {**body, "call_id": call_id}
-    if kind in _OUTPUTS:
+    if (shape := shape_of_call(body)) is not None:
+        is_legal = kind not in _WITH_NAME or (
+            is_tool_name(message.tool_calls[0].name) and isinstance(body.get(_WITH_NAME[str(kind)]), str)
+        )
+        has_own_id = not shape.output or (shape.may_lack_id and body.get("call_id") is None)
+        repaired = body if has_own_id else _with_id(body, (shape.call_id,), turn.call_ids[0])
+        return repaired if is_legal else None
+    if (shape := shape_of_output(body)) is not None:
         output = body.get("output")
-        if not isinstance(output, str) and not (isinstance(output, list) and output):
-            return None
-        call_id = turn.result_ids[0]
-        return body if body.get("call_id") == call_id else {**body, "call_id": call_id}
+        is_legal = kind not in _WITH_PARTS or isinstance(output, str) or (isinstance(output, list) and bool(output))
+        has_own_id = shape.may_lack_id and body.get("call_id") is None
+        repaired = body if has_own_id else _with_id(body, shape.answered_id, turn.result_ids[0])
+        return repaired if is_legal else None
     if kind != "message":
         return body
     role, content = message.role, body.get("content")
@@ -198,15 +200,65 @@ def _repaired_item(turn: Turn) -> JsonObject | None:
     return body if is_legal else None
 
 
+def _with_id(body: JsonObject, keys: Sequence[str], call_id: str) -> JsonObject:
+    """Return the item with the id of its call in the first of ``keys`` that it has."""
+    key = next((key for key in keys if body.get(key) is not None), keys[0])
+    return body if body.get(key) == call_id else {**body, key: call_id}
+
+
 def _with_matching_outputs(items: list[JsonObject]) -> list[JsonObject]:
-    """Return the items; each output gets the type that fits its call, of a custom tool or of a function."""
-    kinds = {item["call_id"]: item["type"] for item in items if item.get("type") in _CALLS}
-    matched = list[JsonObject]()
+    """Return the items; each output has the type that fits its call.
+
+    A call whose output can only be told as a text that its own type can't hold becomes a function's, with its output.
+    """
+    shapes = {_id_of(item): shape for item in items if (shape := shape_of_call(item)) and shape.output}
+    matched, functions = list[JsonObject](), set[JsonValue]()
     for item in items:
-        kind = item.get("type")
-        expected = f"{kinds.get(item['call_id'], kind)}_output" if kind in _OUTPUTS else kind
-        matched.append(item if kind == expected else {**item, "type": expected})
-    return matched
+        own = shape_of_output(item)
+        call_id = next((item[key] for key in own.answered_id if item.get(key) is not None), None) if own else None
+        shape = shapes.get(call_id)
+        if own is None or shape is None or shape.output == item["type"]:
+            matched.append(item)
+            continue
+        output = _as_output_of(shape, item, own, call_id)
+        matched.append(output)
+        if output["type"] != shape.output:
+            functions.add(call_id)
+    return [_as_function(item) if _id_of(item) in functions else item for item in matched]
+
+
+def _as_output_of(shape: CallShape, item: JsonObject, own: CallShape, call_id: JsonValue) -> JsonObject:
+    """Return the item of an output in the shape of another call's; as that of a function when this one can't hold it."""
+    if shape.output in _WITH_PARTS and item["type"] in _WITH_PARTS:
+        return {**item, "type": shape.output}
+    result = result_of(item, own)
+    if shape.write is None or shape.output in _WITH_PARTS or any(isinstance(part, Media) for part in result.content):
+        kind = shape.output if shape.output in _WITH_PARTS else "function_call_output"
+        return {"type": kind, "call_id": call_id, "output": _output(result)}
+    return {"type": shape.output, shape.answered_id[0]: call_id, **shape.write(result.text, result.is_error)}
+
+
+def _id_of(item: JsonObject) -> JsonValue:
+    """Return the id of a call that another item answers; None for all other items."""
+    shape = shape_of_call(item)
+    return item.get(shape.call_id) if shape is not None and shape.output else None
+
+
+def _as_function(item: JsonObject) -> JsonObject:
+    """Return the item of a call as one of a function."""
+    shape = shape_of_call(item)
+    if shape is None or shape.output in _WITH_PARTS:
+        return item
+    return _function_call(call_of(item, shape), str(item[shape.call_id]))
+
+
+def _function_call(call: ToolCall, call_id: str) -> JsonObject:
+    return {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": legal_tool_name(call.name),
+        "arguments": call.arguments,
+    }
 
 
 def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
@@ -219,7 +271,7 @@ def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id not in used:
             kept.append(item)
-        elif item.get("type", "message") == "message" or item.get("type") in (*_CALLS, *_OUTPUTS):
+        elif item.get("type", "message") == "message" or item.get("type") in (*_WITH_NAME, *_WITH_PARTS):
             kept.append({key: value for key, value in item.items() if key != "id"})
         else:
             kept.append(None)
@@ -250,13 +302,7 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     calls: list[JsonObject] = [
-        {
-            "type": "function_call",
-            "call_id": call_id,
-            "name": legal_tool_name(call.name),
-            "arguments": call.arguments,
-        }
-        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+        _function_call(call, call_id) for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
     ]
     messages = list[JsonObject]()
     if message.role == "user":

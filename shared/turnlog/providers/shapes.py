@@ -617,7 +617,7 @@ _HOSTED = {
     "shell_call": "status call_id action caller environment",
     "shell_call_output": "status call_id output caller max_output_length",
     "local_shell_call": "status call_id action",
-    "local_shell_call_output": "status output",
+    "local_shell_call_output": "status call_id output",
     "apply_patch_call": "status call_id operation caller",
     "apply_patch_call_output": "status call_id output caller",
     "computer_call": "status call_id action actions pending_safety_checks",

@@ -14,7 +14,15 @@ from dataclasses import asdict
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Bodies, End, Rendered, Turn
-from turnlog.providers.blocks import arguments_value, given_role, invalid_message, json_text, role_with, string_of
+from turnlog.providers.blocks import (
+    arguments_value,
+    given_role,
+    invalid_message,
+    json_text,
+    placeholder_text,
+    role_with,
+    string_of,
+)
 
 FORMAT = "turnlog"
 _MEDIA = ("image", "file", "audio")
@@ -123,12 +131,16 @@ def _rendered(turn: Turn) -> JsonObject:
             ]
         if message.tool_results:
             body["tool_results"] = [
-                {"tool_call_id": result.tool_call_id, "result": result.text, "is_error": result.is_error}
+                {"tool_call_id": result.tool_call_id, "result": _result_text(result), "is_error": result.is_error}
                 for result in message.tool_results
             ]
     _set_ids(body, "tool_calls", "id", turn.call_ids)
     _set_ids(body, "tool_results", "tool_call_id", turn.result_ids)
     return body
+
+
+def _result_text(result: ToolResult) -> str:
+    return "\n".join(text for text in map(placeholder_text, result.content) if text)
 
 
 def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None:

@@ -317,7 +317,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         loop = loop.after(
             facts.role,
             position=arrival.position,
-            has_calls=bool(facts.calls),
+            has_calls=not facts.is_reply,
             interrupted=arrival.interrupted,
             timed_out=arrival.timed_out,
         )

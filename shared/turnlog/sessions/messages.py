@@ -297,7 +297,7 @@ def _loop_answer(
         message for message in complete if message.facts.role == "assistant" and message.facts.given_role != REASONING
     ]
     last_reply = replies[-1] if replies else None
-    is_final = last_reply is not None and not last_reply.facts.calls
+    is_final = last_reply is not None and last_reply.facts.is_reply
     ended_status: LoopStatus = "closed" if is_final else "interrupted"
     by_position = {message.event.position: message for message in complete}
     return LoopAnswer(

@@ -255,12 +255,7 @@ def sent_parts(loop: Loop) -> Iterator[Piece | Note]:
 def final_reply(loop: Loop) -> Unit | None:
     """Return the loop's last assistant message that has text and no calls; None when there is none."""
     replies = [
-        unit
-        for unit in loop.units
-        if unit.level == "whole"
-        and unit.entry.facts.role == "assistant"
-        and not unit.entry.facts.calls
-        and unit.entry.facts.head
+        unit for unit in loop.units if unit.level == "whole" and unit.entry.facts.is_reply and unit.entry.facts.head
     ]
     return replies[-1] if replies else None
 
@@ -271,6 +266,10 @@ def _is_asked(unit: Unit) -> bool:
 
 def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
     event, facts = entry.event, entry.facts
+    if facts.calls:
+        return Piece(
+            unit, limit, _text_tokens(facts.head[:limit], entry) + _bound_of_head(truncation_mark(facts.chars))
+        )
     if facts.chars <= limit:
         # A card does not say how many blocks become the one text.
         is_known = entry.message is not None

@@ -22,7 +22,7 @@ from turnlog.core.messages import Block, Media, Message, Text, ToolResult
 from turnlog.providers.token_rules import image_size
 from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.render import Place, Share
-from turnlog.windows.stubs import answers_in, result_entries, stub_overhead
+from turnlog.windows.stubs import answers_in, result_entries, results_cost, stub_overhead
 from turnlog.windows.view import Entry, Stub, Unit
 
 LARGE_RESULT = "large_result"
@@ -40,14 +40,14 @@ _TRUE_BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])")
 
 def results_tokens(unit: Unit) -> int:
     """Return the tokens of the messages with results that a unit sends."""
-    return sum(entry.cost for entry in _cuttable(unit))
+    return sum(results_cost(unit, entry) for entry in _cuttable(unit))
 
 
 def capped_tokens(unit: Unit, cap: int) -> int:
     """Return the tokens of a unit whose results together take at most ``cap`` tokens."""
     tokens = results_tokens(unit)
     return (
-        unit.tokens - tokens + sum(_allotted([entry.cost for entry in _cuttable(unit)], cap))
+        unit.tokens - tokens + sum(_allotted([results_cost(unit, entry) for entry in _cuttable(unit)], cap))
         if tokens > cap
         else unit.tokens
     )
@@ -59,12 +59,13 @@ def cut_results(unit: Unit, tokens: int) -> Unit:
     A result whose payload has not been fetched gets a stub without texts: read the payload, then cut again.
     """
     entries = _cuttable(unit)
+    costs = [results_cost(unit, entry) for entry in entries]
     stubs, saved = list(unit.stubs), 0
-    for entry, room in zip(entries, _allotted([entry.cost for entry in entries], tokens), strict=True):
-        if entry.cost > room:
+    for entry, cost, room in zip(entries, costs, _allotted(costs, tokens), strict=True):
+        if cost > room:
             stub = _cut(unit, entry, room)
             stubs.append(stub)
-            saved += entry.cost - stub.tokens
+            saved += cost - stub.tokens
     return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Protocol
 
-from turnlog.core.calls import outline_of
+from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
@@ -21,7 +21,6 @@ from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
-from turnlog.windows.items import is_item
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
@@ -30,7 +29,7 @@ from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, turns_of
+from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, is_item, turns_of
 
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
@@ -371,7 +370,7 @@ class _Entries:
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
         self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
-        self.bring([source.event for source in new if source.event.body is None and source.event.facts is None])
+        self.bring([source.event for source in new if source.event.body is None and _needs_body(source.event.facts)])
         return self._entries
 
     def bring(self, events: list[MessageEvent]) -> None:
@@ -381,6 +380,11 @@ class _Entries:
             entry = self._entries[event.position]
             entry = _read(fetched[event.position], entry.loop, entry.time_ms)
             self._entries[event.position] = _priced(entry, self._format)
+
+
+def _needs_body(facts: MessageOutline | None) -> bool:
+    """Return whether a card is not enough: there is none, or it does not say what of the message's tokens its results take."""
+    return facts is None or bool(facts.calls and facts.results)
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:

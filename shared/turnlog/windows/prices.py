@@ -84,7 +84,7 @@ def _bodies(message: Message, sent: str) -> int:
     """Return the most messages that one message becomes."""
     if sent == "openai_responses":
         return bool(message.content) + len(message.tool_calls) + len(message.tool_results)
-    return len(message.tool_results) + bool(message.content or message.tool_calls)
+    return len(message.tool_results) + bool(message.content or message.tool_calls) + bool(message.closing)
 
 
 def _in_fence(message: Message) -> int:

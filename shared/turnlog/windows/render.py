@@ -8,10 +8,12 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import MessageEvent
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Text, ToolResult
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import without_thinking
+from turnlog.providers.hosted_calls import with_result_text
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
 from turnlog.windows.text import (
@@ -83,7 +85,9 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
 
 def _are_halves(first: Share, second: Share) -> bool:
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
-    return are_halves and first.place == second.place and bool(first.entry and second.entry)
+    # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent.
+    is_joinable = first.entry is not None and not any(call.hosted for call in first.entry.facts.calls)
+    return are_halves and is_joinable and first.place == second.place and second.entry is not None
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -91,12 +95,13 @@ class Share:
     """A turn and the message that it comes from.
 
     A message with results and other content is sent in two turns: its ``results`` behind their calls, the ``rest`` in its place.
+    What the message says behind the results of its own calls is its ``closing``.
     ``where``: the source of a turn without a message, as a position or the name of a part.
     """
 
     turn: Turn
     entry: Entry | None = None
-    part: Literal["all", "some results", "results", "rest"] = "all"
+    part: Literal["all", "some results", "results", "rest", "closing"] = "all"
     where: Place = "line"
 
     @property
@@ -105,12 +110,16 @@ class Share:
 
 
 class _Renderer:
-    """Makes turns from a view; keeps the call ids that the window has used."""
+    """Makes turns from a view; keeps the call ids that the window has used.
+
+    ``_native``: the calls whose results are sent in their own place and shape, where the provider told them: by the results'.
+    """
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._used: set[str] = set()
         self._ids: dict[Ref, str] = {}
+        self._native: dict[tuple[int, int], Ref] = {}
 
     def turns(self, view: WindowDraft) -> Iterator[Share]:
         for unit in view.preamble:
@@ -139,25 +148,77 @@ class _Renderer:
             return
         if unit.group:
             yield from self._group(unit)
-            yield from self._results(unit)
+            # The results that are sent in their own place are known by now.
+            yield from self._results(unit, is_native=False)
             return
         if not unit.answers and message.tool_calls:
             # The calls still wait for results; the message is sent only for its text.
             yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = self._call_ids(entry)
-        if message.tool_results:
-            yield Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
+        is_native = self._keep_native(unit)
+        native = self._native_share(entry, call_ids, unit) if is_native else None
+        closing = message.content[len(message.content) - message.closing :] if native is None else ()
+        is_whole = is_native or not any(call.hosted for call in message.tool_calls)
+        if native is not None:
+            yield native
+        elif message.tool_results:
+            content = message.content[: len(message.content) - message.closing]
+            yield Share(Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest")
         else:
-            yield Share(_turn(entry, message, call_ids, ()), entry)
+            yield Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
         if unit.answers:
-            yield from self._results(unit)
+            yield from self._results(unit, is_native=is_native)
+        if closing:
+            yield Share(Turn(Message(message.role, closing)), entry, "closing")
+
+    def _keep_native(self, unit: Unit) -> bool:
+        """Return whether calls of the provider's tools are sent as it told them: in its format, with its results or none.
+
+        Notes their results, which are sent in their own place. A result that is cut stays there when its shape can hold a text.
+        """
+        if unit.entry.event.format != self._codec.format:
+            return False
+        natives = dict[tuple[int, int], Ref]()
+        said = {entry.position: entry for entry in unit.said}
+        stubs = {stub.position for stub in unit.stubs}
+        for answer in unit.answers:
+            entry = answer.entry
+            if entry is None or not said[answer.ref.position].facts.calls[answer.ref.index].hosted:
+                continue
+            is_cut = entry.position in stubs
+            if entry.facts.role != "assistant" or (is_cut and entry.position not in said):
+                return False
+            if is_cut and _body_with_stubs(unit, entry) is None:
+                return False
+            natives[entry.position, answer.index] = answer.ref
+        self._native |= natives
+        return True
+
+    def _native_share(self, entry: Entry, call_ids: tuple[str, ...], unit: Unit) -> Share | None:
+        """Return the message with calls and results as the provider told them; None when it has no such results."""
+        results = _message(entry).tool_results
+        if not results or not all(result.hosted for result in results):
+            return None
+        refs = [self._native.get((entry.position, index)) for index in range(len(results))]
+        # The codec leaves out a result whose call is not sent.
+        ids = [
+            result.tool_call_id if ref is None else self._ids[ref] for ref, result in zip(refs, results, strict=True)
+        ]
+        body = _body_with_stubs(unit, entry)
+        return Share(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
 
     def _group(self, unit: Unit) -> Iterator[Share]:
         """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""
         if unit.entry.event.format == self._codec.format:
+            ids = {entry.position: self._call_ids(entry) for entry in unit.group}
+            is_native = self._keep_native(unit)
             for entry in unit.group:
-                yield Share(_turn(entry, _message(entry), self._call_ids(entry), ()), entry)
+                call_ids, message = ids[entry.position], _message(entry)
+                native = self._native_share(entry, call_ids, unit) if is_native else None
+                if native is None and message.tool_results:
+                    native = Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
+                yield native or Share(_turn(entry, message, call_ids, ()), entry)
             return
         messages = [_message(entry) for entry in unit.group]
         call_ids = tuple(call_id for entry in unit.group for call_id in self._call_ids(entry))
@@ -170,9 +231,13 @@ class _Renderer:
         ids = (self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
         return tuple(ids) if calls else ()
 
-    def _results(self, unit: Unit) -> Iterator[Share]:
+    def _results(self, unit: Unit, *, is_native: bool) -> Iterator[Share]:
         stubs = {stub.position: stub for stub in unit.stubs}
-        answered = [answer for answer in unit.answers if answer.entry is not None]
+        answered = [
+            answer
+            for answer in unit.answers
+            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native
+        ]
         for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
             here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
             assert here[0].entry is not None  # noqa: S101 - `answered` has only such
@@ -191,7 +256,10 @@ class _Renderer:
                 some = tuple(message.tool_results[answer.index] for answer in here)
                 made = Turn(Message("tool", tool_results=some), result_ids=ids)
                 yield Share(made, entry, "results" if is_all else "some results")
-        settled = [answer.ref for answer in unit.answers if answer.entry is None]
+        # A provider's call without a result stays as it is in the provider's format: its next answer may have the result.
+        said = {entry.position: entry.facts.calls for entry in unit.said}
+        waiting = [answer.ref for answer in unit.answers if answer.entry is None]
+        settled = [ref for ref in waiting if not (is_native and said[ref.position][ref.index].hosted)]
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
             yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
@@ -268,6 +336,23 @@ def older_loops(view: WindowDraft) -> int:
 def cut_head(head: str, limit: int, chars: int) -> str:
     """Return the text that `cut` would return, from the beginning of the text and its length in characters."""
     return head[:limit] + truncation_mark(chars - limit)
+
+
+def _body_with_stubs(unit: Unit, entry: Entry) -> JsonObject | None:
+    """Return the body of a message, with the stubs of the unit in place of its results; None when they have no place there."""
+    body = entry.event.body
+    stub = next((stub for stub in unit.stubs if stub.position == entry.position), None)
+    if stub is None or body is None:
+        return body
+    texts, results = dict(stub.texts), _message(entry).tool_results
+    return with_result_text(
+        body,
+        {
+            answer.index: texts[answer.ref]
+            for answer in unit.answers
+            if answer.ref in texts and texts[answer.ref] != results[answer.index].text
+        },
+    )
 
 
 def _is_replaced(unit: Unit, entry: Entry) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.digests import value_cost
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step
@@ -48,18 +48,30 @@ def stub_results(
         return unit
     known, stubs, tokens = {stub.position for stub in unit.stubs}, list(unit.stubs), unit.tokens
     for entry in result_entries(unit):
-        if entry.position in known or entry.position in whole or entry.cost <= over_tokens:
+        cost = results_cost(unit, entry)
+        if entry.position in known or entry.position in whole or cost <= over_tokens:
             continue
         stub = _stub(entry, answers_in(unit, entry), reason, preview_tokens)
-        if stub.tokens < entry.cost:
+        if stub.tokens < cost:
             stubs.append(stub)
-            tokens -= entry.cost - stub.tokens
+            tokens -= cost - stub.tokens
     return replace(unit, stubs=tuple(stubs), tokens=tokens) if len(stubs) > len(unit.stubs) else unit
 
 
 def result_entries(unit: Unit) -> Sequence[Entry]:
-    """Return the messages with results of the unit's calls."""
-    return unit.entries[len(unit.said) :]
+    """Return the messages with results of the unit's calls, also those that have calls and results."""
+    positions = {answer.entry.position for answer in unit.answers if answer.entry is not None}
+    both = [entry for entry in unit.said if entry.position in positions]
+    return [*both, *unit.entries[len(unit.said) :]]
+
+
+def results_cost(unit: Unit, entry: Entry) -> int:
+    """Return the tokens that a unit charges for the results of one of its messages, at most: all that stubs can save."""
+    if all(entry.position != member.position for member in unit.said):
+        return entry.cost
+    if entry.message is None:
+        return 0
+    return sum(lower_bound_tokens(entry.message.tool_results[answer.index].text) for answer in answers_in(unit, entry))
 
 
 def stub_overhead(name: str) -> int:

@@ -19,10 +19,10 @@ from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.items import is_lone_reasoning, item_groups, leader_of
 from turnlog.windows.text import user_call_text
 
 _JOIN_TOKENS = 4
+_OF_ITEMS = "openai_responses"
 NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
 OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
@@ -255,7 +255,7 @@ class _Grouping:
     ) -> None:
         self.open_calls: list[Ref] = []
         self._waiting: set[int] = set()
-        self._groups = {leader_of(group).position: group for group in item_groups(sendable)}
+        self._groups = {_leader_of(group).position: group for group in _item_groups(sendable)}
         self._befores = befores
         self._by_position = {entry.position: entry for entry in sendable}
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
@@ -269,7 +269,7 @@ class _Grouping:
         Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self._befores[entry.position]
-        if group is None or is_lone_reasoning(group):
+        if group is None or _is_lone_reasoning(group):
             return
         if not facts.calls:
             if facts.role != "tool":
@@ -282,8 +282,9 @@ class _Grouping:
         answers.sort(key=lambda answer: (answer.entry.position if answer.entry else answer.ref.position, answer.index))
         whole = _unit(entry, before, tuple(answers), group=group)
         unanswered = [answer.ref for answer in answers if answer.entry is None]
-        if unanswered and group[-1].position >= self._last_turn and not self._settle:
-            self.open_calls.extend(unanswered)
+        awaited = [ref for ref in unanswered if not self._is_hosted(ref)]
+        if awaited and group[-1].position >= self._last_turn and not self._settle:
+            self.open_calls.extend(awaited)
             self._waiting.update(member.position for member in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # The user's text is sent, because it may be the task; the calls wait.
@@ -294,6 +295,10 @@ class _Grouping:
             return
         tokens = sum(member.cost for member in whole.entries)
         yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
+
+    def _is_hosted(self, ref: Ref) -> bool:
+        """Return whether the provider runs the call: nobody else can answer it."""
+        return self._by_position[ref.position].facts.calls[ref.index].hosted
 
     def why_not(self, entry: Entry) -> str:
         """Return why no unit has the message."""
@@ -373,6 +378,54 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
         # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
         if number and (number in by_loop or number == current)
     )
+
+
+def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
+    """Return the entries in order, in groups that form one answer and are in or out of a window as a whole.
+
+    In OpenAI Responses each item of an answer is a message of its own. Reasoning belongs to the items that follow it (OpenAI
+    refuses one without the other: https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one
+    turn, except calls that the provider ran one after the other.
+    """
+    if not any(entry.event.format == _OF_ITEMS for entry in entries):
+        return [(entry,) for entry in entries]
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        if groups and _belongs(groups[-1], entry):
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return [tuple(group) for group in groups]
+
+
+def is_item(entry: Entry) -> bool:
+    """Return whether the entry is an item of an assistant's answer."""
+    return entry.event.format == _OF_ITEMS and entry.facts.role == "assistant"
+
+
+def _is_lone_reasoning(group: Sequence[Entry]) -> bool:
+    """Return whether the group ends with reasoning, so that the item it belongs to is missing."""
+    return is_item(group[-1]) and group[-1].facts.given_role == REASONING
+
+
+def _leader_of(group: Sequence[Entry]) -> Entry:
+    """Return the item that stands for the group: the first with a call, else the last."""
+    return next((entry for entry in group if entry.facts.calls), group[-1])
+
+
+def _belongs(group: Sequence[Entry], entry: Entry) -> bool:
+    previous = group[-1]
+    if not (is_item(previous) and is_item(entry) and previous.loop == entry.loop):
+        return False
+    is_silent = previous.facts.given_role != "assistant" and not previous.facts.calls
+    if is_silent or not (previous.facts.calls and entry.facts.calls):
+        return is_silent
+    is_reasoned = any(member.facts.given_role == REASONING for member in group)
+    return is_reasoned or not (_is_hosted(previous) and _is_hosted(entry))
+
+
+def _is_hosted(entry: Entry) -> bool:
+    return all(call.hosted for call in entry.facts.calls)
 
 
 def turns_of(view: WindowDraft) -> list[tuple[int, str]]:

@@ -415,7 +415,8 @@ TOLD = [
 def example_service() -> Callable[[re.Match[str]], tuple[int, object]]:
     """A service in memory, asked as `http` blocks ask."""
     engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
-    app = Application(engine, Settings(), clock=FixedClock(), ids=SequentialIds())
+    clock = FixedClock(1_795_248_000_000)  # the day of the page's examples
+    app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
     handler = make_handler(ROUTES, app)
 
     def ask(example: re.Match[str]) -> tuple[int, object]:

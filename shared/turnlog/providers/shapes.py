@@ -669,9 +669,9 @@ _MESSAGES: Mapping[str, Mapping[str, Shape]] = {
 
 def fitted(body: JsonObject, format: str) -> JsonObject | None:
     """Return the legal form of a provider's message: ``body`` itself when it is legal, None when it has no legal form."""
-    shape = _item_of_input if format == "openai_responses" else _MESSAGES[format][str(body.get("role"))]
+    shape = _item_of_input if format == "openai_responses" else _MESSAGES[format].get(str(body.get("role")))
     try:
-        legal = shape(body)
+        legal = shape(body) if shape is not None else None
     except UnfitError:
         return None
     return legal if isinstance(legal, dict) else None

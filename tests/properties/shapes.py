@@ -190,7 +190,7 @@ def _items(body: Body, texts: list[str], pick: int) -> Iterator[Body]:
 
 def hosted_item(pick: int, position: int, call: str, result: str) -> Body:
     """An item of a call that the provider ran, with its result."""
-    return [
+    bodies: list[Body] = [
         {
             "type": "mcp_call",
             "id": f"mcp_{position}",
@@ -235,7 +235,8 @@ def hosted_item(pick: int, position: int, call: str, result: str) -> Body:
             "output": None,
             "error": result,
         },
-    ][pick % 6]
+    ]
+    return bodies[pick % len(bodies)]
 
 
 def hosted_blocks(pick: int, position: int, call: str, result: str, said: str) -> list[Body]:

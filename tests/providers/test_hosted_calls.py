@@ -250,3 +250,15 @@ def test_both_directions_agree_on_the_ids() -> None:
         results = [result.tool_call_id for message in parsed for result in message.tool_results]
         assert calls == results
         assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["shell", "local_shell", "apply_patch", "computer"])
+def test_a_call_with_the_item_id_of_another_item_keeps_its_output(kind: str) -> None:
+    call, output = items(VALUE)[kind]
+    (search,) = items(VALUE, 2)["web_search"]
+    bodies = [{"role": "user", "content": "Go."}, {**search, "id": "ws_1"}, {**call, "id": "ws_1"}, output]
+    window = build_window(bodies, input_format="openai_responses", format="openai_responses")
+    assert lint(window.messages, format="openai_responses").problems == []
+    assert len(window.messages) == len(bodies)
+    assert window.messages[2].get("id") is None
+    assert ASKED in json.dumps(window.messages[2])

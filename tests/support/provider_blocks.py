@@ -358,7 +358,7 @@ class _Writer:
 
     def _hosted_item(self) -> Body:
         """Return a call of a tool that OpenAI defines: some it runs itself, others are answered by the caller."""
-        kind, fields = self.random.choice([hosted for hosted in HOSTED.items() if hosted[0] not in ANSWERED])
+        kind, fields = self.random.choice(list(HOSTED.items()))
         item: Body = {"type": kind, "id": self._id(kind[:2]), **copy.deepcopy(fields)}
         if kind in ANSWERED:
             item["call_id"] = self._called(self._id("call"), kind)

@@ -97,7 +97,7 @@ class OpenAIResponsesCodec:
         for turn_bodies in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
             items.extend(turn_bodies)
             lengths.append(len(items))
-        kept_items = _without_lone_reasoning(_without_repeated_ids(_with_matching_outputs(items)))
+        kept_items = _without_lone_reasoning(_with_matching_outputs(_without_repeated_ids(items)))
         sent_counts = [0, *accumulate(item is not None for item in kept_items)]
         sent = [item for item in kept_items if item is not None]
         borders = [sent_counts[length] for length in lengths]
@@ -206,14 +206,17 @@ def _with_id(body: JsonObject, keys: Sequence[str], call_id: str) -> JsonObject:
     return body if body.get(key) == call_id else {**body, key: call_id}
 
 
-def _with_matching_outputs(items: list[JsonObject]) -> list[JsonObject]:
+def _with_matching_outputs(items: list[JsonObject | None]) -> list[JsonObject | None]:
     """Return the items; each output has the type that fits its call.
 
     A call whose output can only be told as a text that its own type can't hold becomes a function's, with its output.
     """
-    shapes = {_id_of(item): shape for item in items if (shape := shape_of_call(item)) and shape.output}
-    matched, functions = list[JsonObject](), set[JsonValue]()
+    shapes = {_id_of(item): shape for item in items if item and (shape := shape_of_call(item)) and shape.output}
+    matched, functions = list[JsonObject | None](), set[JsonValue]()
     for item in items:
+        if item is None:
+            matched.append(None)
+            continue
         own = shape_of_output(item)
         call_id = next((item[key] for key in own.answered_id if item.get(key) is not None), None) if own else None
         shape = shapes.get(call_id)
@@ -224,7 +227,7 @@ def _with_matching_outputs(items: list[JsonObject]) -> list[JsonObject]:
         matched.append(output)
         if output["type"] != shape.output:
             functions.add(call_id)
-    return [_as_function(item) if _id_of(item) in functions else item for item in matched]
+    return [_as_function(item) if item and _id_of(item) in functions else item for item in matched]
 
 
 def _as_output_of(shape: CallShape, item: JsonObject, own: CallShape, call_id: JsonValue) -> JsonObject:
@@ -264,7 +267,7 @@ def _function_call(call: ToolCall, call_id: str) -> JsonObject:
 def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
     """Return the items without item ids that an earlier item has: the provider refuses repeated ids.
 
-    None stands for an item that cannot be sent without its id.
+    A call that cannot be sent without its id becomes a function's; None stands for another such item.
     """
     used, kept = set[str](), list[JsonObject | None]()
     for item in items:
@@ -274,7 +277,7 @@ def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
         elif item.get("type", "message") == "message" or item.get("type") in (*_WITH_NAME, *_WITH_PARTS):
             kept.append({key: value for key, value in item.items() if key != "id"})
         else:
-            kept.append(None)
+            kept.append(_as_function(item) if _id_of(item) is not None else None)
         if isinstance(item_id, str):
             used.add(item_id)
     return kept

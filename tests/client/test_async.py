@@ -68,7 +68,7 @@ def test_an_agent_s_life_in_asyncio(url: str) -> None:
             answer = await session.execute_tool("recall_tool_call", {"ref": "3.0"}, call_id="x")
             assert "shipped" in answer.text and session.handles("recall_tool_call")
             assert (await session.patch_state({"n": 1})).state == {"n": 1}
-            assert [one.status async for one in session.loops()] == ["open"]
+            assert [one.status async for one in session.loops()] == ["closed"]
             snapshot = await session.create_snapshot("here")
             assert isinstance(snapshot, Snapshot) and [one.name async for one in session.snapshots()] == ["here"]
             await session.documents.put_many({f"n/{number}": b"x" * number for number in range(30)})

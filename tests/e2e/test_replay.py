@@ -114,11 +114,11 @@ def test_samples_through_the_routes_in_process_on_both_engines(harness: Harness)
     _assert_all_is_well(report, transcripts)
     assert report.warnings == Counter(
         missing_id=4,
-        open_calls=4,
+        open_calls=1,
         orphan_result=2,
         empty_content=2,
         control_chars=2,
-        result_out_of_order=2,
+        result_out_of_order=1,
         bad_arguments=2,
         second_result=1,
         user_tool_calls=1,

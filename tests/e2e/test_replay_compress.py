@@ -152,7 +152,7 @@ def _assert_it_is_found(harness: Harness) -> None:
                 return 0 if options.get("no_worker") else super().run_jobs()
 
         log = Turnlog(cast("Backend", Broken(harness.app, Owner.of("acme", "eve"))))
-        return Replay(threads=1, compress=OFTEN, wait_seconds=0.3).replay_one(log, talk(8))
+        return Replay(threads=1, compress=OFTEN, wait_seconds=0.3).replay_one(log, options.get("of", talk(8)))
 
     def codes(found: ReplayOutcome) -> list[str]:
         return [finding.message for finding in found.findings]
@@ -171,11 +171,13 @@ def _assert_it_is_found(harness: Harness) -> None:
         (told(position=2), "has the position of a message"),
         (told(messages=3), "counts 3 messages"),
         (told(last=17), "while loop 8 is open"),
-        (told(last_loop=8), "which is open"),
     ):
         found = outcome(wrong)
         assert says in " ".join(codes(found))
         assert found.compression is not None and found.compression.wrong >= 1 and not found.compression.ok
+
+    asked = Transcript("talk", "made-up", [*talk(8).messages, {"role": "user", "content": "And?"}])
+    assert "loop 9, which is open" in " ".join(codes(outcome(told(last_loop=9), of=asked)))
 
     def shown(operation: str, answer: Any) -> Any:
         if operation != "build_context":

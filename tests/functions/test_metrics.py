@@ -117,7 +117,7 @@ def test_the_worker_emits_it_in_lambda_and_a_local_service_prints_nothing(
     monkeypatch.setenv("TURNLOG_ENGINE", address)
     monkeypatch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "turnlog-dev")
-    with Turnlog.open(address, tenant="acme", user="ada") as log:
+    with Turnlog.open(address, tenant="acme", user="ada", worker=False) as log:
         for is_lambda in (True, False):
             session = log.sessions.create(f"lambda-{is_lambda}")
             for number in range(1, 6):

@@ -48,7 +48,7 @@ from turnlog.importers import shape_of
 from turnlog.importers.models import SourceFile
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
-from turnlog.linter.rules import lint
+from turnlog.linter.rules import image_side, lint
 from turnlog.log.headers import read_header
 from turnlog.log.packing import pack, unpack
 from turnlog.memory import facts, webhook
@@ -102,7 +102,14 @@ NOT_INPUT: dict[str, str] = {
             *("summaries/compress", "sessions/lifecycle", "search/recall", "search/text_parts", "sessions/messages"),
             *("snapshots/restore", "cli/replay/outcomes", "app", "engines/__init__", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
-            *("agents/graph_state/messages", "cli/options", "windows/ledger", "core/loops", "core/messages"),
+            *(
+                "agents/graph_state/messages",
+                "cli/options",
+                "cli/sessions",
+                "windows/ledger",
+                "core/loops",
+                "core/messages",
+            ),
         ),
         _OWN,
     ),
@@ -262,6 +269,13 @@ def parsed(format: str) -> Callable[[Any], object]:
         return CODECS[format].parse(body) if isinstance(body, dict) else None
 
     return run
+
+
+def image_headers() -> list[Any]:
+    """Return the first bytes of a PNG, a GIF, three kinds of WebP and a JPEG."""
+    webp = [b"RIFF\x00\x00\x00\x00WEBP" + kind + bytes(range(20)) for kind in (b"VP8X", b"VP8L", b"VP8 ")]
+    jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x01\x00\x02\x00"
+    return [b"\x89PNG\r\n\x1a\n" + bytes(range(24)), b"GIF89a" + bytes(range(8)), *webp, jpeg]
 
 
 def linted(format: str) -> Callable[[Any], object]:
@@ -508,6 +522,7 @@ PARSERS: dict[str, Parser] = {
         f"rules of {format}": Parser("json", lambda: [sample_messages()], linted(format), effort=240)
         for format in RULES
     },
+    "the size of an image": Parser("bytes", image_headers, image_side, ("linter/rules",)),
     **{
         f"a stream of {format}": Parser(
             "json",

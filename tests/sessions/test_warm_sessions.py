@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Harness
@@ -89,6 +89,9 @@ def cold(harness: Harness, session: Session, **options: Any) -> dict[str, Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=steps)
+@example(
+    steps=[("append", numbers) for numbers in ([0], [0], [0], [2], [0, 1], [1, 5], [0, 0, 0, 1], [0, 0])]
+)  # all just fits
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(harness: Harness, steps: Any) -> None:
     session = harness.log().sessions.create(system="Be brief.")
     session.append(MESSAGES[0])

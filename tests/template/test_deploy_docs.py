@@ -49,7 +49,7 @@ def test_what_they_name_is_there() -> None:
         for target in re.findall(r"make (\w+)(?=[`\n ]*(?:&&|`|\n))", PAGE)
     )
     typer_main, cli = (importlib.import_module(name) for name in ("typer.main", "turnlog.cli.app"))
-    commands = typer_main.get_command(cli.app).commands
+    commands = typer_main.get_command(cli.app).list_commands(None)
     assert set(re.findall(r"`turnlog (\w+)", PAGE)) <= set(commands)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from turnlog.core.calls import Ref
@@ -102,7 +102,7 @@ def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 
         tokens=sum(entry.event.tokens for entry in entries),
         saved=sum(entry.event.tokens for entry in entries if entry.position not in stays),
         loops=tuple(_loop_text(loop) for loop in view.loops if loop.number),
-        facts=seen(_facts(entries)),
+        facts=seen(_facts(entries, stays)),
         kept=tuple(sorted(stays)),
     )
 
@@ -132,7 +132,8 @@ def _call_lines(unit: Unit) -> Iterator[str]:
         yield f"{call.name} {cut(call.arguments, _ARGUMENT_CHARS)}{outcome}"
 
 
-def _facts(entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+def _facts(entries: Sequence[Entry], stays: Collection[int]) -> Iterator[tuple[int, str]]:
+    """Yield the values of messages. What a message says that ``stays`` in windows needs no second place."""
     for entry in entries:
         ledger = entry.event.facts.ledger if entry.event.facts is not None else ()
         if entry.message is not None:
@@ -140,5 +141,6 @@ def _facts(entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
         elif not ledger:
             ledger = ledger_of_facts(entry.facts)
         # A card has the beginning of a text: so much is read of every message.
-        said = said_values(entry.facts.head[:ASKED_CHARS]) if entry.facts.role in ("user", "assistant") else ()
+        is_told = entry.facts.role in ("user", "assistant") and entry.position not in stays
+        said = said_values(entry.facts.head[:ASKED_CHARS]) if is_told else ()
         yield from ((entry.position, value) for value in distinct((*said, *ledger), MAX_VALUES))

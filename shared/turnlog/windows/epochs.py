@@ -98,14 +98,16 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
             return fitted
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
+    # Older messages matter where all that was read would fit without the line about what was not.
+    is_final = not _is_open(view) or message_tokens(view) - LINE_TOKENS > room
     if message_tokens(smallest) <= room:
-        return Fitted(smallest, breaks)
+        return Fitted(smallest, breaks, is_final)
     # Where even the user's messages of the current loop are too many, the oldest are left out, but for the first.
     shorter = _with_newest_users(smallest, room)
     needed = min(message_tokens(shorter), message_tokens(smallest))
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
-    return Fitted(shorter, breaks)
+    return Fitted(shorter, breaks, is_final)
 
 
 def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[Fitted]:

@@ -28,7 +28,7 @@ from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source
 from turnlog.windows.epochs import EpochStart
-from turnlog.windows.view import Entry
+from turnlog.windows.view import Memory
 
 MAX_PAGES = 8
 """Pages of commits that a window reads at most; each rewind of the session allows one more."""
@@ -45,10 +45,11 @@ _MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
 
 @lazy_dataclass(frozen=True, slots=True)
 class WarmSession:
-    """The part of a session that windows have read, and the entries that they made of it.
+    """The part of a session that windows have read, and what they made of it for a format.
 
-    ``header`` is that of the newest commit. ``entries`` are those of a format. ``calls`` counts calls and results.
-    ``cold_count`` is the number of messages that were read from the log at once.
+    ``header`` is that of the newest commit. ``calls`` counts calls and results.
+    ``cold_count`` is the number of messages that were read from the log at once, ``first`` the position of the oldest one that the
+    last window looked at.
     """
 
     header: Header
@@ -60,8 +61,9 @@ class WarmSession:
     calls: int
     older: dict[int, Source] | None
     format: str
-    entries: dict[int, Entry]
+    memory: Memory
     cold_count: int
+    first: int
 
     @property
     def size_bytes(self) -> int:
@@ -209,13 +211,13 @@ class SessionHistory:
         self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
-        self.entries = dict[int, Entry]()
+        self.memory = Memory()
         warm = reading.warm
         if warm is not None and warm.covered_to == self._covered_to:
             self._commits, self._held = list(warm.commits), list(warm.messages)
-            self._show_more()
+            self._show_again(warm.first)
             self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
-            self.entries = warm.entries if warm.format == context.request.format else {}
+            self.memory = warm.memory if warm.format == context.request.format else Memory()
         else:
             self._begin(reading.items)
 
@@ -242,8 +244,9 @@ class SessionHistory:
             return None  # They may be the parent's.
         calls = sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls
         read = self._covered_to, tuple(self._commits), tuple(self._held), calls, self._older
-        made = self._context.request.format, self.entries, self._cold_count or len(self._held)
-        return WarmSession(self._header, self._context.settings, self._summary, *read, *made)
+        made = self._context.request.format, self.memory, self._cold_count or len(self._held)
+        first = self.sources[0].event.position if self.sources else 0
+        return WarmSession(self._header, self._context.settings, self._summary, *read, *made, first)
 
     @property
     def kept(self) -> Sequence[Source]:
@@ -275,6 +278,17 @@ class SessionHistory:
         else:
             self._begin(())
         return True
+
+    def _show_again(self, first: int) -> None:
+        """Take the messages that the last window took and newer ones, so that its loops are not assembled again.
+
+        Those of a window with another budget, or with much that is new, may be too few or too many.
+        """
+        budget = self._context.request.budget.tokens
+        self.sources = [source for source in self._held if source.event.position >= first]
+        if not 2 * budget <= sum(source.event.tokens for source in self.sources) <= 3 * budget:
+            self.sources = []
+            self._show_more()
 
     def _show_more(self) -> None:
         """Take more of the remembered messages: those that bring twice the budget's tokens, and twice as many as before."""

@@ -29,7 +29,18 @@ from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, is_item, turns_of
+from turnlog.windows.view import (
+    NOT_READ,
+    OLDER_TOO,
+    Entry,
+    Loop,
+    Memory,
+    Unit,
+    WindowDraft,
+    assemble,
+    is_item,
+    turns_of,
+)
 
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
@@ -130,13 +141,13 @@ class WindowPlan:
     assembled: WindowDraft
 
     @classmethod
-    def of(cls, history: History, entries: Mapping[int, Entry], request: WindowRequest) -> WindowPlan:
+    def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
         """Return the plan over what has been read. A loop whose beginning is not read counts as unread, but for the current one."""
         sources = history.sources
         skipped = _unfinished(sources) if history.unread else 0
         oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
-        chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
+        chosen = [memory.entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
         view = assemble(
             chosen,
             total=history.total,
@@ -144,6 +155,7 @@ class WindowPlan:
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=history.unread + skipped - len(pinned),
             has_system=request.system is not None,
+            memory=memory,
         )
         return cls(chosen, request, replace(view, oldest=oldest, is_open=view.unread > 0))
 
@@ -327,16 +339,17 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(history: History, request: WindowRequest, entries: dict[int, Entry]) -> Settled:
-    """Return the view of a request. ``entries`` are those that are known already, of the same format; new ones are added.
+def settled(history: History, request: WindowRequest, memory: Memory) -> Settled:
+    """Return the view of a request. ``memory`` is of the same log and format; it keeps what is made.
 
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
-    read = _Entries(history, entries, request.format)
+    read = _Entries(history, memory.entries, request.format)
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
-        plan = WindowPlan.of(history, read.all(), request)
+        read.make()
+        plan = WindowPlan.of(history, memory, request)
         try:
             fitted = plan.fitted()
         except BudgetTooSmallError:
@@ -365,13 +378,12 @@ class _Entries:
         self._entries = entries
         self._format = format
 
-    def all(self) -> Mapping[int, Entry]:
-        """Return all entries by position, those of messages without a card with their bodies."""
+    def make(self) -> None:
+        """Make the entries of what has been read, those of messages without a card with their bodies."""
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
         self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
         self.bring([source.event for source in new if source.event.body is None and _needs_body(source.event.facts)])
-        return self._entries
 
     def bring(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""

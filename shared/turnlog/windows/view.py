@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Literal, TypeAlias
+from functools import wraps
+from itertools import takewhile
+from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, cast
 
-from turnlog.core.calls import MessageOutline, Ref, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import REASONING
@@ -30,8 +32,41 @@ OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "ma
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
+class Lasting:
+    """A part of a session that never changes, so that what follows from it is computed once (see `once`)."""
+
+    __slots__ = ("followed",)
+    followed: dict[object, object]
+
+
+_Lasting = TypeVar("_Lasting", bound=Lasting)
+_More = TypeVarTuple("_More")
+_Result = TypeVar("_Result")
+
+
+def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting, *_More], _Result]:
+    """Return a function that computes its result once for each object and each further arguments, which are hashable."""
+
+    @wraps(function)
+    def remembering(value: _Lasting, *more: *_More) -> _Result:
+        try:
+            followed = value.followed
+        except AttributeError:
+            followed = dict[object, object]()
+            _follow(value, followed)
+        key = (function, more) if more else function
+        if key not in followed:
+            followed[key] = function(value, *more)
+        return cast("_Result", followed[key])
+
+    return remembering
+
+
+_follow = Lasting.__dict__["followed"].__set__
+
+
 @lazy_dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Lasting):
     """A message with its outline. ``message`` is None while its payload has not been fetched.
 
     ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.
@@ -76,7 +111,7 @@ class Stub:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Lasting):
     """A message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
 
     ``before`` is the running total of stored tokens before its first message. A unit at the level ``digest`` is described in one
@@ -124,7 +159,7 @@ class Note:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Lasting):
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
     ``notes`` belong to a digest, or replace the earlier steps of a long loop.
@@ -211,6 +246,43 @@ class _Extent:
     last_ms: int = 0
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class PastLoops:
+    """The loops before the current one as they were assembled, and the entries that they were made of.
+
+    ``total`` is the running total behind the last entry. ``open_calls`` have no result; one that comes later, or a second result of
+    another call, changes the loops.
+    """
+
+    total: int
+    settles: bool
+    entries: Sequence[Entry] = ()
+    preamble: tuple[Unit, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    set_aside: tuple[tuple[Entry, str], ...] = ()
+    open_calls: OpenCalls = OpenCalls()
+
+    def begin(self, entries: Sequence[Entry], total: int, *, settles: bool) -> bool:
+        """Return whether entries begin with these. ``total`` is the running total behind the last of them."""
+        count = len(self.entries)
+        newer = entries[count:]
+        return (
+            self.settles == settles
+            and total - sum(entry.event.tokens for entry in newer) == self.total
+            and bool(count and newer)
+            and newer[0].loop > self.entries[-1].loop
+            and entries[:count] == self.entries
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class Memory:
+    """What windows of one log in one format have made of it: entries by position, and the past loops."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    past: PastLoops | None = None
+
+
 def assemble(
     entries: Sequence[Entry],
     *,
@@ -219,56 +291,106 @@ def assemble(
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
+    memory: Memory | None = None,
 ) -> WindowDraft:
     """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
     the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
+    The past loops of ``memory`` are not made again while nothing changes them.
     """
-    sendable = [entry for entry in entries if not never_sent(entry)]
-    befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
-    for entry in entries:
-        befores[entry.position] = running
-        running += entry.event.tokens
-    grouping = _Grouping(sendable, befores, answer_open_calls=answer_open_calls, settlement_tokens=settlement_tokens)
-    units = [unit for entry in sendable for unit in grouping.units_of(entry)]
-    shown = {entry.position for unit in units for entry in unit.entries}
-    set_aside = [
-        (entry, never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
-    ]
-    return WindowDraft(
-        tuple(unit for unit in units if not unit.entry.loop),
-        _loops(entries, units, befores),
+    nothing = PastLoops(total - sum(entry.event.tokens for entry in entries), answer_open_calls)
+    past = memory.past if memory is not None else None
+    if past is None or not past.begin(entries, total, settles=answer_open_calls):
+        past = nothing
+    grouping = _Grouping(past, entries, settlement_tokens)
+    if past.entries and grouping.has_late_results:
+        past = nothing
+        grouping = _Grouping(past, entries, settlement_tokens)
+    units = grouping.units()
+    preamble = (*past.preamble, *(unit for unit in units if not unit.entry.loop))
+    loops = (*past.loops, *_loops(grouping.entries, units, grouping.befores))
+    view = WindowDraft(
+        preamble,
+        loops,
         total,
-        tuple(set_aside),
+        (*past.set_aside, *grouping.set_aside(units)),
         tuple(grouping.open_calls),
         unread,
         has_system=has_system,
+    )
+    if memory is not None:
+        memory.past = _past_of(view, past, grouping)
+    return view
+
+
+def _past_of(view: WindowDraft, past: PastLoops, grouping: _Grouping) -> PastLoops:
+    """Return the past loops of a view; those of before where the current loop is still in touch with newer ones."""
+    current = view.loops[-1].number if view.loops else 0
+    count = sum(1 for _ in takewhile(lambda entry: entry.loop < current, grouping.entries))
+    closed, rest = grouping.entries[:count], grouping.entries[count:]
+    if not closed or any(entry.loop != current for entry in rest):
+        return past
+    last = closed[-1].position
+    units = [*view.preamble, *(unit for loop in view.past[len(past.loops) :] for unit in loop.units)]
+    is_settled = all(ref.position > last for ref in view.open_calls) and all(
+        entry.position <= last for unit in units for entry in unit.entries
+    )
+    if not is_settled:
+        return past
+    return PastLoops(
+        grouping.befores[rest[0].position],
+        past.settles,
+        [*past.entries, *closed],
+        view.preamble,
+        view.past,
+        tuple((entry, reason) for entry, reason in view.set_aside if entry.position <= last),
+        pair(((entry.position, entry.facts) for entry in closed if not never_sent(entry)), before=past.open_calls).open,
     )
 
 
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
-    def __init__(
-        self, sendable: Sequence[Entry], befores: Mapping[int, int], *, answer_open_calls: bool, settlement_tokens: int
-    ) -> None:
+    def __init__(self, past: PastLoops, entries: Sequence[Entry], settlement_tokens: int) -> None:
+        """Group the entries behind those of the past loops."""
+        self.entries = entries[len(past.entries) :]
+        self.befores, running = dict[int, int](), past.total
+        for entry in self.entries:
+            self.befores[entry.position] = running
+            running += entry.event.tokens
         self.open_calls: list[Ref] = []
+        self._sendable = [entry for entry in self.entries if not never_sent(entry)]
         self._waiting: set[int] = set()
-        self._groups = {_leader_of(group).position: group for group in _item_groups(sendable)}
-        self._befores = befores
-        self._by_position = {entry.position: entry for entry in sendable}
-        self._pairing = pair((entry.position, entry.facts) for entry in sendable)
-        self._settle = answer_open_calls
+        self._groups = {_leader_of(group).position: group for group in _item_groups(self._sendable)}
+        self._by_position = {entry.position: entry for entry in self._sendable}
+        self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
+        self._settle = past.settles
         self._settlement_tokens = settlement_tokens
-        self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
+        self._last_turn = max((entry.position for entry in self._sendable if is_turn(entry)), default=0)
 
-    def units_of(self, entry: Entry) -> Iterator[Unit]:
+    @property
+    def has_late_results(self) -> bool:
+        """Whether a result may be one of a past loop's call."""
+        is_of_past = any(ref.position not in self._by_position for ref in self._pairing.result_of)
+        return is_of_past or bool(self._pairing.orphans)
+
+    def units(self) -> list[Unit]:
+        return [unit for entry in self._sendable for unit in self._units_of(entry)]
+
+    def set_aside(self, units: Sequence[Unit]) -> list[tuple[Entry, str]]:
+        """Return the entries that no unit has, each with the reason."""
+        shown = {entry.position for unit in units for entry in unit.entries}
+        return [
+            (entry, never_sent(entry) or self._why_not(entry)) for entry in self.entries if entry.position not in shown
+        ]
+
+    def _units_of(self, entry: Entry) -> Iterator[Unit]:
         """Yield the unit that the message leads, if any.
 
         Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
-        group, facts, before = self._groups.get(entry.position), entry.facts, self._befores[entry.position]
+        group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         if group is None or _is_lone_reasoning(group):
             return
         if not facts.calls:
@@ -300,7 +422,7 @@ class _Grouping:
         """Return whether the provider runs the call: nobody else can answer it."""
         return self._by_position[ref.position].facts.calls[ref.index].hosted
 
-    def why_not(self, entry: Entry) -> str:
+    def _why_not(self, entry: Entry) -> str:
         """Return why no unit has the message."""
         if entry.position in self._waiting:
             return "open_call"

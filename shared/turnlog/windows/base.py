@@ -24,7 +24,7 @@ from turnlog.windows.digests import (
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
 from turnlog.windows.steps import DigestWhenFull, out
-from turnlog.windows.view import Loop, Note, Unit, WindowDraft
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft, once
 
 DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
 """Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""
@@ -171,7 +171,7 @@ class _Filling:
             return out(loop, NO_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
-            digest = resized(loop, size, step)
+            digest = resized(loop, size, step.max_message_chars, step.ledger)
             if digest.level != "digest":
                 return digest
             cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
@@ -183,14 +183,16 @@ class _Filling:
         return out(loop, DROPPED)
 
 
-def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
+@once
+def resized(loop: Loop, size: Size, max_chars: int, max_values: int) -> Loop:
     """Return a loop as a digest of at most a size; out, when the digest would say nothing.
 
-    The step may allow less than the size does. A loop that is a digest already keeps its reason.
+    A digest of a whole loop has at most ``max_chars`` characters of each message and ``max_values`` values. A loop that is a digest
+    already keeps its reason, and gets no larger.
     """
     is_digest = loop.level == "digest"
-    chars = min(size.chars, loop.max_message_chars if is_digest else step.max_message_chars)
-    values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else step.ledger)
+    chars = min(size.chars, loop.max_message_chars if is_digest else max_chars)
+    values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else max_values)
     reason = loop.reason if is_digest else DIGESTED
     digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
     digest = with_note(digest, max_values=values, max_lines=size.lines)

@@ -18,7 +18,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import chosen, is_name, is_said
 from turnlog.windows.text import NO_REPLY, truncation_mark
-from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
+from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit, once
 
 MAX_LINES = 20
 _ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
@@ -194,6 +194,7 @@ class Piece:
     tokens: int
 
 
+@once
 def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces of a loop's digest: the user's messages, the final reply, and pinned units."""
     reply = final_reply(loop)
@@ -228,11 +229,13 @@ def _shown(piece: Piece) -> str:
     return head if piece.limit is None else head[: piece.limit]
 
 
+@once
 def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces of a loop that is out: its pinned units."""
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
 
 
+@once
 def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces that are sent of a loop at its level."""
     if loop.level == "digest":
@@ -252,6 +255,7 @@ def sent_parts(loop: Loop) -> Iterator[Piece | Note]:
     yield from notes
 
 
+@once
 def final_reply(loop: Loop) -> Unit | None:
     """Return the loop's last assistant message that has text and no calls; None when there is none."""
     replies = [

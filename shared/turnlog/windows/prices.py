@@ -29,7 +29,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claud
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
-from turnlog.windows.view import Loop, Unit, WindowDraft
+from turnlog.windows.view import Loop, Unit, WindowDraft, once
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
@@ -124,6 +124,7 @@ def _is_safe_name(name: str) -> bool:
     return 0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)
 
 
+@once
 def bare_tokens(loop: Loop) -> int:
     """Return the most that a loop takes at its level, without its notes: notes share their values."""
     if loop.level == "whole":

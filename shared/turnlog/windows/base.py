@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.windows.digests import (
     MAX_LINES,
     Tally,
@@ -24,7 +24,7 @@ from turnlog.windows.digests import (
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
 from turnlog.windows.steps import DigestWhenFull, out
-from turnlog.windows.view import Loop, Note, Unit, WindowDraft, once
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft
 
 DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
 """Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""

@@ -12,13 +12,13 @@ from functools import lru_cache
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import chosen, is_name, is_said
 from turnlog.windows.text import NO_REPLY, truncation_mark
-from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit, once
+from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
 
 MAX_LINES = 20
 _ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
@@ -186,7 +186,7 @@ def _short(text: str, limit: int) -> str:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Lasting):
     """A part of a digest: a whole unit (a pin), or a message's text cut to ``limit`` characters."""
 
     unit: Unit

@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.window_parts import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
 from turnlog.windows.digests import Tally
@@ -25,7 +25,7 @@ from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, messag
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, once, turns_of
+from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from turnlog.core.calls import MessageOutline
 from turnlog.core.json_values import encode_json
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Media, Message, ToolCall
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
@@ -29,7 +30,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claud
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
-from turnlog.windows.view import Loop, Unit, WindowDraft, once
+from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer

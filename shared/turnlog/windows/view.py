@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import wraps
 from itertools import takewhile
-from typing import Literal, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
@@ -32,41 +31,8 @@ OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "ma
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
-class Lasting:
-    """A part of a session that never changes, so that what follows from it is computed once (see `once`)."""
-
-    __slots__ = ("followed",)
-    followed: dict[object, object]
-
-
-_Lasting = TypeVar("_Lasting", bound=Lasting)
-_More = TypeVarTuple("_More")
-_Result = TypeVar("_Result")
-
-
-def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting, *_More], _Result]:
-    """Return a function that computes its result once for each object and each further arguments, which are hashable."""
-
-    @wraps(function)
-    def remembering(value: _Lasting, *more: *_More) -> _Result:
-        try:
-            followed = value.followed
-        except AttributeError:
-            followed = dict[object, object]()
-            _follow(value, followed)
-        key = (function, more) if more else function
-        if key not in followed:
-            followed[key] = function(value, *more)
-        return cast("_Result", followed[key])
-
-    return remembering
-
-
-_follow = Lasting.__dict__["followed"].__set__
-
-
 @lazy_dataclass(frozen=True, slots=True)
-class Entry(Lasting):
+class Entry:
     """A message with its outline. ``message`` is None while its payload has not been fetched.
 
     ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.

@@ -139,9 +139,10 @@ class _Epoch:
             self.elements += elements
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
-        self._size = max(1.0, (step.high - step.low) * room)
+        size = self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
-        self._first = (1 - step.low) * room
+        first = (1 - step.low) * room
+        self._cells = [int(max(0.0, element.before - first + size) // size) for element in self.elements]
         oldest = next(
             (start for loop, start in zip(view.loops, self._starts, strict=True) if loop.number >= view.oldest), 0
         )
@@ -223,10 +224,7 @@ class _Epoch:
         before, element = self.elements[index - 1], self.elements[index]
         if max(before.tokens, element.tokens) > self._size / 2:
             return True
-        return self._cell(before.before) != self._cell(element.before)
-
-    def _cell(self, total: int) -> int:
-        return int(max(0.0, total - self._first + self._size) // self._size)
+        return self._cells[index - 1] != self._cells[index]
 
     def _tail(self, index: int) -> int:
         return self._totals[-1] - self._totals[index] if index else self._all_totals[-1]

@@ -160,7 +160,12 @@ def is_evicted(loop: Loop, unit: Unit) -> bool:
 
 def has_evicted(view: WindowDraft) -> bool:
     """Return whether something that could be sent is neither shown nor digested."""
-    return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
+    return bool(view.unread) or any(map(_evicts, view.loops))
+
+
+@once
+def _evicts(loop: Loop) -> bool:
+    return any(is_evicted(loop, unit) for unit in loop.units)
 
 
 def says_nothing(view: WindowDraft) -> bool:

@@ -84,6 +84,8 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
 
 
 def _are_halves(first: Share, second: Share) -> bool:
+    if second.part == "all":
+        return False
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
     # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent.
     is_joinable = first.entry is not None and not any(call.hosted for call in first.entry.facts.calls)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 __all__ = ["Lasting", "lazy_dataclass", "once"]
 
@@ -117,7 +117,7 @@ class Lasting:
     """A base of frozen classes whose objects remember what `once` has computed of them. A copy by `replace` begins with nothing."""
 
     __slots__ = ("followed",)
-    followed: dict[object, object]
+    followed: dict[object, Any]
 
 
 _Lasting = TypeVar("_Lasting", bound=Lasting)
@@ -134,11 +134,12 @@ def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting,
         try:
             followed = value.followed
         except AttributeError:
-            followed = dict[object, object]()
+            followed = dict[object, Any]()
             _set_followed(value, followed)
         key = (function, more) if more else function
         if key not in followed:
             followed[key] = function(value, *more)
-        return cast("_Result", followed[key])
+        result: _Result = followed[key]
+        return result
 
     return remembering

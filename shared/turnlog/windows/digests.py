@@ -245,14 +245,15 @@ def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
 
 
-def sent_parts(loop: Loop) -> Iterator[Piece | Note]:
-    """Yield the pieces and notes that are sent of a loop, in order."""
-    notes = list(loop.notes)
+@once
+def sent_parts(loop: Loop) -> Sequence[Piece | Note]:
+    """Return the pieces and notes that are sent of a loop, in order."""
+    notes, parts = list(loop.notes), list[Piece | Note]()
     for piece in shown_pieces(loop):
         while notes and notes[0].at is not None and notes[0].at < piece.unit.position:
-            yield notes.pop(0)
-        yield piece
-    yield from notes
+            parts.append(notes.pop(0))
+        parts.append(piece)
+    return parts + notes
 
 
 @once

@@ -139,7 +139,7 @@ def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
     A value is charged to the first loop that notes it.
     """
     tally = Tally()
-    return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
+    return {loop.number: bare_tokens(loop) + (tally.add(*loop.notes) if loop.notes else 0) for loop in loops}
 
 
 def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:

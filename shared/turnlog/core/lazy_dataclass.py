@@ -11,11 +11,12 @@ checker sees the standard library's decorator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-__all__ = ["Lasting", "lazy_dataclass", "once"]
+__all__ = ["Lasting", "lazy_dataclass", "once", "once_for_all"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as lazy_dataclass
@@ -143,3 +144,34 @@ def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting,
         return result
 
     return remembering
+
+
+def once_for_all(
+    function: Callable[[Sequence[_Lasting], *_More], _Result],
+) -> Callable[[Sequence[_Lasting], *_More], _Result]:
+    """Return a pure function of several objects, at least one, that computes its result once for the same ones in a row.
+
+    The last of them remembers it.
+    """
+
+    @wraps(function)
+    def remembering(values: Sequence[_Lasting], *more: *_More) -> _Result:
+        of_last = _once_of_last(values[-1], function, *more)
+        if not (len(of_last.values) == len(values) and all(map(is_, of_last.values, values))):
+            of_last.values, of_last.result = tuple(values), function(values, *more)
+        result: _Result = of_last.result
+        return result
+
+    return remembering
+
+
+class _OfLast:
+    """The result of a function of several objects. ``values`` are none before the first call."""
+
+    values: Sequence[object] = ()
+    result: Any = None
+
+
+@once
+def _once_of_last(value: _Lasting, function: object, *more: object) -> _OfLast:
+    return _OfLast()

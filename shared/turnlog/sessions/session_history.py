@@ -48,8 +48,8 @@ class WarmSession:
     """The part of a session that windows have read, and what they made of it for a format.
 
     ``header`` is that of the newest commit. ``calls`` counts calls and results.
-    ``cold_count`` is the number of messages that were read from the log at once, ``first`` the position of the oldest one that the
-    last window looked at.
+    ``cold_count`` is the number of messages that were read from the log at once. ``first`` is the position of the oldest one that
+    the last window looked at, ``budget`` what that window had: with the same one, the next window looks at the same messages.
     """
 
     header: Header
@@ -64,6 +64,7 @@ class WarmSession:
     memory: Memory
     cold_count: int
     first: int
+    budget: int
 
     @property
     def size_bytes(self) -> int:
@@ -215,7 +216,10 @@ class SessionHistory:
         warm = reading.warm
         if warm is not None and warm.covered_to == self._covered_to:
             self._commits, self._held = list(warm.commits), list(warm.messages)
-            self._show_again(warm.first)
+            if warm.budget == context.request.budget.tokens:
+                self.sources = [source for source in self._held if source.event.position >= warm.first]
+            else:
+                self._show_more()
             self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
             self.memory = warm.memory if warm.format == context.request.format else Memory()
         else:
@@ -242,11 +246,21 @@ class SessionHistory:
             return None
         if self._older and self._header.rewound:
             return None  # They may be the parent's.
-        calls = sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls
-        read = self._covered_to, tuple(self._commits), tuple(self._held), calls, self._older
-        made = self._context.request.format, self.memory, self._cold_count or len(self._held)
-        first = self.sources[0].event.position if self.sources else 0
-        return WarmSession(self._header, self._context.settings, self._summary, *read, *made, first)
+        return WarmSession(
+            header=self._header,
+            settings=self._context.settings,
+            summary=self._summary,
+            covered_to=self._covered_to,
+            commits=tuple(self._commits),
+            messages=tuple(self._held),
+            calls=sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls,
+            older=self._older,
+            format=self._context.request.format,
+            memory=self.memory,
+            cold_count=self._cold_count or len(self._held),
+            first=self.sources[0].event.position if self.sources else 0,
+            budget=self._context.request.budget.tokens,
+        )
 
     @property
     def kept(self) -> Sequence[Source]:
@@ -278,17 +292,6 @@ class SessionHistory:
         else:
             self._begin(())
         return True
-
-    def _show_again(self, first: int) -> None:
-        """Take the messages that the last window took and newer ones, so that its loops are not assembled again.
-
-        Those of a window with another budget, or with much that is new, may be too few or too many.
-        """
-        budget = self._context.request.budget.tokens
-        self.sources = [source for source in self._held if source.event.position >= first]
-        if not 2 * budget <= sum(source.event.tokens for source in self.sources) <= 3 * budget:
-            self.sources = []
-            self._show_more()
 
     def _show_more(self) -> None:
         """Take more of the remembered messages: those that bring twice the budget's tokens, and twice as many as before."""

@@ -145,14 +145,7 @@ class _Filling:
     def _note(self, title: str, units: Sequence[Unit], shown: str, *, is_oldest: bool) -> Note | None:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
-            note = steps_note(
-                title,
-                units,
-                shown=shown,
-                max_values=size.values,
-                max_lines=size.lines,
-                outcome_chars=size.chars,
-            )
+            note = steps_note(units, title, shown, size.values, size.lines, size.chars)
             cost = self._tally.add(note)
             if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
                 self.room -= cost

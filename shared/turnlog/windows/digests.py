@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
-from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once, once_for_all
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
@@ -105,14 +105,9 @@ def bare_note(title: str, steps: int) -> Note:
     return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
 
 
+@once_for_all
 def steps_note(
-    title: str,
-    units: Sequence[Unit],
-    *,
-    shown: str,
-    max_values: int,
-    max_lines: int = MAX_LINES,
-    outcome_chars: int = 0,
+    units: Sequence[Unit], title: str, shown: str, max_values: int, max_lines: int, outcome_chars: int
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
     note = note_of(

@@ -25,7 +25,7 @@ from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, messag
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
+from turnlog.windows.view import OLDER_TOO, Loop, Unit, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -265,14 +265,20 @@ def _elements_of(loop: Loop, cap: int) -> Sequence[_Element]:
 
 def _units_elements(loop: Loop, cap: int, turns: Sequence[int]) -> Iterator[_Element]:
     for unit in loop.units:
-        last = max(entry.position for entry in unit.entries)
+        element = _element_of(unit, cap)
         if any(answer.entry is None for answer in unit.answers):
             # The call waited for a result until the next turn came.
             behind = bisect_right(turns, unit.said[-1].position)
-            last = max([last, *turns[behind : behind + 1]])
-        tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
-        more = unit.tokens - tokens if unit.level == "whole" else 0
-        yield _Element(unit.before, unit.position, last, tokens, more)
+            element = replace(element, last=max([element.last, *turns[behind : behind + 1]]))
+        yield element
+
+
+@once
+def _element_of(unit: Unit, cap: int) -> _Element:
+    last = max(entry.position for entry in unit.entries)
+    tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
+    more = unit.tokens - tokens if unit.level == "whole" else 0
+    return _Element(unit.before, unit.position, last, tokens, more)
 
 
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, int], EpochStart]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
@@ -213,11 +212,11 @@ class _Extent:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class PastLoops:
-    """The loops before the current one as they were assembled, and the entries that they were made of.
+class Settled:
+    """The beginning of a log as it was assembled: all before its last unit, which newer messages may still change.
 
-    ``total`` is the running total behind the last entry. ``open_calls`` have no result; one that comes later, or a second result of
-    another call, changes the loops.
+    ``total`` is the running total behind its entries. ``open_calls`` have no result; one that comes later, or a second result of
+    another call, changes what was assembled.
     """
 
     total: int
@@ -228,25 +227,19 @@ class PastLoops:
     set_aside: tuple[tuple[Entry, str], ...] = ()
     open_calls: OpenCalls = OpenCalls()
 
-    def begin(self, entries: Sequence[Entry], total: int, *, settles: bool) -> bool:
-        """Return whether entries begin with these. ``total`` is the running total behind the last of them."""
+    def begins(self, entries: Sequence[Entry], total: int, *, settles: bool) -> bool:
+        """Return whether a log begins so. ``total`` is the running total behind the last of its entries."""
         count = len(self.entries)
-        newer = entries[count:]
-        return (
-            self.settles == settles
-            and total - sum(entry.event.tokens for entry in newer) == self.total
-            and bool(count and newer)
-            and newer[0].loop > self.entries[-1].loop
-            and entries[:count] == self.entries
-        )
+        behind = sum(entry.event.tokens for entry in entries[count:])
+        return self.settles == settles and total - behind == self.total and entries[:count] == self.entries
 
 
 @dataclasses.dataclass(slots=True)
 class Memory:
-    """What windows of one log in one format have made of it: entries by position, and the past loops."""
+    """What windows of one log in one format have made of it: entries by position, and what is settled of the view."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
-    past: PastLoops | None = None
+    settled: Settled | None = None
 
 
 def assemble(
@@ -263,63 +256,61 @@ def assemble(
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
     the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
-    The past loops of ``memory`` are not made again while nothing changes them.
+    What ``memory`` has of the view is not made again while nothing changes it.
     """
-    nothing = PastLoops(total - sum(entry.event.tokens for entry in entries), answer_open_calls)
-    past = memory.past if memory is not None else None
-    if past is None or not past.begin(entries, total, settles=answer_open_calls):
+    nothing = Settled(total - sum(entry.event.tokens for entry in entries), answer_open_calls)
+    past = memory.settled if memory is not None else None
+    if past is None or not past.begins(entries, total, settles=answer_open_calls):
         past = nothing
     grouping = _Grouping(past, entries, settlement_tokens)
     if past.entries and grouping.has_late_results:
         past = nothing
         grouping = _Grouping(past, entries, settlement_tokens)
     units = grouping.units()
-    preamble = (*past.preamble, *(unit for unit in units if not unit.entry.loop))
-    loops = (*past.loops, *_loops(grouping.entries, units, grouping.befores))
-    view = WindowDraft(
-        preamble,
-        loops,
+    set_aside = grouping.set_aside(units)
+    loops = _extended(past.loops, grouping.entries, units, grouping.befores)
+    current = loops[-1].number if loops else 0
+    if memory is not None:
+        memory.settled = _settled(past, grouping, units, set_aside)
+    return WindowDraft(
+        (*past.preamble, *(unit for unit in units if not unit.entry.loop)),
+        # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
+        tuple(loop for loop in loops if loop.units or loop.number == current),
         total,
-        (*past.set_aside, *grouping.set_aside(units)),
+        (*past.set_aside, *set_aside),
         tuple(grouping.open_calls),
         unread,
         has_system=has_system,
     )
-    if memory is not None:
-        memory.past = _past_of(view, past, grouping)
-    return view
 
 
-def _past_of(view: WindowDraft, past: PastLoops, grouping: _Grouping) -> PastLoops:
-    """Return the past loops of a view; those of before where the current loop is still in touch with newer ones."""
-    current = view.loops[-1].number if view.loops else 0
-    count = sum(1 for _ in takewhile(lambda entry: entry.loop < current, grouping.entries))
-    closed, rest = grouping.entries[:count], grouping.entries[count:]
-    if not closed or any(entry.loop != current for entry in rest):
+def _settled(
+    past: Settled, grouping: _Grouping, units: Sequence[Unit], set_aside: Sequence[tuple[Entry, str]]
+) -> Settled:
+    """Return what is settled of a view: all before its last unit and before the calls that wait for results."""
+    starts = [min(entry.position for entry in units[-1].said)] if units else []
+    border = min([*starts, *(ref.position for ref in grouping.open_calls)], default=0)
+    closed = [entry for entry in grouping.entries if entry.position < border]
+    before = [unit for unit in units if unit.position < border]
+    if not closed or any(entry.position >= border for unit in before for entry in unit.entries):
         return past
-    last = closed[-1].position
-    units = [*view.preamble, *(unit for loop in view.past[len(past.loops) :] for unit in loop.units)]
-    is_settled = all(ref.position > last for ref in view.open_calls) and all(
-        entry.position <= last for unit in units for entry in unit.entries
-    )
-    if not is_settled:
-        return past
-    return PastLoops(
-        grouping.befores[rest[0].position],
+    said = ((entry.position, entry.facts) for entry in closed if not never_sent(entry))
+    return Settled(
+        grouping.befores[grouping.entries[len(closed)].position],
         past.settles,
         [*past.entries, *closed],
-        view.preamble,
-        view.past,
-        tuple((entry, reason) for entry, reason in view.set_aside if entry.position <= last),
-        pair(((entry.position, entry.facts) for entry in closed if not never_sent(entry)), before=past.open_calls).open,
+        (*past.preamble, *(unit for unit in before if not unit.entry.loop)),
+        _extended(past.loops, closed, before, grouping.befores),
+        (*past.set_aside, *((entry, reason) for entry, reason in set_aside if entry.position < border)),
+        pair(said, before=past.open_calls).open,
     )
 
 
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
-    def __init__(self, past: PastLoops, entries: Sequence[Entry], settlement_tokens: int) -> None:
-        """Group the entries behind those of the past loops."""
+    def __init__(self, past: Settled, entries: Sequence[Entry], settlement_tokens: int) -> None:
+        """Group the entries behind those that are settled."""
         self.entries = entries[len(past.entries) :]
         self.befores, running = dict[int, int](), past.total
         for entry in self.entries:
@@ -337,7 +328,7 @@ class _Grouping:
 
     @property
     def has_late_results(self) -> bool:
-        """Whether a result may be one of a past loop's call."""
+        """Whether a result may be one of a settled call."""
         is_of_past = any(ref.position not in self._by_position for ref in self._pairing.result_of)
         return is_of_past or bool(self._pairing.orphans)
 
@@ -440,6 +431,18 @@ def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
     return _unit(entry, before, answers, tokens=tokens, is_folded=True)
 
 
+def _extended(
+    loops: tuple[Loop, ...], entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]
+) -> tuple[Loop, ...]:
+    """Return the loops with newer entries and their units; the first of these may continue the last loop."""
+    newer = _loops(entries, units, befores)
+    if not (loops and newer and newer[0].number == loops[-1].number):
+        return (*loops, *newer)
+    last, more = loops[-1], newer[0]
+    continued = replace(last, units=(*last.units, *more.units), last=more.last, last_ms=more.last_ms)
+    return (*loops[:-1], continued, *newer[1:])
+
+
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
@@ -451,7 +454,6 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
     by_loop = dict[int, list[Unit]]()
     for unit in units:
         by_loop.setdefault(unit.entry.loop, []).append(unit)
-    current = max(extents, default=0)
     return tuple(
         Loop(
             number,
@@ -463,8 +465,7 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
             extent.before,
         )
         for number, extent in sorted(extents.items())
-        # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
-        if number and (number in by_loop or number == current)
+        if number
     )
 
 

@@ -366,6 +366,7 @@ class AsyncSession(Twin[Session]):
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
         answer_open_calls: bool | None = None,
+        others_calls: Literal["text", "calls"] | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -373,7 +374,8 @@ class AsyncSession(Twin[Session]):
         """Build the window for the next model call.
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
-        the window as if the log ended at that position or time (RFC 3339). ``build``, the ``build`` of a manifest, builds that
+        the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` sends calls of tools that are
+        not offered as calls, not as text. ``build``, the ``build`` of a manifest, builds that
         window again.
         """
         return await self._threads.read(
@@ -386,6 +388,7 @@ class AsyncSession(Twin[Session]):
                 output_reserve=output_reserve,
                 include_current_loop=include_current_loop,
                 answer_open_calls=answer_open_calls,
+                others_calls=others_calls,
                 breakpoints=breakpoints,
                 at=at,
                 build=build,

@@ -186,12 +186,12 @@ async def calls(log: AsyncTurnlog) -> None:
 
 
 def test_help_shows_the_parameters_and_the_text_of_the_sync_method() -> None:
-    text = pydoc.render_doc(AsyncSession.append, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(AsyncSession.append))
     assert (
         "async append(self, *messages: 'GivenMessage', meta:" in text
         and "Append 1 to 25 messages in one commit." in text
     )
-    assert "-> 'AsyncPaged[LoopAnswer]'" in pydoc.render_doc(AsyncSession.loops, renderer=pydoc.plaintext)
+    assert "-> 'AsyncPaged[LoopAnswer]'" in pydoc.plain(pydoc.render_doc(AsyncSession.loops))
 
 
 def test_the_calls_that_a_type_checker_accepts_also_run() -> None:

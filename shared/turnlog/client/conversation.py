@@ -107,6 +107,7 @@ class ConversationCalls(SessionResource):
 
     def stream_async(
         self,
+        /,
         events: AsyncIterable[E],
         *,
         format: FormatName = "openai_chat",
@@ -280,6 +281,7 @@ class RunCalls(SessionResource):
 
     def run_async(
         self,
+        /,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any]] | None = None,
         *,

@@ -23,7 +23,6 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
-from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
@@ -136,7 +135,7 @@ class CompressSessions:
             after = before.saved_nothing(loop) if outcome.reason == "not_worth_it" else before
         if asked is not None and not asked.is_answered and (outcome is None or not outcome.has_more):
             after = replace(after, ended_ms=asked.time_ms)
-        if after == before or tail.meta is None or is_cache_tombstone(tail.meta):
+        if after == before or tail.meta is None:
             return
         write_attempts(self._log.items, tail.meta, after)
         if after.is_off(loop) and not before.is_off(loop):

@@ -51,6 +51,7 @@ def totals_since_summary(header: Header) -> Totals:
     )
 
 
+_ATTEMPTS = "tr"
 MAX_FAILURES, MAX_USELESS = 3, 2
 REST_LOOPS = 10
 """After `MAX_USELESS` useless attempts, the number of further loops before a session's appends request a summary again."""
@@ -82,9 +83,6 @@ class Attempts:
     def saved_nothing(self, loop: int) -> Attempts:
         """Return the attempts with another useless one."""
         return replace(self, useless=self.useless + 1, loop=loop)
-
-
-_ATTEMPTS = "tr"
 
 
 def read_attempts(meta: Item | None) -> Attempts:

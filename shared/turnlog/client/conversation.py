@@ -107,6 +107,7 @@ class ConversationCalls(SessionResource):
 
     def stream_async(
         self,
+        /,
         events: AsyncIterable[E],
         *,
         format: FormatName = "openai_chat",
@@ -140,9 +141,8 @@ class ConversationCalls(SessionResource):
         """Build the window for the next model call.
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
-        the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` sends calls of tools that are
-        not offered as calls, not as text. ``build``, the ``build`` of a manifest, builds that
-        window again.
+        the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` does not turn calls of tools
+        that are not offered into text. ``build``, the ``build`` of a manifest, builds that window again.
         """
         fields = {
             "format": format,
@@ -283,6 +283,7 @@ class RunCalls(SessionResource):
 
     def run_async(
         self,
+        /,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any]] | None = None,
         *,

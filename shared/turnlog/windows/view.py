@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
+from turnlog.core.calls import CallOutline, MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
+from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.text import user_call_text
+from turnlog.windows.text import most_tokens_of_calls
 
-_JOIN_TOKENS = 4
 _OF_ITEMS = "openai_responses"
 NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
@@ -82,7 +82,8 @@ class Unit(Lasting):
     ``before`` is the running total of stored tokens before its first message. A unit at the level ``digest`` is described in one
     of its loop's notes. ``stubs`` replace results that are not sent whole.
     ``entries`` are its messages, each once: its own, then those with results. ``pinned``: it stays in every window.
-    ``is_folded``: the calls are a user's own, so they are sent with their results as text within the message.
+    ``calls_as_text``: the calls are a user's own, or of tools that the request does not offer, so they are sent with their results
+    as text behind what the message says.
     ``group``: all items of an answer of several messages, ``entry`` among them; empty for a single message.
     """
 
@@ -94,7 +95,7 @@ class Unit(Lasting):
     level: Level = "whole"
     reason: str = ""
     pinned: bool = False
-    is_folded: bool = False
+    calls_as_text: bool = False
     group: tuple[Entry, ...] = ()
     stubs: tuple[Stub, ...] = ()
 
@@ -212,6 +213,30 @@ class _Extent:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools whose calls may be sent as calls.
+
+    ``names`` are None where those of all tools may; ``built_in`` are types of the provider's own tools. The provider of ``format``
+    runs the hosted calls of messages in that format, so these always may.
+    """
+
+    names: frozenset[str] | None = None
+    built_in: tuple[str, ...] = ()
+    format: str = ""
+
+    def have(self, entry: Entry, call: CallOutline) -> bool:
+        """Return whether a call of a message may be sent as a call."""
+        if self.names is None or (call.hosted and entry.event.format == self.format):
+            return True
+        is_named = not self.names.isdisjoint((call.name, legal_tool_name(call.name)))
+        is_built_in = any(kind.startswith(call.name) or call.name.startswith(kind) for kind in self.built_in)
+        return bool(call.name) and (is_named or is_built_in)
+
+
+ALL_TOOLS = OfferedTools()
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Settled:
     """The beginning of a log as it was assembled: all before its last unit, which newer messages may still change.
 
@@ -221,17 +246,18 @@ class Settled:
 
     total: int
     settles: bool
+    offered: OfferedTools
     entries: Sequence[Entry] = ()
     preamble: tuple[Unit, ...] = ()
     loops: tuple[Loop, ...] = ()
     set_aside: tuple[tuple[Entry, str], ...] = ()
     open_calls: OpenCalls = OpenCalls()
 
-    def begins(self, entries: Sequence[Entry], total: int, *, settles: bool) -> bool:
+    def begins(self, entries: Sequence[Entry], total: int) -> bool:
         """Return whether a log begins so. ``total`` is the running total behind the last of its entries."""
         count = len(self.entries)
         behind = sum(entry.event.tokens for entry in entries[count:])
-        return self.settles == settles and total - behind == self.total and entries[:count] == self.entries
+        return total - behind == self.total and entries[:count] == self.entries
 
 
 @dataclasses.dataclass(slots=True)
@@ -250,17 +276,19 @@ def assemble(
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
+    offered: OfferedTools = ALL_TOOLS,
     memory: Memory | None = None,
 ) -> WindowDraft:
     """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
     the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
+    A message with a call of a tool that is not among those ``offered`` has all its calls as text.
     What ``memory`` has of the view is not made again while nothing changes it.
     """
-    nothing = Settled(total - sum(entry.event.tokens for entry in entries), answer_open_calls)
+    nothing = Settled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
     past = memory.settled if memory is not None else None
-    if past is None or not past.begins(entries, total, settles=answer_open_calls):
+    if past is None or (past.settles, past.offered) != (answer_open_calls, offered) or not past.begins(entries, total):
         past = nothing
     grouping = _Grouping(past, entries, settlement_tokens)
     if past.entries and grouping.has_late_results:
@@ -298,6 +326,7 @@ def _settled(
     return Settled(
         grouping.befores[grouping.entries[len(closed)].position],
         past.settles,
+        past.offered,
         [*past.entries, *closed],
         (*past.preamble, *(unit for unit in before if not unit.entry.loop)),
         _extended(past.loops, closed, before, grouping.befores),
@@ -322,7 +351,7 @@ class _Grouping:
         self._groups = {_leader_of(group).position: group for group in _item_groups(self._sendable)}
         self._by_position = {entry.position: entry for entry in self._sendable}
         self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
-        self._settle = past.settles
+        self._settle, self._offered = past.settles, past.offered
         self._settlement_tokens = settlement_tokens
         self._last_turn = max((entry.position for entry in self._sendable if is_turn(entry)), default=0)
 
@@ -369,11 +398,15 @@ class _Grouping:
                 # The user's text is sent, because it may be the task; the calls wait.
                 yield _unit(entry, before, tokens=entry.cost)
             return
-        if facts.role != "assistant":
-            yield _folded(entry, before, tuple(answers))
+        tokens = sum(member.cost for member in whole.entries) + self._settlement_tokens * len(unanswered)
+        said = whole.said
+        if facts.role == "assistant" and all(
+            self._offered.have(member, call) for member in said for call in member.facts.calls
+        ):
+            yield replace(whole, tokens=tokens)
             return
-        tokens = sum(member.cost for member in whole.entries)
-        yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
+        tokens += most_tokens_of_calls([answer.ref for answer in answers], [member.facts for member in whole.entries])
+        yield replace(whole, tokens=tokens, calls_as_text=True)
 
     def _is_hosted(self, ref: Ref) -> bool:
         """Return whether the provider runs the call: nobody else can answer it."""
@@ -400,7 +433,6 @@ def _unit(
     *,
     tokens: int = 0,
     group: tuple[Entry, ...] = (),
-    is_folded: bool = False,
 ) -> Unit:
     group = group if len(group) > 1 else ()
     if not (group or answers):
@@ -409,7 +441,7 @@ def _unit(
     members |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
     entries = tuple(members.values())
     pinned = any(member.event.envelope.pin for member in entries)
-    return Unit(entry, entries, answers, tokens, before, pinned=pinned, is_folded=is_folded, group=group)
+    return Unit(entry, entries, answers, tokens, before, pinned=pinned, group=group)
 
 
 def _own_tokens(entry: Entry) -> int:
@@ -419,16 +451,6 @@ def _own_tokens(entry: Entry) -> int:
         return entry.cost
     bound = upper_bound_tokens(facts.head) + upper_bound_tokens(facts.name) + MESSAGE_OVERHEAD
     return min(entry.cost, bound)
-
-
-def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
-    """Return the unit of a user's message with calls: one text with calls and results in it."""
-    calls = [(call, None) for call in entry.facts.calls]
-    results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]
-    texts = dict(results)
-    text = user_call_text([(call, texts.get(index)) for index, (call, _) in enumerate(calls)])
-    tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
-    return _unit(entry, before, answers, tokens=tokens, is_folded=True)
 
 
 def _extended(

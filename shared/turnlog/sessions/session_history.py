@@ -40,7 +40,7 @@ LEAST_GROWTH = 32
 """Messages that a session may grow by, whatever was read of it, before the log is read again."""
 WARM_BYTES = 16 * 1024 * 1024
 """Estimated memory of the sessions that a process remembers."""
-_MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
+_MESSAGE_BYTES, _TOKEN_BYTES = 6 * 1024, 6
 
 
 @lazy_dataclass(frozen=True, slots=True)

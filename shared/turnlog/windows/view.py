@@ -237,7 +237,7 @@ ALL_TOOLS = OfferedTools()
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Settled:
+class Assembled:
     """The beginning of a log as it was assembled: all before its last unit, which newer messages may still change.
 
     ``total`` is the running total behind its entries. ``open_calls`` have no result; one that comes later, or a second result of
@@ -265,7 +265,7 @@ class Memory:
     """What windows of one log in one format have made of it: entries by position, and what is settled of the view."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
-    settled: Settled | None = None
+    assembled: Assembled | None = None
 
 
 def assemble(
@@ -286,8 +286,8 @@ def assemble(
     A message with a call of a tool that is not among those ``offered`` has all its calls as text.
     What ``memory`` has of the view is not made again while nothing changes it.
     """
-    nothing = Settled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
-    past = memory.settled if memory is not None else None
+    nothing = Assembled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
+    past = memory.assembled if memory is not None else None
     if past is None or (past.settles, past.offered) != (answer_open_calls, offered) or not past.begins(entries, total):
         past = nothing
     grouping = _Grouping(past, entries, settlement_tokens)
@@ -299,7 +299,7 @@ def assemble(
     loops = _extended(past.loops, grouping.entries, units, grouping.befores)
     current = loops[-1].number if loops else 0
     if memory is not None:
-        memory.settled = _settled(past, grouping, units, set_aside)
+        memory.assembled = _assembled(past, grouping, units, set_aside)
     return WindowDraft(
         (*past.preamble, *(unit for unit in units if not unit.entry.loop)),
         # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
@@ -312,9 +312,9 @@ def assemble(
     )
 
 
-def _settled(
-    past: Settled, grouping: _Grouping, units: Sequence[Unit], set_aside: Sequence[tuple[Entry, str]]
-) -> Settled:
+def _assembled(
+    past: Assembled, grouping: _Grouping, units: Sequence[Unit], set_aside: Sequence[tuple[Entry, str]]
+) -> Assembled:
     """Return what is settled of a view: all before its last unit and before the calls that wait for results."""
     starts = [min(entry.position for entry in units[-1].said)] if units else []
     border = min([*starts, *(ref.position for ref in grouping.open_calls)], default=0)
@@ -323,7 +323,7 @@ def _settled(
     if not closed or any(entry.position >= border for unit in before for entry in unit.entries):
         return past
     said = ((entry.position, entry.facts) for entry in closed if not never_sent(entry))
-    return Settled(
+    return Assembled(
         grouping.befores[grouping.entries[len(closed)].position],
         past.settles,
         past.offered,
@@ -338,7 +338,7 @@ def _settled(
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
-    def __init__(self, past: Settled, entries: Sequence[Entry], settlement_tokens: int) -> None:
+    def __init__(self, past: Assembled, entries: Sequence[Entry], settlement_tokens: int) -> None:
         """Group the entries behind those that are settled."""
         self.entries = entries[len(past.entries) :]
         self.befores, running = dict[int, int](), past.total

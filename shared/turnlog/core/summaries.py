@@ -160,8 +160,11 @@ class CompressionRequest:
         loop, time_ms, is_answered = text.split(" ")
         return cls(int(loop), int(time_ms), is_answered == "1")
 
-    def allows_another(self, *, loop: int, now_ms: int) -> bool:
-        """Return whether an append to this loop at this time may request compression again."""
+    def allows_another(self, *, loop: int, now_ms: int, is_long: bool) -> bool:
+        """Return whether an append to this loop at this time may request compression again.
+
+        ``is_long``: the loop alone has become too long since the last summary.
+        """
         if loop >= self.loop + COOL_DOWN_LOOPS:
             return True
-        return not self.is_answered and now_ms - self.time_ms >= LEASE_MS
+        return is_long if self.is_answered else now_ms - self.time_ms >= LEASE_MS

@@ -57,9 +57,8 @@ format: $(VENV)/dev.stamp  ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies, async twins
+docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies
 	@$(BIN)/python tools/make_docs.py
-	@$(BIN)/python tools/make_async.py
 
 bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per operation, beside their limits [ARGS=--quick]
 	@$(BIN)/python -m benchmarks.operations $(ARGS)

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.replay.loading import load_transcripts
 from turnlog.app import Application
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts
+from turnlog.cli.transcripts import Transcript
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TurnlogError
@@ -175,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--loader", type=Path, metavar="FILE.py", help="its iter_sessions(path) gives conversations")
     options = parser.parse_args(arguments)
     try:
-        transcripts = read_transcripts(options.paths, loader=options.loader)
+        transcripts = load_transcripts(options.paths, options.loader)
     except TurnlogError as error:
         print(f"error: {error.detail}", file=sys.stderr)
         return 2

@@ -25,14 +25,16 @@ from rich.text import Text
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import served_settings
-from turnlog.cli.replay.replaying import Replay, ReplayedCall, ReplayOutcome, ReplayReport
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, table, window_table
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client.model import Session
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.engines import SystemClock, location_url
 from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.replay.replaying import Replay, ReplayedCall, ReplayOutcome, ReplayReport
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
 POLICIES = ("run_loops", "default")

@@ -1,5 +1,8 @@
 # Windows, summaries and segments on conversations, and load; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: bench-load bench-windows bench-worst bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
+.PHONY: replay bench-load bench-windows bench-worst bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
+
+replay: $(VENV)/dev.stamp  ## Replay conversations over HTTP and check every message and window [ARGS='FOLDER --policy run_loops']
+	@$(BIN)/python -m benchmarks.replay $(or $(ARGS),examples/conversations)
 
 bench-windows: $(VENV)/dev.stamp  ## What windows cost and lose, by policy and budget [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.windows $(ARGS)

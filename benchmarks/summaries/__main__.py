@@ -18,10 +18,10 @@ from pathlib import Path
 
 from benchmarks.operations import versions
 from benchmarks.progress import say
+from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.summaries.running import Plan, answers_kept, run
 from benchmarks.summaries.table import LEAST_KEPT, NOTES, as_json, limits_of, table_of_answers, tables
 from benchmarks.windows.table import markdown, show
-from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.core.errors import TurnlogError
 from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.trigger import KEEP_LOOPS
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     start = time.monotonic()
     try:
-        transcripts = read_transcripts(options.paths, loader=options.loader)
+        transcripts = load_transcripts(options.paths, options.loader)
         if options.source:
             transcripts = [one for one in transcripts if one.source in options.source]
         if options.sample:

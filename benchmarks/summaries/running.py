@@ -18,7 +18,7 @@ from benchmarks.summaries.judging import Moment, Taken
 from benchmarks.summaries.rows import METRICS, Lost, Row
 from benchmarks.windows.histories import COUNTER, FORMAT, calls_in
 from turnlog.app import make_application
-from turnlog.cli.replay.transcripts import Transcript
+from turnlog.cli.transcripts import Transcript
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner

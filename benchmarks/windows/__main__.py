@@ -17,12 +17,13 @@ from pathlib import Path
 
 from benchmarks.operations import versions
 from benchmarks.progress import say
+from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.windows.builders import default_names, policy_named
 from benchmarks.windows.chart import chart
 from benchmarks.windows.limits import limits_of
 from benchmarks.windows.running import Plan, run
 from benchmarks.windows.table import NOTES, as_json, markdown, show, tables
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.transcripts import Transcript
 from turnlog.core.errors import TurnlogError
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
@@ -83,7 +84,7 @@ def _budget(text: str) -> int | None:
 
 
 def _chosen(options: argparse.Namespace) -> list[Transcript]:
-    found = read_transcripts(options.paths, loader=options.loader)
+    found = load_transcripts(options.paths, options.loader)
     if options.source:
         found = [one for one in found if one.source in options.source]
     return sample_of(found, options.sample) if options.sample else found

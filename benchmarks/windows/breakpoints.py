@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.operations import versions
+from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.windows.provider import Provider, Spent, blocks_of, with_last_only
 from benchmarks.windows.table import Table, percent, show
 from turnlog import build_window
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.transcripts import Transcript
 from turnlog.core.errors import BudgetTooSmallError
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
@@ -31,7 +32,7 @@ LIMIT = 1.1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    transcripts = read_transcripts(options.paths, loader=options.loader)
+    transcripts = load_transcripts(options.paths, options.loader)
     transcripts = sample_of(transcripts, options.sample) if options.sample else transcripts
     rows = list[dict[str, Any]]()
     for format in options.format:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.windows.values import stands
-from turnlog.cli.replay.transcripts import Transcript
+from turnlog.cli.transcripts import Transcript
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept

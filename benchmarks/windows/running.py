@@ -13,7 +13,7 @@ from benchmarks.windows.caching import cost, shared_messages
 from benchmarks.windows.histories import History
 from benchmarks.windows.judging import Moment
 from benchmarks.windows.rows import Row
-from turnlog.cli.replay.transcripts import Transcript
+from turnlog.cli.transcripts import Transcript
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 
 Rows = dict["Cell", Row]

@@ -170,9 +170,7 @@ class Application:
     append_messages: AppendToSession = use_case(
         "sessions.append.AppendToSession", "log", "lazy_counter", "ask_summaries", "ask_segments", "make_snapshots"
     )
-    ask_summaries: AskForSummaries = use_case(
-        "summaries.trigger.AskForSummaries", "log", "start_job", "settings.models"
-    )
+    ask_summaries: AskForSummaries = use_case("summaries.trigger.AskForSummaries", "start_job", "settings.models")
     ask_segments: AskForSegments = use_case("summaries.trigger.AskForSegments", "start_job")
     read_messages: ReadMessages = use_case("sessions.messages.ReadMessages", "log")
     read_loops: ReadLoops = use_case("sessions.messages.ReadLoops", "log")

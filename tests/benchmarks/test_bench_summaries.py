@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.summaries.__main__ import main
 from benchmarks.summaries.judging import Moment
 from benchmarks.summaries.rows import Row, sum_of
@@ -17,7 +18,7 @@ from benchmarks.summaries.running import Plan, row_of, run
 from benchmarks.summaries.table import as_json, limits_of, tables
 from benchmarks.windows.table import markdown, plain
 from tests.conftest import SAMPLES
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.summaries.routes import Fact, SummaryAnswer
 
 PR_SESSIONS, PR_MESSAGES = 24, 40
@@ -171,4 +172,4 @@ def test_all_real_conversations_keep_what_their_calls_need(real_data: ModuleType
 
 def _sessions(real_data: ModuleType) -> list[Transcript]:
     path = Path(str(real_data.__file__))
-    return read_transcripts([path.parent / "dev"], loader=path)
+    return load_transcripts([path.parent / "dev"], path)

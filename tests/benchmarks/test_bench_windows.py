@@ -21,7 +21,7 @@ from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Cell, Plan, rows_of, run
 from benchmarks.windows.table import as_json, markdown, plain, tables
 from benchmarks.windows.values import identifiers_of, leaves_of, stands
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts
+from turnlog.cli.transcripts import Transcript, read_transcripts
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
 

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module
 """`turnlog chat` through a pipe: lines in, answers out, and whatever is left open goes on in another process."""
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.cli.test_cli import SESSION, _clean, data  # noqa: F401 - fixtures
+from tests.support.command_line import SESSION
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.app import app

@@ -10,7 +10,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,76 +17,26 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.conftest import SAMPLES
+from tests.support.command_line import SESSION, as_json, ok, refused, run
 from turnlog import Turnlog, __version__, cli
-from turnlog.app import make_application
 from turnlog.cli.app import app
-from turnlog.cli.replay.transcripts import read_transcripts, sample_of
 from turnlog.cli.screen import plain
+from turnlog.cli.transcripts import read_transcripts
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock, location_url
 from turnlog.http.openapi import json_schemas
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
-from turnlog.settings import Settings
-
-SESSION = "support-42"
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE"):
-        monkeypatch.delenv(f"TURNLOG_{name}", raising=False)
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder with one session of the sample."""
-    folder = tmp_path / "data"
-    sample = json.loads((SAMPLES / "support-agent.json").read_text("utf-8"))
-    with Turnlog.open(location_url(folder)) as log:
-        session = log.sessions.create(SESSION, title="A projector\x1b[31m", tools=sample["tools"])
-        for at in range(0, len(sample["messages"]), 25):
-            session.append(*sample["messages"][at : at + 25])
-    return folder
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(one) for one in arguments], prog_name="turnlog", catch_exceptions=False)
-
-
-def ok(*arguments: object) -> str:
-    result = run(*arguments)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    assert "\x1b" not in result.stdout
-    return result.stdout
-
-
-def as_json(*arguments: object) -> Any:
-    return json.loads(ok(*arguments, "--json"))
-
-
-def refused(*arguments: object, code: int, says: str) -> None:
-    """One line on stderr, nothing on stdout, the exit code; with --json too."""
-    for more in ((), ("--json",)):
-        result = run(*arguments, *more)
-        assert (result.exit_code, result.stdout) == (code, ""), result.output
-        assert result.stderr.startswith("turnlog: ") and result.stderr.count("\n") == 1
-        assert re.search(says, result.stderr), result.stderr
-        assert "Traceback" not in result.stderr
-
 
 # ---------------------------------------------------------------- the program
 
 
 def test_without_a_command_it_says_what_there_is() -> None:
     said = ok()
-    for name in ("serve", "replay", "context", "loops", "sessions", "show", "lint", "schema", "doctor"):
+    for name in ("serve", "context", "loops", "sessions", "show", "lint", "schema", "doctor"):
         assert re.search(rf"\b{name}\b", said)
     assert ok("--version") == f"turnlog {__version__}\n"
-    for name in ("serve", "context", "replay"):
+    for name in ("serve", "context"):
         assert "--json" in ok(name, "--help")
 
 
@@ -331,15 +280,6 @@ def test_serve_looks_for_circles_seldom_while_it_serves(monkeypatch: pytest.Monk
         gc.set_threshold(*before)
 
 
-@pytest.fixture
-def served() -> Iterator[LocalServer]:
-    application = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(application, SystemClock(), port=0, token="s3cret").start()
-    yield server
-    server.stop()
-    application.close()
-
-
 def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
     where = ("--data", str(tmp_path))
     call = {"id": "c1", "type": "function", "function": {"name": "cat", "arguments": "{}"}}
@@ -388,7 +328,6 @@ def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.Mo
 def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: None)
     refused("sessions", "--url", "http://127.0.0.1:1", code=1, says="connection refused.*turnlog serve")
-    refused("replay", SAMPLES, "--url", "http://127.0.0.1:1", code=1, says="unreachable")
 
 
 @pytest.mark.network
@@ -414,73 +353,6 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
     assert run("serve", "--port", "70000").exit_code == 2
 
 
-# ---------------------------------------------------------------- replay
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("engine", ["embedded", pytest.param("memory", marks=pytest.mark.full)])
-def test_replay(engine: str) -> None:
-    report = as_json("replay", SAMPLES, "--engine", engine, "--budget", 6000)
-    assert report["ok"] and report["findings"] == []
-    assert set(report["sources"]) == {"coding-agent", "messy", "support-agent", "travel-agent-zh"}
-    assert report["total"]["sessions"] == 13 and report["total"]["invalid"] == report["total"]["lost"] == 0
-    assert report["warnings"]["orphan_result"] == 2 and report["repeated_ids"] == 1
-
-
-@pytest.mark.network
-def test_replay_prints_tables(data: Path) -> None:
-    said = ok("replay", SAMPLES, "--limit", 2, "--policy", "run_loops")
-    assert re.search(r"coding-agent +1 +125 +41 ", said) and "total" in said and "every message came back" in said
-    assert "open_calls" in said
-    assert as_json("replay", SAMPLES, "--sample", 3)["total"]["sessions"] == 3
-
-
-@pytest.mark.network
-def test_replay_with_summaries() -> None:
-    asked = ("replay", SAMPLES / "support-agent.json", "--compress", "loops > 4")
-    report = as_json(*asked)
-    (session,) = report["compression"]["sessions"]
-    assert report["ok"] and session["made"] == session["jobs"]["published"] >= 1 and session["wrong"] == 0
-    assert session["saved"] == session["source_tokens"] - session["tokens"] > 0
-    said = ok(*asked)
-    assert "Summaries made meanwhile" in said and "every summary is of closed loops, no job is left" in said
-    refused("replay", SAMPLES, "--compress", "now", code=2, says="trigger 'now' is not like")
-    refused("replay", SAMPLES, "--compress", "loops > 4", "--policy", "full", code=2, says="summary")
-
-
-@pytest.mark.network
-def test_replay_keeps_its_folder_when_asked() -> None:
-    result = run("replay", SAMPLES / "messy.jsonl", "--keep", "--json")
-    assert result.exit_code == 0 and json.loads(result.stdout)["ok"]
-    folder = result.stderr.rsplit(" ", 1)[1].strip().rstrip("`")
-    try:
-        assert len(as_json("sessions", "--data", folder)["sessions"]) == 10
-    finally:
-        __import__("shutil").rmtree(folder)
-
-
-@pytest.mark.network
-def test_replay_takes_a_loader(tmp_path: Path) -> None:
-    loader = tmp_path / "load.py"
-    loader.write_text(
-        "def iter_sessions(path):\n"
-        "    for line in open(path, encoding='utf-8'):\n"
-        "        yield {'id': line.strip(), 'source': 'lines', 'messages': [{'role': 'user', 'content': line}]}\n"
-    )
-    (tmp_path / "log.txt").write_text("one\ntwo\n")
-    report = as_json("replay", tmp_path / "log.txt", "--loader", loader)
-    assert report["sources"]["lines"]["messages"] == 2
-
-
-@pytest.mark.network
-def test_replay_fails_when_a_message_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('[{"role": "user", "content": {"not": "content"}}]')
-    result = run("replay", tmp_path / "a.json")
-    assert (result.exit_code, result.stderr) == (1, "")
-    assert "something is lost or not valid" in result.stdout and "content is neither" in result.stdout
-
-
-@pytest.mark.network
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -499,28 +371,7 @@ def test_replay_fails_when_a_message_is_refused(tmp_path: Path) -> None:
 def test_files_that_are_no_conversations(tmp_path: Path, content: str | bytes, says: str) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    refused("replay", file, code=2, says=f"bad.jsonl.*{says}")
     refused("lint", file, code=2, says=f"bad.jsonl.*{says}")
-
-
-@pytest.mark.network
-def test_wrong_input_of_replay(tmp_path: Path) -> None:
-    loader = tmp_path / "load.py"
-    refused("replay", "nope.json", code=2, says="no file 'nope.json'")
-    refused("replay", tmp_path, code=2, says="no .json")
-    refused("replay", SAMPLES, "--policy", "nope", code=2, says="policy 'nope'")
-    refused("replay", SAMPLES, "--format", "nope", code=2, says="format")
-    refused("replay", SAMPLES, "--engine", "moto", code=2, says="engine 'moto'")
-    refused("replay", SAMPLES, "--loader", loader, code=2, says="no loader")
-    for content, says in (
-        ("import no_such_module", "ModuleNotFoundError"),
-        ("x = 1", "iter_sessions"),
-        ("def iter_sessions(path):\n    raise KeyError('id')", "KeyError"),
-        ("def iter_sessions(path):\n    return [{'id': 1}]", "neither"),
-        ("def iter_sessions(path: return", "SyntaxError"),
-    ):
-        loader.write_text(content)
-        refused("replay", SAMPLES, "--loader", loader, code=2, says=says)
 
 
 # ---------------------------------------------------------------- without a service
@@ -722,19 +573,6 @@ def test_sources_of_a_folder(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sample_is_fixed_and_has_every_source(tmp_path: Path) -> None:
-    file = tmp_path / "many.json"
-    file.write_text(
-        json.dumps([{"id": f"{n}", "source": "big" if n < 90 else f"small{n}", "messages": []} for n in range(94)])
-    )
-    everything = read_transcripts([file])
-    sample = sample_of(everything, 10)
-    assert sample == sample_of(everything, 10) and len(sample) == 10
-    assert {one.source for one in sample} == {"big", "small90", "small91", "small92", "small93"}
-    assert [int(one.id) for one in sample] == sorted(int(one.id) for one in sample)
-    assert sample_of(everything, 500) == everything
-
-
 # ---------------------------------------------------------------- places, create, append, start
 
 
@@ -801,7 +639,7 @@ def test_a_command_imports_its_own_modules_only() -> None:
     assert not {name for name in version if name.startswith(("typer", "rich", "pydantic", "turnlog.client"))}
     listing = started("sessions", "--help")
     assert "turnlog.cli.sessions" in listing
-    assert not {"turnlog.cli.chat", "turnlog.cli.replay", "turnlog.cli.serve", "waitress"} & listing
+    assert not {"turnlog.cli.chat", "turnlog.cli.serve", "waitress"} & listing
 
 
 @pytest.mark.parametrize("place", ["turnlog.cli._run", "turnlog.cli.app.Commands.main"])

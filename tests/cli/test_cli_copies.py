@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module
 """`turnlog snapshot` and `turnlog export`, and `turnlog import` of what it wrote: for people and for scripts."""
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import SESSION, _clean, as_json, data, ok, refused, served  # noqa: F401 - fixtures
+from tests.support.command_line import SESSION, as_json, ok, refused
 from turnlog import Turnlog
 from turnlog.engines import location_url
 from turnlog.server.local_server import LocalServer

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module
 """`turnlog import`: for people and for scripts, into a data folder and over HTTP, and what it refuses."""
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.cli.test_cli import _clean, as_json, ok, refused, run, served  # noqa: F401 - fixtures
 from tests.importers.reading import CODING, DOCUMENT, FLAT, sample, written
+from tests.support.command_line import as_json, ok, refused, run
 from turnlog import Turnlog
 from turnlog.cli import copies
 from turnlog.server.local_server import LocalServer

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module
 """`turnlog compress` and `turnlog jobs`: for people and for scripts, on a data folder and on a service, and what they refuse."""
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.cli.test_cli import SESSION, _clean, as_json, data, ok, refused, run, served  # noqa: F401 - fixtures
 from tests.conftest import ROOT, SAMPLES, moto_harness
 from tests.summaries.test_compress import filled
+from tests.support.command_line import SESSION, as_json, ok, refused, run
 from turnlog import Turnlog
 from turnlog.cli import windows
 from turnlog.cli.jobs import await_job, job_line

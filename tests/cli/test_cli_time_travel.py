@@ -1,11 +1,10 @@
-# ruff: noqa: F811 - fixtures of another module
 """`turnlog diff`, `rewind`, `fork` and `show` of a moment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.test_cli import SESSION, as_json, data, ok, refused  # noqa: F401 - fixtures
+from tests.support.command_line import SESSION, as_json, ok, refused
 from turnlog import Turnlog
 from turnlog.engines import location_url
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import inspect
+import pydoc
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
-from tests.conftest import ROOT
-from turnlog.client.async_calls import CallThreads
+from turnlog.client.async_calls import AsyncPaged, CallThreads
 from turnlog.client.async_client import AsyncTurnlog
 from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 from turnlog.routing import BY_NAME
+from turnlog.sessions.document_models import Document
+from turnlog.sessions.message_models import Appended, LoopAnswer
 
 TWINS: list[tuple[type, type]] = [
     (Turnlog, AsyncTurnlog),
@@ -37,14 +38,6 @@ MADE: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def make_async() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_async", ROOT / "tools" / "make_async.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
@@ -60,11 +53,6 @@ def is_property(kind: type, name: str) -> bool:
 ALL = [(sync, twin, name) for sync, twin in TWINS for name in sorted(public(sync))]
 METHODS = [(sync, twin, name) for sync, twin, name in ALL if not is_property(sync, name)]
 PROPERTIES = [(sync, twin, name) for sync, twin, name in ALL if is_property(sync, name)]
-
-
-def test_the_twins_are_up_to_date() -> None:
-    made = make_async()
-    assert Path(made.PAGE).read_text(encoding="utf-8") == made.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(("sync", "twin"), TWINS)
@@ -177,12 +165,6 @@ def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name:
     assert threads.how == ("finish" if asked.value.args[0] or name == "export" else "read")
 
 
-def test_all_that_is_awaited_is_in_one_of_the_two_lists() -> None:
-    module = make_async()
-    names = {name for _, name in CALLS}
-    assert names > module.READING and not module.READING & {"append", "create", "export", *WITHOUT_A_ROUTE}
-
-
 def test_pages_are_iterated_and_not_awaited() -> None:
     found = [
         (twin, name)
@@ -191,3 +173,27 @@ def test_pages_are_iterated_and_not_awaited() -> None:
     ]
     assert len(found) == 9
     assert not any(inspect.iscoroutinefunction(getattr(twin, name)) for twin, name in found)
+
+
+async def calls(log: AsyncTurnlog) -> None:
+    """Show mypy (`make lint`) what a caller has: the parameters of the sync methods, and their answers."""
+    session = assert_type(await log.sessions.create("a", title="A"), AsyncSession)
+    assert_type(await session.append({"role": "user", "content": "hi"}, idempotency_key="k"), Appended)
+    assert_type(session.loops(), AsyncPaged[LoopAnswer])
+    assert_type(await session.fork(at=2), AsyncSession)
+    assert_type(await session.documents.get("a"), Document | None)
+    assert_type(session.handles("recall_tool_call"), bool)
+
+
+def test_help_shows_the_parameters_and_the_text_of_the_sync_method() -> None:
+    text = pydoc.plain(pydoc.render_doc(AsyncSession.append))
+    assert (
+        "async append(self, *messages: 'GivenMessage', meta:" in text
+        and "Append 1 to 25 messages in one commit." in text
+    )
+    assert "-> 'AsyncPaged[LoopAnswer]'" in pydoc.plain(pydoc.render_doc(AsyncSession.loops))
+
+
+def test_the_calls_that_a_type_checker_accepts_also_run() -> None:
+    with Turnlog.open("memory://") as log:
+        asyncio.run(calls(AsyncTurnlog(log)))

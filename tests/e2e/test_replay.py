@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.replay.loading import load_transcripts, sample_of
+from benchmarks.replay.replaying import Replay, ReplayOutcome, ReplayReport
 from tests.conftest import SAMPLES, Harness
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.replay.replaying import Replay, ReplayOutcome, ReplayReport
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.identity import Owner
@@ -192,7 +193,7 @@ def test_the_samples_are_valid_but_for_the_messy_ones() -> None:
 
 def _real(real_data: ModuleType) -> list[Transcript]:
     path = Path(str(real_data.__file__))
-    return read_transcripts([path.parent / "dev"], loader=path)
+    return load_transcripts([path.parent / "dev"], path)
 
 
 @pytest.mark.network

@@ -11,10 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.conftest import SAMPLES, Harness, sqlite_harness
-from turnlog import Turnlog
-from turnlog.app import Application, make_application
-from turnlog.cli.replay.outcomes import (
+from benchmarks.replay.loading import load_transcripts, sample_of
+from benchmarks.replay.outcomes import (
     Compression,
     ReplayOutcome,
     ReplayReport,
@@ -22,8 +20,11 @@ from turnlog.cli.replay.outcomes import (
     compressing_policy,
     wait_for_jobs,
 )
-from turnlog.cli.replay.replaying import Replay
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
+from benchmarks.replay.replaying import Replay
+from tests.conftest import SAMPLES, Harness, sqlite_harness
+from turnlog import Turnlog
+from turnlog.app import Application, make_application
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, UnavailableError
@@ -273,7 +274,7 @@ def test_waiting_is_bounded_and_looks_at_its_own_sessions_only(harness: Harness)
 
 def _real(real_data: ModuleType) -> list[Transcript]:
     path = Path(str(real_data.__file__))
-    return read_transcripts([path.parent / "dev"], loader=path)
+    return load_transcripts([path.parent / "dev"], path)
 
 
 @pytest.mark.network

@@ -23,11 +23,11 @@ import pytest
 from moto.core.models import botocore_stubber
 from moto.sqs import models as sqs_models
 
+from benchmarks.replay.replaying import Replay
 from tests.conftest import SAMPLES
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.cli.replay.replaying import Replay
-from turnlog.cli.replay.transcripts import read_transcripts
+from turnlog.cli.transcripts import read_transcripts
 from turnlog.engines import SystemClock, aws_clients
 from turnlog.http import lambda_api as http
 from turnlog.http import lambda_workers as sqs

@@ -59,6 +59,20 @@ def test_an_append_is_two_requests_one_wcu_and_one_rcu_at_any_length(moto: Harne
         assert spent.index_write_units == 0
 
 
+@pytest.mark.parametrize("messages", [10, 1_000, pytest.param(10_000, marks=pytest.mark.full)])
+def test_an_append_that_crosses_the_trigger_is_four_requests_and_two_wcu(moto: Harness, messages: int) -> None:
+    """A job's record and its message come to what an append costs; the one after it costs no more than any."""
+    session = filled(moto, messages)
+    session.update(policy={"steps": [{"step": "summary"}], "compress": {"any": [{"loops_over": 3}]}})
+    for crosses in (True, False):
+        with moto.meter.measure() as spent:
+            answer = session.append(FIXTURE)
+        assert answer.compression == ("queued" if crosses else "none")
+        assert dict(spent.requests) == {"Query": 1, "PutItem": 1 + crosses} | ({"SendMessage": 1} if crosses else {})
+        assert spent.write_units == 1 + crosses
+        assert spent.read_units <= 1
+
+
 def test_a_retry_reads_what_has_come_since_its_first_attempt(moto: Harness) -> None:
     session = filled(moto, 10)
     session.append(FIXTURE, idempotency_key="key")

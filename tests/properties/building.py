@@ -16,6 +16,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.plan import OthersCalls
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
@@ -55,6 +56,7 @@ class Asked:
     answer_open_calls: bool = False
     system: str | None = None
     tools: tuple[Body, ...] = ()
+    others_calls: OthersCalls = "calls"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def request(asked: Asked) -> WindowRequest:
         tools=asked.tools,
         tools_tokens=count_tools(asked.tools, COUNTER),
         answer_open_calls=asked.answer_open_calls,
+        others_calls=asked.others_calls,
     )
 
 

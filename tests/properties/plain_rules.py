@@ -36,6 +36,9 @@ def assert_responses(items: Messages) -> None:
             assert _ID.fullmatch(item["name"])
             assert isinstance(item["arguments" if kind == "function_call" else "input"], str)
             called[item["call_id"]] = kind
+        elif kind.endswith("_call") and "call_id" in item:
+            assert item["call_id"] not in called
+            called[item["call_id"]] = kind
         elif kind.endswith("_output"):
             assert called[item["call_id"]] == kind.removesuffix("_output")
             assert item["call_id"] not in answered

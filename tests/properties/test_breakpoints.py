@@ -17,7 +17,7 @@ from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
 from tests.properties.test_prefix import built
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.linter.rules import lint
 from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS
 from turnlog.windows import build as caching

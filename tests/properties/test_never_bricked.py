@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.effort import is_full
-from tests.properties.building import AMPLE, Asked, stored, window
+from tests.properties.building import AMPLE, TOOLS, Asked, stored, window
 from tests.properties.histories import Given
 from tests.support.provider_blocks import FORMATS, Body, history
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
@@ -34,7 +34,13 @@ def taken(bodies: Iterable[Body], format: Any) -> list[Given]:
 
 
 def problems(messages: list[Given], format: Any, seed: int) -> list[str]:
-    asked = Asked(format=format, budget=(AMPLE, AMPLE, 900)[seed % 3], answer_open_calls=seed % 5 == 0)
+    asked = Asked(
+        format=format,
+        budget=(AMPLE, AMPLE, 900)[seed % 3],
+        answer_open_calls=seed % 5 == 0,
+        tools=TOOLS,
+        others_calls="text" if seed % 2 else "calls",
+    )
     try:
         sent = window(stored(messages), asked).messages
     except BudgetTooSmallError:

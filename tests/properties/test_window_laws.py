@@ -79,6 +79,7 @@ asked = st.builds(
     answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are a helpful agent.", "")),
     tools=st.sampled_from(((), TOOLS)),
+    others_calls=st.sampled_from(("calls", "text")),
 )
 ample = st.builds(replace, asked, budget=st.just(AMPLE))
 

@@ -296,7 +296,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("command", ["lint", "import", "replay", "chat"])
+@pytest.mark.parametrize("command", ["lint", "import", "chat"])
 def test_v3_the_command_line_says_in_one_line_that_a_file_is_hostile(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
 from turnlog.app import make_application
 from turnlog.cli.chat.models import script_of
-from turnlog.cli.replay.transcripts import read_transcripts
+from turnlog.cli.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
 from turnlog.core import calls, patterns, recall_calls, times
 from turnlog.core import json_patch as patches
@@ -100,7 +100,7 @@ NOT_INPUT: dict[str, str] = {
         (
             *("sessions/read", "summaries/trigger", "snapshots/lifecycle", "memory/bootstrap"),
             *("summaries/compress", "sessions/lifecycle", "search/recall", "search/text_parts", "sessions/messages"),
-            *("snapshots/restore", "cli/replay/outcomes", "app", "engines/__init__", "log/reading"),
+            *("snapshots/restore", "app", "engines/__init__", "log/reading"),
             *("engines/sqs", "client/exports", "client/documents", "client/connections"),
             *(
                 "agents/graph_state/messages",
@@ -600,7 +600,7 @@ PARSERS: dict[str, Parser] = {
         "bytes",
         lambda: [b'{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n{"messages": []}', b"[]"],
         replayed,
-        ("cli/replay/transcripts",),
+        ("cli/transcripts",),
     ),
     "a script": Parser(
         "bytes", lambda: [b'["hi", {"role": "assistant", "content": "x"}]'], scripted, ("cli/chat/models",)

@@ -22,7 +22,7 @@ from tests.snapshots.test_restore import fold, info, items_of, step_of, unseen, 
 from tests.snapshots.test_segments import KEYS, filled, noise, said
 from turnlog import import_files
 from turnlog.app import make_application
-from turnlog.cli.replay.transcripts import read_transcripts
+from turnlog.cli.transcripts import read_transcripts
 from turnlog.client import documents, exports
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders

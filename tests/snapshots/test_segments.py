@@ -25,7 +25,7 @@ from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import application, fresh
 from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
-from turnlog.cli.replay.transcripts import read_transcripts
+from turnlog.cli.transcripts import read_transcripts
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError, UnavailableError

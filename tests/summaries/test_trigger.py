@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from turnlog.core.loops import Flow
 from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
+from turnlog.summaries import compress, rounds
 from turnlog.summaries.trigger import (
     MAX_FAILURES,
     MAX_USELESS,
@@ -37,6 +39,11 @@ LONG_POLICY = {
     "steps": [{"step": "summary"}, *[{"step": "tokens", "n": 1_000_000 + at} for at in range(7)]],
     "compress": {"any": [{"loops_over": 3}, *[{"tokens_over": 9_000_000 + at} for at in range(7)]]},
 }
+
+
+def meta_of(harness: Any) -> Any:
+    key = SessionKeys(OWNER, "s").meta
+    return harness.app.items.get_many([key])[key]
 
 
 def asks(session: Session, turns: int, *, first: int = 1) -> list[int]:
@@ -69,6 +76,60 @@ def test_after_a_summary_it_takes_a_crossing_and_the_cool_down(harness: Any) -> 
         poller(harness).run_once()
     assert found == [5, 7, 9, 11, 13, 15]
     assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in pairwise(found))
+
+
+def test_a_session_has_one_job_at_a_time_however_much_is_appended(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    assert asks(session, 40) == [5]
+    assert len(list(log.jobs())) == 1
+    assert len(set(waiting(harness))) == 1
+
+
+def test_a_job_that_continues_with_another_is_still_the_one(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "ROUND_LOOPS", 2)
+    monkeypatch.setattr(compress, "JOB_ROUNDS", 1)
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 20)
+    found, number = list[int](), 20
+    while session.summary() is None or session.summary().last_loop < number - 6:
+        assert poller(harness).run_once() == 1, "there is always a job that goes on"
+        found += asks(session, 1, first=(number := number + 1))
+        assert len([job for job in log.jobs() if job.status == "queued"]) <= 1
+    assert found == [], "it covers two loops while one is added, and no append asked for another"
+
+
+def test_a_job_that_ends_without_a_summary_is_followed_by_another_after_the_cool_down(harness: Any) -> None:
+    log = harness.log()
+    script(harness, *["much more than was ever said " * 400] * 9)
+    session = log.sessions.create("s", policy=POLICY)
+    assert asks(session, 5) == [5]
+    poller(harness).run_once()
+    assert next(iter(log.jobs())).result["reason"] == "not_worth_it"
+    assert asks(session, 5, first=6) == [5 + COOL_DOWN_LOOPS]
+
+
+def test_a_session_whose_settings_change_is_tried_again(harness: Any) -> None:
+    session = harness.log().sessions.create("s", policy=POLICY)
+    asks(session, 4)
+    write_attempts(harness.app.items, meta_of(harness), Attempts(failures=MAX_FAILURES, loop=4))
+    session.update(title="T")
+    assert session.append({"role": "user", "content": "five"}).compression == "queued"
+
+
+@pytest.mark.parametrize("to", ["fork", "rewind"])
+def test_a_fork_and_a_rewind_do_not_wait_for_a_job_that_was_asked_for_before(harness: Any, to: str) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    asks(session, 5)
+    if to == "fork":
+        session = session.fork("t")
+    else:
+        session.rewind(session.info().head)
+    assert asks(session, 1, first=6) == [6]
+    jobs = list(log.jobs())
+    assert [job.session_id for job in jobs] == [session.id, "s"]
 
 
 def test_a_policy_without_a_trigger_is_off(harness: Any) -> None:
@@ -139,7 +200,7 @@ def test_a_session_that_can_t_be_compressed_is_left_alone(harness: Any, attempts
     log = harness.log()
     session = log.sessions.create("s", policy=POLICY)
     asks(session, 4)
-    write_attempts(harness.app.engine.items, SessionKeys(OWNER, "s"), attempts)
+    write_attempts(harness.app.items, meta_of(harness), attempts)
     assert session.append({"role": "user", "content": "five"}).compression == "off"
     assert list(log.jobs()) == []
     found = asks(session, REST_LOOPS + 4, first=6)
@@ -181,13 +242,12 @@ def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
         found += [session.append(message).compression for message in turn(number)]
         poller(harness).run_once()
     assert found.count("queued") == MAX_FAILURES
-    assert found[-1] == "none"
-    assert "off" in found
+    assert found[-1] == "off", "whether the append crosses or not"
     assert [job.status for job in log.jobs()] == ["failed"] * MAX_FAILURES
     assert "compression is off" in caplog.text
     session.compress(mode="async")
     poller(harness).run_once()
-    assert read_attempts(harness.app.engine.items, SessionKeys(OWNER, "s")) == Attempts()
+    assert read_attempts(meta_of(harness)) == Attempts()
 
 
 def test_attempts_that_save_nothing_are_counted(harness: Any) -> None:
@@ -235,14 +295,23 @@ def test_appends_start_no_job_after_failures_and_for_some_loops_after_useless_on
 
 
 def test_attempts_are_counted_and_stored(harness: Any) -> None:
-    items, keys = harness.app.items, SessionKeys(Owner.of("acme", "ada"), "s")
-    assert read_attempts(items, keys) == Attempts()
-    attempts = Attempts().failed(3).saved_nothing(4).saved_nothing(5)
-    assert attempts == Attempts(1, 2, 5)
-    write_attempts(items, keys, attempts)
-    assert read_attempts(items, keys) == attempts
-    items.put({"pk": keys.attempts.pk, "sk": keys.attempts.sk, "f": "1", "lo": 5})
-    assert read_attempts(items, keys) == Attempts(0, 0, 5), "what is damaged counts nothing"
+    session = harness.log().sessions.create("s", title="T")
+    before = meta_of(harness)
+    assert read_attempts(before) == read_attempts(None) == Attempts()
+    attempts = replace(Attempts().failed(3).saved_nothing(4).saved_nothing(5), ended_ms=7)
+    assert attempts == Attempts(1, 2, 5, 7)
+    write_attempts(harness.app.items, before, attempts)
+    assert read_attempts(meta_of(harness)) == attempts
+    assert session.info().title == "T"
+    session.update(title="U")
+    assert read_attempts(meta_of(harness)) == Attempts(), "other settings may mend what failed"
+    write_attempts(harness.app.items, before, attempts)
+    assert read_attempts(meta_of(harness)) == Attempts(), "no newer settings are replaced"
+
+
+@pytest.mark.parametrize("damaged", ["", "1", "1 2 3 x", "-1 2 3 4", "1 2 3 4 5", 7])
+def test_damaged_attempts_count_nothing(damaged: str | int) -> None:
+    assert read_attempts({"pk": "p", "sk": "s", "tr": damaged}) == Attempts()
 
 
 @pytest.mark.parametrize(

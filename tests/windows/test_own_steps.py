@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.cli.test_cli import ok
 from tests.http.test_http import Service
 from tests.properties.own_steps import registered
+from tests.support.command_line import ok
 from tests.windows.test_windows_policies import TURNS, counted, levels
 from turnlog import Policy, Turnlog, build_window
 from turnlog.app import make_application

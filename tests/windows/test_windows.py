@@ -124,11 +124,18 @@ def test_a_made_id_never_meets_a_given_one() -> None:
 
 def test_a_users_own_calls_and_results_are_fenced_text_in_the_user_role() -> None:
     answer = full(calling("a", content="I looked.", role="user"), result("a", "it is off"), said("assistant"))
-    assert answer.messages[0] == {
-        "role": "user",
-        "content": "I looked.\n\n<turnlog-data kind='user tool calls'>\nf {}\n-> it is off\n</turnlog-data>",
-    }
-    assert len(answer.messages) == 2
+    assert answer.messages == [
+        said("user", "I looked."),
+        said("user", "<turnlog-data kind='earlier tool calls'>\n1.0 f {}\n-> it is off\n</turnlog-data>"),
+        said("assistant"),
+    ]
+
+
+@pytest.mark.parametrize("budget", [1, 3, 16, 30])
+def test_a_budget_that_is_too_small_for_an_empty_list_names_what_is_needed(budget: int) -> None:
+    with pytest.raises(BudgetTooSmallError) as caught:
+        build_window([], budget=budget)
+    assert caught.value.details["needed"] == 31
 
 
 def test_what_a_user_says_beside_calls_that_wait_is_the_task_and_stays() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -25,7 +26,6 @@ _MAX_POINTERS = 5
 
 COMMANDS = {
     "serve": "serve.serve",
-    "replay": "replay.replay",
     "chat": "chat.chat",
     "context": "windows.context",
     "create": "sessions.create",
@@ -81,18 +81,22 @@ class Commands(TyperGroup):
         return self.commands[cmd_name]
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        extra["standalone_mode"] = False
-        try:
-            code = super().main(*args, **extra)
-        except (TurnlogError, OSError, RuntimeError) as error:
-            raise SystemExit(_failed(error)) from error
-        except Exception as error:
-            # Usage errors of typer, or of click under older versions of typer.
-            if not hasattr(error, "format_message"):
-                raise
-            _say(f"{error.format_message().rstrip('.')} (turnlog --help)")
-            raise SystemExit(2) from error
-        raise SystemExit(code if isinstance(code, int) else 0)
+        run_and_exit(super().main, *args, **extra)
+
+
+def run_and_exit(main: Callable[..., Any], *args: Any, **extra: Any) -> NoReturn:
+    """Call the ``main`` of a command and exit with its code; an error is one line on stderr and an exit code."""
+    try:
+        code = main(*args, **{**extra, "standalone_mode": False})
+    except (TurnlogError, OSError, RuntimeError) as error:
+        raise SystemExit(_failed(error)) from error
+    except Exception as error:
+        # Usage errors of typer, or of click under older versions of typer.
+        if not hasattr(error, "format_message"):
+            raise
+        _say(f"{error.format_message().rstrip('.')} (turnlog --help)")
+        raise SystemExit(2) from error
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def _failed(error: Exception) -> int:

@@ -28,8 +28,8 @@ from turnlog.cli.options import (
     remember,
     with_connection,
 )
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import location_url, make_counter

@@ -83,11 +83,6 @@ def format_number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def red_if_any(value: int) -> Text:
-    """Return a count that should be 0, in green if it is 0, otherwise in red."""
-    return Text(format_number(value), style="bold red" if value else "green")
-
-
 MAX_CHARS = 600
 _ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 

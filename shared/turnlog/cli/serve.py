@@ -41,10 +41,6 @@ request is that search, through objects that have no circles."""
 
 Engine = Annotated[
     str,
-    typer.Option("--engine", metavar="E", help="embedded (the data folder) or memory (lost when the service stops)."),
-]
-AnyEngine = Annotated[
-    str,
     typer.Option(
         "--engine",
         metavar="E",
@@ -66,7 +62,7 @@ def serve(
         typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
     ] = None,
     where: Where = None,
-    engine: AnyEngine = "embedded",
+    engine: Engine = "embedded",
     token: Token = None,
     json: Json = False,
 ) -> None:
@@ -88,7 +84,7 @@ def serve(
 def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
     from turnlog.server.local_server import LocalServer
 
-    app = make_application(served_settings(engine_url(engine, where, others=("moto",))))
+    app = make_application(served_settings(_engine_url(engine, where)))
     try:
         # Engines open at first use. Use it once, so that an unusable folder is an error here and not of each request.
         app.list_sessions(Owner.of("local", "me"), limit=1)
@@ -109,8 +105,8 @@ def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
         server.run()
 
 
-def engine_url(engine: str, where: str, *, others: tuple[str, ...] = ()) -> str:
-    """Return the URL of an engine. Raises `InvalidInputError` for an unknown one, naming also ``others``, which have no URL."""
+def _engine_url(engine: str, where: str) -> str:
+    """Return the URL of an engine. Raises `InvalidInputError` for an unknown one."""
     if engine == "embedded":
         url = location_url(where)
         if sqlite_path(url) is None:
@@ -118,8 +114,7 @@ def engine_url(engine: str, where: str, *, others: tuple[str, ...] = ()) -> str:
         return url
     if engine == "memory":
         return "memory://"
-    known = ", ".join(("embedded", "memory", *others))
-    raise InvalidInputError(f"engine {engine!r} is not one of {known}", code="unknown_engine")
+    raise InvalidInputError(f"engine {engine!r} is not one of embedded, memory, moto", code="unknown_engine")
 
 
 def _announce(

@@ -1,20 +1,24 @@
-"""Base classes of the async objects, and the threads in which their blocking calls run."""
+"""Async methods made from sync ones, the base class of the objects that have them, and the threads in which calls run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
+import inspect
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from turnlog.client import Paged
 from turnlog.core.errors import InvalidInputError, UnavailableError
 
 T = TypeVar("T")
 S = TypeVar("S")
+P = ParamSpec("P")
+Method = Callable[Concatenate[Any, P], T]
 
 
 async def run_to_end(mutation: Callable[[], T], executor: Executor | None = None) -> T:
@@ -98,6 +102,57 @@ class Twin(Generic[S]):
     def __init__(self, sync: S, threads: CallThreads) -> None:
         self._sync = sync
         self._threads = threads
+
+
+def read(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of a method that only reads. When its caller is cancelled, it is abandoned."""
+
+    @functools.wraps(method)
+    async def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        return await self._threads.read(functools.partial(getattr(self._sync, method.__name__), *args, **options))
+
+    return call
+
+
+def finish(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of a method that may write. When its caller is cancelled, a call that has started is finished."""
+
+    @functools.wraps(method)
+    async def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        return await self._threads.finish(functools.partial(getattr(self._sync, method.__name__), *args, **options))
+
+    return call
+
+
+def plain(method: Method[P, T]) -> Method[P, T]:
+    """Return a method that calls the sync one as it is, for one that is for asyncio already."""
+
+    @functools.wraps(method)
+    def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = getattr(self._sync, method.__name__)(*args, **options)
+        return answer
+
+    return call
+
+
+def paged(method: Method[P, Paged[T]]) -> Method[P, AsyncPaged[T]]:
+    """Return the async form of a method that lists: for ``async for``, page by page."""
+
+    @functools.wraps(method)
+    def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> AsyncPaged[T]:
+        return AsyncPaged(getattr(self._sync, method.__name__)(*args, **options), self._threads)
+
+    return answering(f"Async{method.__annotations__['return']}", call)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def answering(annotation: str, method: F) -> F:
+    """Set what `help` shows as the answer of a method that is made from another."""
+    shown = inspect.signature(method).replace(return_annotation=annotation)
+    method.__signature__ = shown  # type: ignore[attr-defined]
+    return method
 
 
 class AsyncPaged(AsyncIterator[T], Generic[T]):

@@ -107,6 +107,7 @@ class ConversationCalls(SessionResource):
 
     def stream_async(
         self,
+        /,
         events: AsyncIterable[E],
         *,
         format: FormatName = "openai_chat",
@@ -132,6 +133,7 @@ class ConversationCalls(SessionResource):
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
         answer_open_calls: bool | None = None,
+        others_calls: Literal["text", "calls"] | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -139,8 +141,8 @@ class ConversationCalls(SessionResource):
         """Build the window for the next model call.
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
-        the window as if the log ended at that position or time (RFC 3339). ``build``, the ``build`` of a manifest, builds that
-        window again.
+        the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` does not turn calls of tools
+        that are not offered into text. ``build``, the ``build`` of a manifest, builds that window again.
         """
         fields = {
             "format": format,
@@ -151,6 +153,7 @@ class ConversationCalls(SessionResource):
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
             "answer_open_calls": answer_open_calls,
+            "others_calls": others_calls,
             "breakpoints": breakpoints,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
@@ -280,6 +283,7 @@ class RunCalls(SessionResource):
 
     def run_async(
         self,
+        /,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any]] | None = None,
         *,

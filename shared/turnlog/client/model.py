@@ -93,7 +93,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         tenant, user = "local" if tenant is None else tenant, "me" if user is None else user
         return cls(open_backend(url, tenant=tenant, user=user, worker=worker, summariser=summariser))
 
-    def build_window(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
+    def build_window(self, /, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
         body = {**options, "messages": list(messages)}
         if "policy" in options:
@@ -101,7 +101,9 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
-    def lint(self, messages: Sequence[Mapping[str, Any]], *, format: str | None = None, **request: Any) -> LintAnswer:
+    def lint(
+        self, /, messages: Sequence[Mapping[str, Any]], *, format: str | None = None, **request: Any
+    ) -> LintAnswer:
         """List the provider rules that the messages break; store nothing. Without ``format``, it is recognised from the
         messages. ``request`` may have ``system``, ``tools`` and ``made_behind``, as in `turnlog.lint`.
         """
@@ -222,7 +224,7 @@ class Sessions(SessionImports):
         """Return the session object of an id without a request. An expired session still has its snapshots."""
         return Session(self._backend, session_id)
 
-    def get_or_create(self, session_id: str, **settings: Any) -> Session:
+    def get_or_create(self, /, session_id: str, **settings: Any) -> Session:
         """Return the session of an id, or create it with these settings."""
         return self.create(session_id, if_exists="return", **settings)
 
@@ -274,7 +276,7 @@ class Session(
         answer: SessionInfo = self._backend.call("get_session", path=self._path)
         return answer
 
-    def update(self, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
+    def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
         ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
 

@@ -90,6 +90,7 @@ def build_window(  # noqa: PLR0913
     output_reserve: int | None = None,
     include_current_loop: bool = True,
     answer_open_calls: bool = False,
+    others_calls: Literal["text", "calls"] = "text",
     breakpoints: Literal["suggest", "apply"] = "suggest",
 ) -> WindowAnswer:
     """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
@@ -103,6 +104,7 @@ def build_window(  # noqa: PLR0913
         "format": format,
         "include_current_loop": include_current_loop,
         "answer_open_calls": answer_open_calls,
+        "others_calls": others_calls,
         "breakpoints": breakpoints,
         "budget": budget,
         "policy": policy_field(policy),

@@ -38,6 +38,7 @@ class TimeTravel(SessionResource):
 
     def fork(
         self,
+        /,
         session_id: str | None = None,
         *,
         at: int | str | None = None,

@@ -136,7 +136,7 @@ class Spent:
 
 
 COOL_DOWN_LOOPS = 2
-"""Loops that must open after the newest request before there is another."""
+"""Loops that must open after the end of a request's job before there is another request."""
 LEASE_MS = 10 * 60 * 1000
 """Time after which a request without a summary counts as lost: the process ended before it sent the job, or the model failed."""
 
@@ -145,7 +145,7 @@ LEASE_MS = 10 * 60 * 1000
 class CompressionRequest:
     """The newest request for compression: the open loop and the time of the commit that made the request.
 
-    ``is_answered`` says that the request led to a summary.
+    ``is_answered`` says that the request led to a summary, which is then at ``loop`` and ``time_ms``.
     """
 
     loop: int
@@ -160,11 +160,13 @@ class CompressionRequest:
         loop, time_ms, is_answered = text.split(" ")
         return cls(int(loop), int(time_ms), is_answered == "1")
 
-    def allows_another(self, *, loop: int, now_ms: int, is_long: bool) -> bool:
+    def allows_another(self, loop: int, now_ms: int, *, ended_ms: int, is_long: bool) -> bool:
         """Return whether an append to this loop at this time may request compression again.
 
-        ``is_long``: the loop alone has become too long since the last summary.
+        ``ended_ms`` is the time of the newest request whose job ended without a summary. ``is_long``: the loop alone has become
+        too long since the current summary.
         """
-        if loop >= self.loop + COOL_DOWN_LOOPS:
+        has_ended = self.is_answered or ended_ms >= self.time_ms
+        if has_ended and loop >= self.loop + COOL_DOWN_LOOPS:
             return True
         return is_long if self.is_answered else now_ms - self.time_ms >= LEASE_MS

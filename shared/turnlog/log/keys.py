@@ -12,7 +12,7 @@ from turnlog.ports import Key
 
 MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
-META, SUMMARY, SYSTEM, STATE, ATTEMPTS = "D#META", "E#SUM", "E#SYS", "S#STATE", "S#TRIES"
+META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
 WORDS = "S#WORDS"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
@@ -166,10 +166,6 @@ class SessionKeys:
     @property
     def summary(self) -> Key:
         return Key(self.partition, SUMMARY)
-
-    @property
-    def attempts(self) -> Key:
-        return Key(self.partition, ATTEMPTS)
 
     @property
     def offloaded(self) -> Key:

@@ -215,11 +215,26 @@ def shape_of(tool: JsonObject) -> str | None:
         return "openai_chat"
     if any(isinstance(tool.get(key), dict) for key in ("toolSpec", "systemTool", "cachePoint")):
         return "bedrock_converse"
+    if nested_tools(tool):
+        return "openai_responses"
     if "input_schema" in tool or ("name" in tool and tool.get("type") not in (None, "function", "custom")):
         return "anthropic"
     if isinstance(tool.get("type"), str) and (tool["type"] != "function" or "name" in tool):
         return "openai_responses"
     return None
+
+
+def tool_name(tool: JsonObject) -> str:
+    """Return the name in a tool schema of any shape; empty for one without a name, such as a tool that a provider defines."""
+    members = (*(tool.get(key) for key in ("function", "custom", "toolSpec", "systemTool")), tool)
+    names = (string_of(member.get("name")) for member in members if isinstance(member, dict))
+    return next(filter(None, names), "")
+
+
+def nested_tools(tool: JsonObject) -> list[JsonObject]:
+    """Return the tools of a namespace (https://developers.openai.com/api/docs/guides/tools-tool-search); none for other tools."""
+    tools = tool.get("tools")
+    return [inner for inner in tools if isinstance(inner, dict)] if isinstance(tools, list) else []
 
 
 def _read(tool: JsonObject, shape: str) -> _Tool | None:

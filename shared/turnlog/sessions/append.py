@@ -1,4 +1,4 @@
-"""Append messages to a session: two requests to the engine, one of them a write."""
+"""Append messages to a session: two requests to the engine, one of them a write; two more if it asks for a summary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import Header, following
@@ -70,14 +69,14 @@ class AppendToSession:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
         batch = understand_batch(body, self._counter)
-        append = AppendWrite(self._log, keys, body, batch, self._ask.asked)
+        append = AppendWrite(self._log, keys, body, batch, self._ask)
         written = self._log.commits.write(keys, append.compose, request)
         events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
         if not written.repeated:
             append.write_caches(written)
             events = [_with_body(event, batch, written.commit) for event in events]
         settings = append.settings(written.tail)
-        compression = self._ask.send(owner, session_id, written.commit.header, settings)
+        compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
         before = written.tail.header
         self._ask_segments.send(owner, session_id, written.commit.header, before)
         if settings.snapshots is not None:
@@ -97,13 +96,16 @@ class AppendWrite:
         keys: SessionKeys,
         body: AppendBody,
         batch: list[Incoming],
-        compression_request: Callable[[Header, SessionSettings], CompressionRequest | None],
+        ask: AskForSummaries | None = None,
         *,
         action: str = RUN,
     ) -> None:
-        """Store the request. ``action`` is the action that the history shows for the state event of the append."""
+        """Store the request. Without ``ask``, the append requests no summary; the next one does.
+
+        ``action`` is the action that the history shows for the state event of the append.
+        """
         self._log = log
-        self._compression_request = compression_request
+        self._ask = ask
         self._action = action
         self._keys = keys
         self._body = body
@@ -155,7 +157,8 @@ class AppendWrite:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        new = replace(new, asked=self._compression_request(new, settings))
+        if self._ask is not None:
+            new = replace(new, asked=self._ask.asked(new, settings, tail.meta))
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:

@@ -90,6 +90,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         tools=body.tools,
         include_current_loop=build.include_current_loop,
         answer_open_calls=build.answer_open_calls,
+        others_calls=build.others_calls,
         breakpoints=build.breakpoints,
     )
 
@@ -116,6 +117,7 @@ def build_of(
         tools=hash_of(tools),
         include_current_loop=request.include_current_loop,
         answer_open_calls=request.answer_open_calls,
+        others_calls=request.others_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
     )
 

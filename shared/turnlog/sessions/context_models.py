@@ -11,6 +11,7 @@ from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
 from turnlog.core.window_parts import BreakReason, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
+from turnlog.windows.plan import OthersCalls
 
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
@@ -52,6 +53,7 @@ class _Build(BaseModel):
     tools: str | None = Field(max_length=64, description="SHA-256 of the call's own tools; null: the session's")
     include_current_loop: bool
     answer_open_calls: bool
+    others_calls: OthersCalls = "text"
     breakpoints: Breakpoints = "suggest"
 
 
@@ -82,6 +84,10 @@ class WindowOptions(Body):
     include_current_loop: bool = True
     answer_open_calls: bool = Field(
         default=False, description="Answer open calls with a neutral text instead of leaving them out"
+    )
+    others_calls: OthersCalls = Field(
+        default="text",
+        description="Calls of tools that the request does not offer: as text, or as calls. Without tools all are calls",
     )
     breakpoints: Breakpoints = Field(
         default="suggest",

@@ -98,6 +98,8 @@ def request_of(
         tools_least=settings.tools_tokens if body.tools is None else None,
         include_current_loop=body.include_current_loop,
         answer_open_calls=body.answer_open_calls,
+        # A caller that names no tools may offer some: nothing is known of them.
+        others_calls=body.others_calls if tools else "calls",
         apply_breakpoints=body.breakpoints == "apply",
     )
     return with_recall(request) if settings.recall == "always" else request, budget

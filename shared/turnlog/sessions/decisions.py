@@ -12,8 +12,6 @@ from turnlog.core.errors import ConflictError, NotFoundError
 from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.core.session_settings import SessionSettings
-from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header
@@ -94,7 +92,7 @@ class DecidePendingActions:
         }
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
         batch = understand_batch(append, self._counter)
-        return AppendWrite(self._log, keys, append, batch, _unchanged_compression_request, action=REJECT)
+        return AppendWrite(self._log, keys, append, batch, action=REJECT)
 
     def _answer_repeated(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
         """Return the answer of the first request, read from its commit."""
@@ -145,8 +143,3 @@ def _answer(agent_id: str, state: SessionState, commit: Commit) -> Decided:
     agent_state = agent_of(state.value, agent_id) or {}
     refusal = commit.header.first if commit.header.kind == "m" else None
     return Decided(agent_id=agent_id, state=agent_state, version=state.version, refusal=refusal)
-
-
-def _unchanged_compression_request(header: Header, settings: SessionSettings) -> CompressionRequest | None:
-    """Return the header's own compression request: a rejection starts no summary, the next append does."""
-    return header.asked

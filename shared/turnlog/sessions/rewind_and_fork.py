@@ -113,9 +113,13 @@ def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, pos
 
 
 def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
-    """Return the header of a new commit after which everything is as at the earlier header ``target``."""
+    """Return the header of a new commit after which everything is as at the earlier header ``target``.
+
+    A compression request that was pending there is dropped: its job is over, or another session's.
+    """
     return replace(
         target,
+        asked=target.asked if target.asked is not None and target.asked.is_answered else None,
         first=new.first,
         last=new.last,
         kind=new.kind,

@@ -7,7 +7,7 @@ Summaries and appends never wait for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from turnlog.core.errors import NotFoundError, TurnlogError
@@ -95,12 +95,9 @@ class CompressSessions:
         except RETRYABLE:
             raise
         except TurnlogError:
-            self._remember(keys, lambda attempts, loop: attempts.failed(loop))
+            self._remember(keys, None)
             raise
-        if outcome.published:
-            self._remember(keys, lambda _attempts, _loop: Attempts())
-        elif outcome.reason == "not_worth_it":
-            self._remember(keys, lambda attempts, loop: attempts.saved_nothing(loop))
+        self._remember(keys, outcome)
         event = outcome.summary.event if outcome.summary is not None else None
         result: JsonObject = {
             "status": "published" if outcome.published else "unchanged",
@@ -126,14 +123,21 @@ class CompressSessions:
             result, count = result.then(rounds.compress_once(keys, body, None)), count + 1
         return result
 
-    def _remember(self, keys: SessionKeys, change: Callable[[Attempts, int], Attempts]) -> None:
-        """Store the changed count of failed and useless attempts; appends read it before they request a summary."""
-        before = read_attempts(self._log.items, keys)
-        loop = self._log.commits.tail(keys).header.flow.loop.number
-        after = change(before, loop)
-        if after == before:
+    def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> None:
+        """Store what the end of a job changes in the attempts that appends read. ``outcome`` is None for a job that failed."""
+        tail = self._log.commits.tail(keys)
+        before, loop, asked = read_attempts(tail.meta), tail.header.flow.loop.number, tail.header.asked
+        if outcome is None:
+            after = before.failed(loop)
+        elif outcome.published:
+            after = Attempts()
+        else:
+            after = before.saved_nothing(loop) if outcome.reason == "not_worth_it" else before
+        if asked is not None and not asked.is_answered and (outcome is None or not outcome.has_more):
+            after = replace(after, ended_ms=asked.time_ms)
+        if after == before or tail.meta is None:
             return
-        write_attempts(self._log.items, keys, after)
+        write_attempts(self._log.items, tail.meta, after)
         if after.is_off(loop) and not before.is_off(loop):
             if self._signals is not None:
                 self._signals.count("compression_off")

@@ -194,7 +194,7 @@ class Rounds:
         if event is None:
             return RoundResult(False, "not_worth_it", base, False)
         event = replace(event, base=base.event.position if base is not None else 0)
-        published = self._publish(attempt, event, read=tail.header)
+        published = self._publish(attempt, event, read=tail.header, has_more=history.has_more)
         if published is None:
             # Another summary, a rewind or a redaction came in between: the next round starts from the new state.
             return RoundResult(False, None, base, True)
@@ -323,7 +323,7 @@ class Rounds:
 
     # ------------------------------------------------------------ publishing
 
-    def _publish(self, attempt: Attempt, event: SummaryEvent, *, read: Header) -> CurrentSummary | None:
+    def _publish(self, attempt: Attempt, event: SummaryEvent, *, read: Header, has_more: bool) -> CurrentSummary | None:
         """Write the summary into the log's next slot and return it.
 
         Return None if its base is no longer the current summary, or if the log was rewound or redacted after the header ``read``.
@@ -338,7 +338,8 @@ class Rounds:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             published = replace(event, position=new.first)
-            return Draft(replace(new, summary=_covered(published), asked=answered(new)), (published,))
+            new = replace(new, summary=_covered(published), asked=answered(new, has_more=has_more))
+            return Draft(new, (published,))
 
         try:
             written = self.log.commits.write_attempt(attempt, compose)

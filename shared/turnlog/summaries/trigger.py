@@ -1,7 +1,7 @@
 """Request a summary when an append crosses the trigger of its session's policy. No model is called, and the append does not wait.
 
-The commit's header records the request; then a job is started, with ids only. If the process ends in between, a later append
-requests again. Segments are requested likewise, by position. A lost request for a segment is covered by the session's next job.
+The commit's header records the request; then its job is started. A session has one such job at a time; if the process ends
+before it is started, a later append requests again. Segments are requested likewise: the session's next job covers a lost one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import encode_json
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow
 from turnlog.core.positions import completes_stretch
@@ -21,11 +21,8 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.headers import Header, short_hash
-from turnlog.log.keys import SessionKeys
-from turnlog.log.request_keys import raw_request_key
-from turnlog.ports import Item, ItemTable
+from turnlog.ports import Equal, Item, ItemTable
 from turnlog.sessions.context_requests import room_of
-from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.routes import CompressSession
 from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
@@ -58,6 +55,7 @@ def _behind(before: Amount, after: Amount | Flow) -> tuple[int, int]:
     return after.messages - before.messages, after.tokens - before.tokens
 
 
+_ATTEMPTS = "tr"
 MAX_FAILURES, MAX_USELESS = 3, 2
 REST_LOOPS = 10
 """After `MAX_USELESS` useless attempts, the number of further loops before a session's appends request a summary again."""
@@ -68,12 +66,13 @@ class Attempts:
     """The failed and useless attempts to summarise a session since its newest summary.
 
     ``failures`` counts attempts that failed for good. ``useless`` counts attempts whose summary would not have been smaller.
-    ``loop`` is the loop that was open at the last attempt.
+    ``loop`` is the loop that was open at the last attempt. ``ended_ms`` is the newest request whose job ended without a summary.
     """
 
     failures: int = 0
     useless: int = 0
     loop: int = 0
+    ended_ms: int = 0
 
     def is_off(self, loop: int) -> bool:
         """Return whether an append to this loop must not start a job."""
@@ -90,24 +89,20 @@ class Attempts:
         return replace(self, useless=self.useless + 1, loop=loop)
 
 
-def read_attempts(items: ItemTable, keys: SessionKeys) -> Attempts:
-    """Read the attempts since the newest summary, in one request."""
-    item = items.get_many([keys.attempts]).get(keys.attempts)
-    return Attempts(_int(item, "f"), _int(item, "u"), _int(item, "lo")) if item is not None else Attempts()
+def read_attempts(meta: Item | None) -> Attempts:
+    """Return the attempts since the newest summary and the newest change of settings. ``meta`` is the item ``D#META``."""
+    text = meta.get(_ATTEMPTS, "") if meta is not None else ""
+    numbers = text.split() if isinstance(text, str) else []
+    return Attempts(*map(int, numbers)) if len(numbers) == 4 and all(map(str.isdecimal, numbers)) else Attempts()
 
 
-def write_attempts(items: ItemTable, keys: SessionKeys, attempts: Attempts) -> None:
-    """Store the attempts. Of two workers at the same time one may lose its count; the session then gets one more attempt."""
-    key = keys.attempts
-    items.put(
-        {"pk": key.pk, "sk": key.sk, "f": attempts.failures, "u": attempts.useless, "lo": attempts.loop},
-        condition=None,
-    )
+def write_attempts(items: ItemTable, meta: Item, attempts: Attempts) -> None:
+    """Store the attempts in ``D#META``, which each append reads.
 
-
-def _int(item: Item, name: str) -> int:
-    value = item.get(name)
-    return value if isinstance(value, int) else 0
+    Of two workers at once one may lose its count, and a change of settings drops it; the session then gets more attempts.
+    """
+    text = f"{attempts.failures} {attempts.useless} {attempts.loop} {attempts.ended_ms}"
+    items.put({**meta, _ATTEMPTS: text}, condition=Equal("pos", meta["pos"]))
 
 
 KEEP_LOOPS = 2
@@ -173,48 +168,47 @@ class Reach:
 
 
 Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
-_OPTIONS = CompressSession()
+_OPTIONS: JsonObject = CompressSession().model_dump(exclude={"mode"})
 
 
 class AskForSummaries:
     """Decides for each append, by its header alone, whether to request a summary, and starts the job of the request."""
 
-    def __init__(self, log: SessionLog, start_job: StartJobs, models: Mapping[str, int] | None = None) -> None:
-        self._log = log
+    def __init__(self, start_job: StartJobs, models: Mapping[str, int] | None = None) -> None:
         self._start_job = start_job
         self._models = models
 
-    def asked(self, header: Header, settings: SessionSettings) -> CompressionRequest | None:
+    def asked(self, header: Header, settings: SessionSettings, meta: Item | None) -> CompressionRequest | None:
         """Return the compression request for the header of a commit that is about to be written.
 
-        This is a new request if the append crosses the trigger, else the request of the header.
+        This is a new request if the append crosses the trigger, else the request of the header. ``meta`` is the item ``D#META``.
         """
-        trigger, loop = trigger_of(settings), header.flow.loop.number
-        if trigger is None:
-            return header.asked
+        trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
+        asked = header.asked
+        if trigger is None or attempts.is_off(loop):
+            return asked
         totals, room = totals_since_summary(header), room_of(header, settings, self._models)
         is_long = is_crossed_by_current(trigger, totals, room)
-        is_due = is_long or (totals.past.loops > KEEP_LOOPS and is_crossed(trigger, totals, room))
-        asked = header.asked
-        if not is_due or (asked and not asked.allows_another(loop=loop, now_ms=header.time_ms, is_long=is_long)):
+        if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
+            return asked
+        if asked and not asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long):
             return asked
         return CompressionRequest(loop, header.time_ms)
 
-    def send(self, owner: Owner, session_id: str, header: Header, settings: SessionSettings) -> Compression:
+    def send(
+        self, owner: Owner, session_id: str, header: Header, settings: SessionSettings, meta: Item | None
+    ) -> Compression:
         """Start the job that a durable commit requests; again for the same commit, the same job.
 
         If the job can't be started in an outage, a later append requests again.
         """
-        asked = header.asked
-        if trigger_of(settings) is None:
+        if trigger_of(settings) is None or read_attempts(meta).is_off(header.flow.loop.number):
             return "off"
-        if asked is None or asked.time_ms != header.time_ms:
+        if header.asked is None or header.asked.time_ms != header.time_ms:
             return "none"
-        key = raw_request_key(f"turnlog asked {session_id} {header.first}", "asked", {})
         try:
-            if read_attempts(self._log.items, SessionKeys(owner, session_id)).is_off(asked.loop):
-                return "off"
-            self._start_job(owner, "compress", session_id, _OPTIONS.model_dump(exclude={"mode"}), key)
+            job_id = _job_id("compress", session_id, header)
+            self._start_job(owner, "compress", session_id, _OPTIONS, job_id=job_id)
         except UnavailableError as error:
             return "no_worker" if error.error_code == "no_queue" else "queued"
         return "queued"
@@ -237,9 +231,13 @@ class AskForSegments:
             first = before.first
         if not completes_stretch(first, header.last):
             return
-        job_id = f"{header.time_ms:013d}-{short_hash(f'seal {session_id} {header.first}').hex()}"
         with suppress(UnavailableError):
-            self._start_job(owner, "seal", session_id, {}, job_id=job_id)
+            self._start_job(owner, "seal", session_id, {}, job_id=_job_id("seal", session_id, header))
+
+
+def _job_id(kind: str, session_id: str, header: Header) -> str:
+    """Return the id of the job that a commit starts: always the same, so no request is needed to claim one."""
+    return f"{header.time_ms:013d}-{short_hash(f'{kind} {session_id} {header.first}').hex()}"
 
 
 def trigger_of(settings: SessionSettings) -> Trigger | None:
@@ -251,11 +249,9 @@ def trigger_of(settings: SessionSettings) -> Trigger | None:
     return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 
 
-def answered(header: Header) -> CompressionRequest | None:
-    """Return the compression request for the header of a summary's commit: answered, so that the cool-down begins."""
-    loop = header.flow.loop.number
-    return (
-        replace(header.asked, loop=loop, is_answered=True)
-        if header.asked
-        else CompressionRequest(loop, header.time_ms, True)
-    )
+def answered(header: Header, *, has_more: bool) -> CompressionRequest:
+    """Return the compression request for the header of a summary's commit.
+
+    It is answered, so that the cool-down begins. If ``has_more``, it is not: the same job or another one goes on.
+    """
+    return CompressionRequest(header.flow.loop.number, header.time_ms, not has_more)

@@ -229,6 +229,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         request.budget.tokens,
         request.answer_open_calls,
         request.include_current_loop,
+        request.others_calls,
         since,
     ]
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]

@@ -112,12 +112,14 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
 
 def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[Fitted]:
     """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
+    if not view.loops:
+        return
     fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
     epoch = _Epoch(view, room - fixed, step)
     border = epoch.border()
     if border is not None:
         yield epoch.fitted(border)
-    if view.loops and view.loops[-1].level == "whole":
+    if view.loops[-1].level == "whole":
         empty = len(epoch.elements)
         if border != empty and epoch.base_room(empty) <= epoch.room:
             yield epoch.fitted(empty)

@@ -71,7 +71,7 @@ def cut_results(unit: Unit, tokens: int) -> Unit:
 
 def _cuttable(unit: Unit) -> Sequence[Entry]:
     """Return the messages with results that may be cut: not those of a pinned message, nor those that are stubs already."""
-    if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
+    if unit.level != "whole" or unit.pinned or not unit.answers:
         return ()
     stubs = {stub.position for stub in unit.stubs}
     return [entry for entry in result_entries(unit) if entry.position not in stubs]

@@ -138,11 +138,13 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
         refs = _refs(unit)
         companions = [entry for entry in unit.group if entry is not unit.entry]
         tokens = unit.tokens
-        for entry in companions if unit.is_folded else (*companions, *results):
+        for entry in (*companions, *results):
             tokens -= stubs[entry.position].tokens if entry.position in stubs else entry.cost
-        settled = bool(unit.answers) and any(answer.entry is None for answer in unit.answers)
-        origin = unit.entry.event.envelope.origin
-        reason = unit.reason or ("pinned" if is_summed_up else "settled" if settled else origin)
+        settled = (
+            "settled" if any(answer.entry is None for answer in unit.answers) else unit.entry.event.envelope.origin
+        )
+        shape = "calls_as_text" if unit.calls_as_text else settled
+        reason = unit.reason or ("pinned" if is_summed_up else shape)
         yield _message(unit.position, number, level, tokens if is_in else note, reason, refs)
         for entry in companions:
             yield _message(entry.position, number, level, entry.cost if is_in else 0, reason)
@@ -157,6 +159,6 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
             stub = stubs[entry.position]
             yield _message(entry.position, number, "stub", stub.tokens, stub.reason, refs)
             continue
-        tokens = entry.cost if is_in and not unit.is_folded else 0
+        tokens = entry.cost if is_in else 0
         reason = unit.reason or ("late_result" if is_late else "pinned" if is_summed_up else None)
         yield _message(entry.position, number, level, tokens, reason, refs)

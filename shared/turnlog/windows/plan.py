@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, zip_longest
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from turnlog.core.calls import MessageOutline, outline_of
+from turnlog.core.calls import CallOutline, MessageOutline, outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
+from turnlog.providers.blocks import legal_tool_name, nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
@@ -31,6 +32,7 @@ from turnlog.windows.steps import DigestWhenFull, Room, out
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, is_item, turns_of
 
+OthersCalls: TypeAlias = Literal["text", "calls"]
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 
@@ -103,7 +105,7 @@ class WindowRequest:
 
     ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
-    those it keeps.
+    those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent.
     """
 
     policy: Policy
@@ -119,6 +121,23 @@ class WindowRequest:
     answer_open_calls: bool = False
     apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
+    others_calls: OthersCalls = "calls"
+
+    def is_offered(self) -> Callable[[Entry, CallOutline], bool]:
+        """Return whether a call of a message may be sent as a call: its tool is among the request's, or the provider runs it."""
+        built_in = [kind for tool in self.tools if not tool_name(tool) and (kind := string_of(tool.get("type")))]
+        # With a tool search, outputs of earlier calls offer tools, too.
+        if self.others_calls == "calls" or "tool_search" in built_in:
+            return lambda _entry, _call: True
+        names = {tool_name(inner) for tool in self.tools for inner in (tool, *nested_tools(tool))}
+
+        def is_offered(entry: Entry, call: CallOutline) -> bool:
+            is_run_by_provider = call.hosted and entry.event.format == self.format
+            is_built_in = any(kind.startswith(call.name) or call.name.startswith(kind) for kind in built_in)
+            is_named = bool(call.name) and not names.isdisjoint((call.name, legal_tool_name(call.name)))
+            return is_run_by_provider or is_named or (bool(call.name) and is_built_in)
+
+        return is_offered
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -144,6 +163,7 @@ class WindowPlan:
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=history.unread + skipped - len(pinned),
             has_system=request.system is not None,
+            is_offered=request.is_offered(),
         )
         return cls(chosen, request, replace(view, oldest=oldest, is_open=view.unread > 0))
 
@@ -422,10 +442,10 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     for unit, following in zip_longest(units, units[1:]):
         if not unit.answers:
             continue
-        last = unit.said[-1].position
+        last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
         settled_at = _next(turns, last)
         for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
-            is_replacing = answer_open_calls or unit.is_folded or (_next(superseded, last) or position) < position
+            is_replacing = answer_open_calls or is_user_s or (_next(superseded, last) or position) < position
             sent_at = last if is_replacing else settled_at
             if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
                 yield EpochStart(position, "late_result", unit.position)
@@ -437,7 +457,7 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
         ):
             continue
         # The answer was given while the call waited, so neither the call nor its place had been sent.
-        if unit.is_folded or (following is not None and following.position < settled_at):
+        if is_user_s or (following is not None and following.position < settled_at):
             yield EpochStart(settled_at, "late_result", unit.position)
 
 

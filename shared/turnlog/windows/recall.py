@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import cast
 
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.providers.blocks import tool_name
 from turnlog.providers.registry import codec_of
 from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.build import WindowRequest, system_cost, upper_bound_of_json, with_tools_of
@@ -98,8 +98,8 @@ def with_recall(request: WindowRequest) -> WindowRequest:
     """
     request = with_tools_of(codec_of(request.format), request)
     own = list(request.tools)
-    names = {_name(tool) for tool in own}
-    ours = [tool for tool in recall_tools(request.format) if _name(tool) not in names]
+    names = set(map(tool_name, own))
+    ours = [tool for tool in recall_tools(request.format) if tool_name(tool) not in names]
     line_tokens = line_least = system_cost(RECALL_LINE_TOKENS)
     system, known = RECALL_LINE, request.system_least
     if request.system:
@@ -154,14 +154,3 @@ def _joint(text: str, following: str) -> int:
     while end and not text[end - 1].isalnum():
         end -= 1
     return upper_bound_tokens(text[end:] + following)
-
-
-_NAMED_IN = ("function", "custom", "toolSpec", "systemTool")
-
-
-def _name(tool: JsonObject) -> JsonValue:
-    """Return the tool's name, in any provider's shape."""
-    for inner in (*(tool.get(key) for key in _NAMED_IN), tool):
-        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
-            return cast("str", inner["name"])
-    return None

@@ -10,20 +10,20 @@ from turnlog.core.calls import Ref
 from turnlog.core.events import MessageEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Text, ToolResult
+from turnlog.core.messages import Block, Media, Message, Text, ToolCall, ToolResult
 from turnlog.providers import Codec, Turn
-from turnlog.providers.blocks import without_thinking
+from turnlog.providers.blocks import result_text, without_thinking
 from turnlog.providers.hosted_calls import with_result_text
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
 from turnlog.windows.text import (
     NOTHING_SAID,
     SETTLEMENT,
+    calls_text,
     cut,
     left_out_line,
     summary_text,
     truncation_mark,
-    user_call_text,
 )
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
@@ -143,8 +143,8 @@ class _Renderer:
     def _unit(self, unit: Unit) -> Iterator[Share]:
         entry = unit.entry
         message = _message(entry)
-        if unit.is_folded:
-            yield Share(self._user_calls(unit, message), entry)
+        if unit.calls_as_text:
+            yield from self._as_text(unit)
             return
         if unit.group:
             yield from self._group(unit)
@@ -271,18 +271,30 @@ class _Renderer:
             content = (Text(texts[answer.ref]),)
             yield ToolResult(self._ids[answer.ref], content, fact.name, is_error=fact.is_error, by_name=fact.by_name)
 
-    def _user_calls(self, unit: Unit, message: Message) -> Turn:
-        results = dict[int, str]()
-        for answer in unit.answers:
-            if answer.entry is not None:
-                results[answer.ref.index] = _message(answer.entry).tool_results[answer.index].text
-        calls = [(call, results.get(index)) for index, call in enumerate(unit.entry.facts.calls)]
-        whole = [
-            (replace(fact, arguments=message.tool_calls[index].arguments), text)
-            for index, (fact, text) in enumerate(calls)
-        ]
-        text = "\n\n".join(part for part in (message.text, user_call_text(whole)) if part)
-        return Turn(Message(message.role, (Text(text),), name=message.name, given_role=message.given_role))
+    def _as_text(self, unit: Unit) -> Iterator[Share]:
+        """Yield what the unit's messages say, then a user's message that has their calls with results as text, and their media.
+
+        An assistant's message would teach the model to write such text in place of calls.
+        """
+        entry, messages = unit.entry, {said.position: _message(said) for said in unit.said}
+        content = tuple(block for message in messages.values() for block in message.content)
+        if content:
+            leader = _message(entry)
+            spoken = Message(leader.role, content, name=leader.name, given_role=leader.given_role)
+            yield Share(Turn(spoken), entry, "closing")
+        stubs = {ref: text for stub in unit.stubs for ref, text in stub.texts}
+        calls, media = list[tuple[Ref, ToolCall, str]](), list[Block]()
+        for answer in sorted(unit.answers, key=lambda answer: answer.ref):
+            text = stubs.get(answer.ref)
+            if text is None and answer.entry is not None:
+                result = _message(answer.entry).tool_results[answer.index]
+                own = [block for block in result.content if isinstance(block, Media)]
+                texts = tuple(block for block in result.content if block not in own)
+                text = result_text(replace(result, content=texts or tuple(own[:1])))
+                media += own
+            call = messages[answer.ref.position].tool_calls[answer.ref.index]
+            calls.append((answer.ref, call, SETTLEMENT if text is None else text))
+        yield Share(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
 
     def _cut(self, piece: Piece) -> Iterator[Share]:
         entry, limit = piece.unit.entry, piece.limit

@@ -44,7 +44,7 @@ def stub_results(
     Applies to messages with results of more than ``over_tokens`` tokens, where the stub is smaller. Messages at the positions
     ``whole`` stay whole.
     """
-    if unit.level != "whole" or unit.pinned or unit.is_folded or not unit.answers:
+    if unit.level != "whole" or unit.pinned or not unit.answers:
         return unit
     known, stubs, tokens = {stub.position for stub in unit.stubs}, list(unit.stubs), unit.tokens
     for entry in result_entries(unit):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnlog.core.calls import CallOutline
+from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import SummaryEvent
+from turnlog.core.messages import ToolCall
 from turnlog.core.scripts import Script, main_script
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -49,13 +50,27 @@ def left_out_line(*, loops: int, messages: int) -> str:
     return f"[{what} of this conversation not shown here]"
 
 
-def user_call_text(calls: list[tuple[CallOutline, str | None]]) -> str:
-    """Return a user's own tool calls with their results, as fenced text."""
-    lines = list[str]()
-    for call, result in calls:
-        lines.append(f"{call.name} {call.arguments}".rstrip())
-        lines.append(f"-> {result if result is not None else SETTLEMENT}")
-    return fenced("user tool calls", "\n".join(lines))
+_CALLS_KIND = "earlier tool calls"
+_CALLS_FENCE_TOKENS = upper_bound_tokens(fenced(_CALLS_KIND, "")) + MESSAGE_OVERHEAD
+_JOINTS = 6
+"""Places of a call's text where strings that are counted apart are joined: each takes up to `_JOIN_TOKENS` more."""
+
+
+def calls_text(calls: Iterable[tuple[Ref, ToolCall, str]]) -> str:
+    """Return tool calls, each with the text of its result, as fenced text."""
+    lines = [f"{ref} {call.name} {call.arguments}".rstrip() + f"\n-> {result}" for ref, call, result in calls]
+    return fenced(_CALLS_KIND, "\n".join(lines))
+
+
+def most_tokens_of_calls(refs: Iterable[Ref], outlines: Iterable[MessageOutline]) -> int:
+    """Return the most tokens that calls and results take as text beyond the stored counts of their messages."""
+    tokens = _CALLS_FENCE_TOKENS + sum(upper_bound_tokens(str(ref)) + _JOINTS * _JOIN_TOKENS for ref in refs)
+    texts = [text for outline in outlines for text in _texts_of_calls(outline)]
+    return tokens + sum(upper_bound_tokens(escaped(text)) for text in texts if escaped(text) != text)
+
+
+def _texts_of_calls(outline: MessageOutline) -> Iterable[str]:
+    return (*(call.arguments for call in outline.calls), *(result.text for result in outline.results))
 
 
 def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:

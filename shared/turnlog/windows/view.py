@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.core.calls import MessageOutline, Ref, pair
+from turnlog.core.calls import CallOutline, MessageOutline, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import REASONING
@@ -19,9 +19,8 @@ from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
-from turnlog.windows.text import user_call_text
+from turnlog.windows.text import most_tokens_of_calls
 
-_JOIN_TOKENS = 4
 _OF_ITEMS = "openai_responses"
 NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
@@ -82,7 +81,8 @@ class Unit:
     ``before`` is the running total of stored tokens before its first message. A unit at the level ``digest`` is described in one
     of its loop's notes. ``stubs`` replace results that are not sent whole.
     ``entries`` are its messages, each once: its own, then those with results. ``pinned``: it stays in every window.
-    ``is_folded``: the calls are a user's own, so they are sent with their results as text within the message.
+    ``calls_as_text``: the calls are a user's own, or of tools that the request does not offer, so they are sent with their results
+    as text behind what the message says.
     ``group``: all items of an answer of several messages, ``entry`` among them; empty for a single message.
     """
 
@@ -94,7 +94,7 @@ class Unit:
     level: Level = "whole"
     reason: str = ""
     pinned: bool = False
-    is_folded: bool = False
+    calls_as_text: bool = False
     group: tuple[Entry, ...] = ()
     stubs: tuple[Stub, ...] = ()
 
@@ -219,18 +219,26 @@ def assemble(
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
+    is_offered: Callable[[Entry, CallOutline], bool] = lambda _entry, _call: True,
 ) -> WindowDraft:
     """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
     the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
+    A message with a call for which ``is_offered`` is false has all its calls as text.
     """
     sendable = [entry for entry in entries if not never_sent(entry)]
     befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
     for entry in entries:
         befores[entry.position] = running
         running += entry.event.tokens
-    grouping = _Grouping(sendable, befores, answer_open_calls=answer_open_calls, settlement_tokens=settlement_tokens)
+    grouping = _Grouping(
+        sendable,
+        befores,
+        answer_open_calls=answer_open_calls,
+        settlement_tokens=settlement_tokens,
+        is_offered=is_offered,
+    )
     units = [unit for entry in sendable for unit in grouping.units_of(entry)]
     shown = {entry.position for unit in units for entry in unit.entries}
     set_aside = [
@@ -251,7 +259,13 @@ class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
     def __init__(
-        self, sendable: Sequence[Entry], befores: Mapping[int, int], *, answer_open_calls: bool, settlement_tokens: int
+        self,
+        sendable: Sequence[Entry],
+        befores: Mapping[int, int],
+        *,
+        answer_open_calls: bool,
+        settlement_tokens: int,
+        is_offered: Callable[[Entry, CallOutline], bool],
     ) -> None:
         self.open_calls: list[Ref] = []
         self._waiting: set[int] = set()
@@ -261,6 +275,7 @@ class _Grouping:
         self._pairing = pair((entry.position, entry.facts) for entry in sendable)
         self._settle = answer_open_calls
         self._settlement_tokens = settlement_tokens
+        self._is_offered = is_offered
         self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
 
     def units_of(self, entry: Entry) -> Iterator[Unit]:
@@ -290,11 +305,15 @@ class _Grouping:
                 # The user's text is sent, because it may be the task; the calls wait.
                 yield _unit(entry, before, tokens=entry.cost)
             return
-        if facts.role != "assistant":
-            yield _folded(entry, before, tuple(answers))
+        tokens = sum(member.cost for member in whole.entries) + self._settlement_tokens * len(unanswered)
+        said = whole.said
+        if facts.role == "assistant" and all(
+            self._is_offered(member, call) for member in said for call in member.facts.calls
+        ):
+            yield replace(whole, tokens=tokens)
             return
-        tokens = sum(member.cost for member in whole.entries)
-        yield replace(whole, tokens=tokens + self._settlement_tokens * len(unanswered))
+        tokens += most_tokens_of_calls([answer.ref for answer in answers], [member.facts for member in whole.entries])
+        yield replace(whole, tokens=tokens, calls_as_text=True)
 
     def _is_hosted(self, ref: Ref) -> bool:
         """Return whether the provider runs the call: nobody else can answer it."""
@@ -321,7 +340,6 @@ def _unit(
     *,
     tokens: int = 0,
     group: tuple[Entry, ...] = (),
-    is_folded: bool = False,
 ) -> Unit:
     group = group if len(group) > 1 else ()
     if not (group or answers):
@@ -330,7 +348,7 @@ def _unit(
     members |= {answer.entry.position: answer.entry for answer in answers if answer.entry is not None}
     entries = tuple(members.values())
     pinned = any(member.event.envelope.pin for member in entries)
-    return Unit(entry, entries, answers, tokens, before, pinned=pinned, is_folded=is_folded, group=group)
+    return Unit(entry, entries, answers, tokens, before, pinned=pinned, group=group)
 
 
 def _own_tokens(entry: Entry) -> int:
@@ -340,16 +358,6 @@ def _own_tokens(entry: Entry) -> int:
         return entry.cost
     bound = upper_bound_tokens(facts.head) + upper_bound_tokens(facts.name) + MESSAGE_OVERHEAD
     return min(entry.cost, bound)
-
-
-def _folded(entry: Entry, before: int, answers: tuple[CallResult, ...]) -> Unit:
-    """Return the unit of a user's message with calls: one text with calls and results in it."""
-    calls = [(call, None) for call in entry.facts.calls]
-    results = [(answer.ref.index, answer.entry.facts.results[answer.index].text) for answer in answers if answer.entry]
-    texts = dict(results)
-    text = user_call_text([(call, texts.get(index)) for index, (call, _) in enumerate(calls)])
-    tokens = entry.cost + upper_bound_tokens(text) + _JOIN_TOKENS
-    return _unit(entry, before, answers, tokens=tokens, is_folded=True)
 
 
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:

@@ -1,4 +1,8 @@
-"""`turnlog replay`: options, service and report of a replay."""
+"""Replay conversations over HTTP and check the answers: options, service and report.
+
+make replay                                                  # the project's own conversations
+make replay ARGS='FOLDER --loader load.py --compress "loops > 4"'
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand
 
+from benchmarks.replay.loading import load_transcripts, sample_of
+from benchmarks.replay.outcomes import Compression
+from benchmarks.replay.replaying import Replay, ReplayReport, Row
 from turnlog.app import make_application
+from turnlog.cli.app import run_and_exit
 from turnlog.cli.options import (
     Budget,
     Connection,
@@ -32,13 +41,10 @@ from turnlog.cli.options import (
     remember,
     served_settings,
 )
-from turnlog.cli.replay.outcomes import Compression
-from turnlog.cli.replay.replaying import Replay, ReplayReport, Row
-from turnlog.cli.replay.transcripts import Transcript, read_transcripts, sample_of
-from turnlog.cli.screen import console, format_number, one_line, print_json, red_if_any, table
-from turnlog.cli.serve import Engine, engine_url
+from turnlog.cli.screen import console, format_number, one_line, print_json, table
+from turnlog.cli.transcripts import Transcript
 from turnlog.client.model import Turnlog
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, location_url
 
 Paths = Annotated[
     list[Path],
@@ -69,6 +75,15 @@ Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, h
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the temporary data folder.")]
 
 
+class _Command(TyperCommand):
+    def main(self, *args: Any, **extra: Any) -> Any:
+        run_and_exit(super().main, *args, **extra)
+
+
+app = typer.Typer(name="replay", add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(cls=_Command)
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ctx: typer.Context,
     files: Paths,
@@ -80,7 +95,6 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     limit: Limit = None,
     sample: Sample = None,
     threads: Threads = 4,
-    engine: Engine = "embedded",
     keep: Keep = False,
     where: Where = None,
     tenant: Tenant = None,
@@ -99,10 +113,10 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         policy=policy_value(policy), budget=budget, format=format or "openai_chat", threads=threads, compress=compress
     )
     checked_policy = plan.session_policy or plan.policy or "default"
-    transcripts = read_transcripts(files, loader=loader)[:limit]
+    transcripts = load_transcripts(files, loader)[:limit]
     if sample is not None:
         transcripts = sample_of(transcripts, sample)
-    with _service(connection, engine, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
+    with _service(connection, keep=keep) as log, _progress(transcripts, quiet=json) as tick:
         # Check the options once first: a wrong one is a single error, not one for each conversation.
         log.build_window([], policy=checked_policy, format=plan.format)
         report = plan.run(log, transcripts, on_message=tick)
@@ -115,7 +129,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
 
 @contextmanager
-def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Turnlog]:
+def _service(connection: Connection, *, keep: bool) -> Iterator[Turnlog]:
     """Open the service at the URL, or start one over a temporary folder."""
     from turnlog.server.local_server import LocalServer
 
@@ -124,7 +138,7 @@ def _service(connection: Connection, engine: str, *, keep: bool) -> Iterator[Tur
         if address is None:
             folder = Path(tempfile.mkdtemp(prefix="turnlog-replay-"))
             stack.callback(_leave, folder, keep=keep)
-            app = make_application(served_settings(engine_url(engine, str(folder))))
+            app = make_application(served_settings(location_url(folder)))
             stack.callback(app.close)
             server = LocalServer(app, SystemClock(), port=0).start()
             stack.callback(server.stop)
@@ -247,3 +261,12 @@ def _cells(row: Row) -> list[str | Text]:
         red_if_any(row.lost + row.failed),
         format_number(row.too_small),
     ]
+
+
+def red_if_any(value: int) -> Text:
+    """Return a count that should be 0, in green if it is 0, otherwise in red."""
+    return Text(format_number(value), style="bold red" if value else "green")
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks.replay")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from turnlog.cli.replay.outcomes import (
+from benchmarks.replay.outcomes import (
     MAX_FINDINGS,
     Finding,
     ReplayedCall,
@@ -20,7 +20,7 @@ from turnlog.cli.replay.outcomes import (
     compressing_policy,
     wait_for_jobs,
 )
-from turnlog.cli.replay.transcripts import Transcript
+from turnlog.cli.transcripts import Transcript
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError, UnavailableError
 from turnlog.core.json_values import canonical_json

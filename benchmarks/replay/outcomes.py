@@ -83,7 +83,7 @@ def _trigger(text: str) -> JsonObject:
             value = parse_strict_json(text)
         except MalformedError as error:
             raise InvalidInputError(f"trigger {text[:60]!r}: {error.detail}", code="invalid_trigger") from error
-        assert isinstance(value, dict)  # noqa: S101 - it begins with a brace
+        assert isinstance(value, dict)
         return value
     clauses = list[JsonObject]()
     for part in text.split(","):

@@ -21,8 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
-from turnlog.core import token_bounds
-from turnlog.core.token_bounds import ONE_TOKEN_CHARACTERS, SIGNS, tabled, upper_bound_tokens
+from turnlog.core.token_bounds import ONE_TOKEN_CHARACTERS, SIGNS, lower_bound_tokens, tabled, upper_bound_tokens
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data"
 SIGNS_BEFORE_WORDS = [chr(code) for code in range(128) if chr(code) not in f"{ascii_letters}{digits}\r\n"]
@@ -151,7 +150,7 @@ BOUNDS = [
 @pytest.mark.parametrize(("text", "upper", "lower"), BOUNDS)
 def test_w8_the_bounds_of_a_text_stay_the_same(text: str, upper: int, lower: int) -> None:
     """Windows are cut by bounds, so a change of them changes windows."""
-    assert (upper_bound_tokens(text), bounds.lower_bound_tokens(text)) == (upper, lower)
+    assert (upper_bound_tokens(text), lower_bound_tokens(text)) == (upper, lower)
 
 
 def test_w8_the_bounds_of_characters_stay_the_same() -> None:

@@ -21,6 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
+from turnlog.core import token_bounds
 from turnlog.core.token_bounds import ONE_TOKEN_CHARACTERS, SIGNS, lower_bound_tokens, tabled, upper_bound_tokens
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data"

@@ -18,7 +18,7 @@ from tests.support.jobs import poller
 from turnlog.client.model import Session
 from turnlog.core.summaries import LEASE_MS
 from turnlog.linter.rules import lint
-from turnlog.windows.covering import KEEP_STEPS, closed_steps
+from turnlog.summaries.covering import KEEP_STEPS, closed_steps
 
 SMALL: dict[str, Any] = {"output_reserve": 120_000, "recall": "never"}
 """A budget of 8,000 tokens."""

@@ -71,7 +71,8 @@ def assert_all_is_well(report: ReplayReport) -> Compression:
     found = report.all_compressed
     assert (found.wrong, found.jobs["failed"], found.jobs["pending"]) == (0, 0, 0)
     assert found.sessions == report.total.sessions
-    assert sum(found.jobs.values()) <= found.asked, "one job at most for each append that asked"
+    most = found.asked + found.jobs["published"]
+    assert sum(found.jobs.values()) <= most, "one job for each append that asked, and one behind a job that left more to do"
     assert found.made >= found.jobs["published"]
     assert 0 < found.tokens < 0.6 * found.source_tokens
     return found
@@ -123,15 +124,15 @@ def test_appends_never_wait_for_a_summary(app: Application, service: Turnlog) ->
     assert len(late) >= len(transcript.messages) - 10, "appended while the summariser was silent"
     assert held[0], "it was released, it did not time out"
     found = assert_all_is_well(report)
-    assert found.asked >= 2, "and they asked again when there was more"
+    assert found.made >= 2, "and the job that ended began another one, because there was more"
 
 
 def test_replays_in_process_on_both_engines(harness: Harness) -> None:
     """Without a service the replay does the jobs itself, at the end."""
     report = Replay(threads=1, compress=OFTEN).run(harness.log(), [talk(8), replace(talk(2), id="short")])
     found = assert_all_is_well(report)
-    assert (found.made, found.asked, found.loops) == (1, 2, 8 - 1 - KEEP_LOOPS)
-    assert found.jobs == {"published": 1, "unchanged": 1}, "the first covers all that there was to cover"
+    assert (found.made, found.asked, found.loops) == (1, 1, 8 - 1 - KEEP_LOOPS)
+    assert found.jobs == {"published": 1}, "it covers all that there was to cover"
     one = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(6))
     assert one.compression is not None and one.compression.made == 1 and not one.findings
 
@@ -198,12 +199,12 @@ def test_a_job_that_fails_is_told(harness: Harness) -> None:
     harness.app.compress_session._summariser = ScriptedSummariser(then=fails)
     found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert found.compression is not None
-    assert (found.compression.made, found.compression.jobs["failed"], found.compression.wrong) == (0, 2, 0)
+    assert (found.compression.made, found.compression.jobs["failed"], found.compression.wrong) == (0, 1, 0)
     assert {finding.code for finding in found.findings} == {"summary"} and found.row.lost == 0
     harness.app.compress_session._summariser = ScriptedSummariser(then=UnavailableError("down"))
     found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert found.compression is not None and found.compression.ok, "an outage costs nothing: later appends ask again"
-    assert found.compression.jobs == {"postponed": 2}
+    assert found.compression.jobs == {"postponed": 1}
 
 
 def test_the_window_may_show_no_loop_that_is_too_new() -> None:

@@ -17,7 +17,7 @@ from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Answer
+from turnlog.core.models import Answer, problem_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -202,19 +202,17 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
         return model.model_validate(request.body, strict=True)
     except ValidationError as error:
         problems = [
-            Problem(detail["type"], _pointer(request.body, detail), _words(detail))
-            for detail in error.errors(include_url=False, include_input=False, include_context=False)[:20]
+            Problem(detail["type"], pointer, problem_text(detail, pointer))
+            for detail in error.errors(include_url=False, include_input=False)[:20]
+            for pointer in [_pointer(request.body, detail)]
         ]
-        raise InvalidInputError(f"{problems[0].pointer or 'body'}: {problems[0].message}", problems=problems) from error
+        first = problems[0]
+        is_named = first.pointer.count("/") == 1 and first.pointer[1:] in first.message
+        detail = first.message if is_named else f"{first.pointer or 'body'}: {first.message}"
+        raise InvalidInputError(detail, problems=problems) from error
 
 
 _MISSING = "missing"
-_WORDS = {"extra_forbidden": "unknown field", _MISSING: "the field is missing", "model_type": "not an object"}
-
-
-def _words(error: ErrorDetails) -> str:
-    """Return what is wrong, in the words of the model's own check where it has one."""
-    return _WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
 
 
 def _pointer(body: Any, error: ErrorDetails) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
+from turnlog.core.models import problem_text
 
 PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
@@ -177,9 +178,11 @@ class Settings(BaseModel):
             return cls.model_validate(named)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            variable = PREFIX + str(first["loc"][0]).upper() + ": " if first["loc"] else ""
+            variable = PREFIX + str(first["loc"][0]).upper() if first["loc"] else ""
+            text = problem_text(first, variable)
             # pydantic's error quotes the values, and one of them may be a secret.
-            raise InvalidInputError(f"{variable}{first['msg']}", code="invalid_settings") from None
+            detail = text if variable in text else f"{variable}: {text}"
+            raise InvalidInputError(detail, code="invalid_settings") from None
 
 
 def _object(text: str) -> object:

@@ -669,17 +669,29 @@ def test_each_shell_completes_the_commands(shell: str) -> None:
     assert "compress" in done.stdout, done
 
 
-def test_tables_fit_80_columns_and_keep_their_keys(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("long_ids", [False, True])
+def test_tables_fit_80_columns_with_one_line_a_row_and_whole_ids(
+    long_ids: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    job = as_json("compress", SESSION, "--data", data)["job"]["job_id"]
-    snapshot = as_json("snapshot", "create", SESSION, "--data", data)["snapshot_id"]
-    for command, key in (
-        (("jobs",), job),
-        (("sessions",), SESSION),
-        (("snapshot", "list", SESSION), snapshot),
-        (("loops", SESSION), "1"),
-        (("history", SESSION), ""),
+    where = ("--data", tmp_path / "data")
+    name = as_json(
+        "create", *(() if long_ids else ("s1",)), "--title", "Move the delivery of order A17 to the office", *where
+    )["session_id"]
+    for text in ("Where is my order A17, and can it go to my office?", "It is on its way. " * 9):
+        ok("append", name, text, "--role", "user" if "?" in text else "assistant", *where)
+    job = as_json("compress", name, *where)["job"]["job_id"]
+    snapshot = as_json("snapshot", "create", name, *where)["snapshot_id"]
+
+    for command, key, shown in (
+        (("jobs",), job, "queued|pending|done"),
+        (("sessions",), name, "Move the de.* active .* 20\\d\\d-\\d\\d-\\d\\d \\d\\d:\\d\\d"),
+        (("snapshot", "list", name), snapshot, "ref.* 20\\d\\d-"),
+        (("loops", name), "1", "Where is my .*It is on its"),
+        (("history", name), "", "message_added"),
+        (("import", SAMPLES / "support-agent.json"), "support-agent", "new"),
     ):
-        printed = ok(*command, "--data", data)
-        assert key in printed
-        assert max(map(len, printed.splitlines())) <= 80
+        header, *rows = ok(*command, *where).splitlines()
+        assert rows[0].startswith(key) or key in rows[0].split(), (header, rows)
+        assert re.search(shown, rows[0]), (header, rows)
+        assert max(map(len, (header, rows[0]))) <= 80

@@ -97,7 +97,7 @@ def test_all_of_it_over_a_service(
 
 def test_memory_is_listed_and_forgotten(data: Path) -> None:
     where = ("--data", data)
-    assert "nothing is known" in ok("memory", *where)
+    assert "no memories" in ok("memory", *where)
     with Turnlog.open(location_url(data)) as log:
         for name, said in (("a", "I live in Lisbon."), ("b", "I live in Porto. I have two cats.")):
             session = log.sessions.create(name)

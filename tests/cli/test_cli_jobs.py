@@ -25,7 +25,7 @@ from turnlog.engines import location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
-ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z")
+ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\d[T ][\d:.]+Z?")
 
 
 def stopped(*arguments: object) -> str:

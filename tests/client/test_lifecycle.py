@@ -16,7 +16,7 @@ import pytest
 from tests.client.service import Gate, gated, status
 from tests.conftest import ROOT
 from tests.effort import is_full
-from turnlog import Turnlog, correlated
+from turnlog import AsyncTurnlog, Turnlog, correlated
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.testing.fixed import FixedClock
@@ -273,3 +273,15 @@ def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(ur
             assert "<table>" in picture and "background:#" in picture and "loop 12" in picture
             assert "<script>" not in picture
         assert window.model_validate_json(window.model_dump_json()) == window
+
+
+def test_a_client_is_shown_as_its_place_and_its_owner(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/agent.db"
+    with Turnlog.open(tmp_path / "agent.db") as log:
+        assert repr(log) == f"Turnlog({place}, tenant='local', user='me')"
+        assert repr(AsyncTurnlog(log)) == f"AsyncTurnlog({place}, tenant='local', user='me')"
+    assert (
+        repr(Turnlog.open("http://127.0.0.1:1", user="ada", token="secret"))
+        == "Turnlog(http://127.0.0.1:1, user='ada')"
+    )
+    assert repr(Turnlog.open("http://127.0.0.1:1")) == "Turnlog(http://127.0.0.1:1)"

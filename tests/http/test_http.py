@@ -238,6 +238,36 @@ def test_a_pointer_is_a_place_in_the_body(
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        ("POST", "/messages", {"messages": [{}] * 26}, "messages has 26 items; at most 25 are allowed"),
+        ("POST", "/messages", {"messages": []}, "messages has fewer items than 1"),
+        ("POST", "/messages", {}, "messages is missing"),
+        ("POST", "/messages", {"messages": {}}, "messages is not a list"),
+        ("POST", "/messages", {**MESSAGE, "surprise": 1}, "unknown field 'surprise'"),
+        ("POST", "/context", {"budget": "many"}, "budget is not an integer"),
+        ("POST", "/context", {"budget": 0}, "budget is less than 1"),
+        ("POST", "/context", {"include_current_loop": 1}, "include_current_loop is neither true nor false"),
+        ("PATCH", "", {"title": "x" * 1000}, "title has more characters than 200"),
+        ("PATCH", "", {"snapshots": {"every_loops": 0}}, "/snapshots/every_loops: every_loops is less than 1"),
+        (
+            "PATCH",
+            "",
+            {"policy": {"steps": [{"step": "messages", "n": -1}]}},
+            "the policy is not valid: n is less than 0",
+        ),
+    ],
+)
+def test_a_wrong_field_is_refused_in_a_plain_sentence(
+    session: Service, method: str, path: str, body: Any, says: str
+) -> None:
+    """None of it is what pydantic says, such as "Input should be a valid integer"."""
+    status, problem, _ = session(method, f"/v1/sessions/s{path}", body=body)
+    assert (status, problem["detail"]) == (422, says)
+    assert "should" not in str(problem["errors"])
+
+
+@pytest.mark.parametrize(
     ("path", "query"),
     [
         ("/v1/sessions", {"limit": "0"}),

@@ -21,12 +21,24 @@ from turnlog.cli.options import (
     open_or_make_client,
     with_connection,
 )
-from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, print_json, table
+from turnlog.cli.screen import (
+    MAX_CHARS,
+    Column,
+    console,
+    format_number,
+    message_text,
+    one_line,
+    print_json,
+    print_listing,
+    short_time,
+    table,
+)
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.importers import SHAPES, SourceCandidate, find, run
-from turnlog.importers.models import Report
+from turnlog.importers.models import Report, SessionReport
 from turnlog.jobs.models import Job
+from turnlog.snapshots.routes import Snapshot
 
 snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id, or a name (its newest snapshot).")]
@@ -63,6 +75,16 @@ def create(
         )
 
 
+_COLUMNS = (
+    Column("snapshot"),
+    Column("name", is_text=True),
+    Column("kind", rank=1),
+    Column("position", "right"),
+    Column("bytes", "right", rank=3),
+    Column("created", rank=2),
+)
+
+
 @snapshots.command("list")
 @with_connection
 def list_(
@@ -74,22 +96,18 @@ def list_(
 ) -> None:
     """List a session's snapshots, newest first, also after the session has expired."""
     with open_client(connection) as log:
-        listing = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
+        stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
+    shown, has_more = stored[:limit], len(stored) > limit
     if json:
-        shown = [snapshot.model_dump(mode="json") for snapshot in listing[:limit]]
-        print_json({"snapshots": shown, "more": len(listing) > limit})
+        print_json({"snapshots": [snapshot.model_dump(mode="json") for snapshot in shown], "more": has_more})
         return
-    headings = [("snapshot", "left"), ("name", "left"), ("kind", "left"), ("position", "right"), ("bytes", "right")]
-    grid = table(None, [*headings, ("created", "left")])
-    for snapshot in listing[:limit]:
+
+    def row(snapshot: Snapshot) -> Sequence[str]:
         numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
-        grid.add_row(
-            snapshot.snapshot_id, one_line(snapshot.name or "", 40), snapshot.kind, *numbers, snapshot.created_at
-        )
-    screen = console()
-    screen.print(grid if listing else "no snapshots")
-    if len(listing) > limit:
-        screen.print(f"more than {limit}: --limit", style="dim")
+        name, created = one_line(snapshot.name or "", 40), short_time(snapshot.created_at)
+        return snapshot.snapshot_id, name, snapshot.kind, *numbers, created
+
+    print_listing("snapshots", shown, _COLUMNS, row, more_than=limit if has_more else None)
 
 
 @snapshots.command("show")
@@ -226,23 +244,32 @@ def _progress(candidates: Sequence[SourceCandidate], *, quiet: bool) -> Iterator
         yield lambda count: progress.advance(task, count)
 
 
+_IMPORTED = (
+    Column("file", is_text=True),
+    Column("from", rank=7),
+    Column("session"),
+    Column("status"),
+    Column("messages", "right", rank=2),
+    Column("there", "right", rank=6),
+    Column("written", "right", rank=1),
+    Column("changed", "right", rank=4),
+    Column("skipped", "right", rank=3),
+    Column("warnings", "right", rank=5),
+    Column("first", rank=8),
+    Column("last", rank=9),
+)
+
+
+def _row(row: SessionReport) -> Sequence[str | Text]:
+    counts = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
+    status, times = Text(row.status, style=_STATUS[row.status]), (row.first_at or "–", row.last_at or "–")
+    name, session = one_line(Path(row.file).name, 40), one_line(row.session_id, 64)
+    return name, row.shape, session, status, *map(format_number, counts), *map(short_time, times)
+
+
 def _print(report: Report) -> None:
-    headings = [("file", "left"), ("from", "left"), ("session", "left"), ("status", "left"), ("messages", "right")]
-    numbers = [("there", "right"), ("written", "right"), ("changed", "right"), ("skipped", "right")]
-    grid = table(None, [*headings, *numbers, ("warnings", "right"), ("first", "left"), ("last", "left")])
-    for row in report.sessions:
-        numbers_of = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
-        grid.add_row(
-            one_line(Path(row.file).name, 40),
-            row.shape,
-            one_line(row.session_id, 64),
-            Text(row.status, style=_STATUS[row.status]),
-            *map(format_number, numbers_of),
-            one_line(row.first_at or "–", 24),
-            one_line(row.last_at or "–", 24),
-        )
+    print_listing("files", report.sessions, _IMPORTED, _row)
     screen = console()
-    screen.print(grid if report.sessions else "no files")
     for name in ("changed", "skipped", "warnings"):
         reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:

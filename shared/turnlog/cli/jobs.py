@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, open_client, with_connection
-from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.cli.screen import (
+    Column,
+    console,
+    format_number,
+    one_line,
+    plain,
+    print_json,
+    print_listing,
+    short_time,
+    table,
+)
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
@@ -20,6 +30,15 @@ from turnlog.jobs.models import Job
 Status: TypeAlias = Literal["queued", "done", "failed"]
 STATUSES: dict[str, Status] = {"pending": "queued", "failed": "failed", "done": "done"}
 """Status names of the command line, each with the status that jobs store."""
+_COLUMNS = (
+    Column("job"),
+    Column("kind", rank=3),
+    Column("session", rank=1),
+    Column("status"),
+    Column("tries", "right", rank=4),
+    Column("updated", rank=2),
+    Column("result", is_text=True),
+)
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
@@ -43,28 +62,18 @@ def listed(
         return
     stored_status = _status(status)
     with open_client(connection, worker=False) as log:
-        listing = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
-    shown, has_more = listing[:limit], len(listing) > limit
+        stored = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
+    shown, has_more = stored[:limit], len(stored) > limit
     if json:
         print_json({"jobs": [job.model_dump(mode="json") for job in shown], "more": has_more})
         return
-    grid = table(None, [("job", "left"), ("kind", "left"), ("session", "left"), ("status", "left"), ("tries", "right")])
-    for heading in ("updated", "result"):
-        grid.add_column(heading)
-    for job in shown:
-        grid.add_row(
-            job.job_id,
-            job.kind,
-            job.session_id,
-            Text(_name_of(job.status), style=_STYLES[job.status]),
-            format_number(job.attempts),
-            job.updated_at,
-            one_line(_outcome(job), _MAX_ERROR),
-        )
-    screen = console()
-    screen.print(grid if shown else "no jobs")
-    if has_more:
-        screen.print(f"more than {limit}: --limit", style="dim")
+
+    def row(job: Job) -> Sequence[str | Text]:
+        status = Text(_name_of(job.status), style=_STYLES[job.status])
+        last = (short_time(job.updated_at), one_line(_outcome(job), _MAX_ERROR))
+        return job.job_id, job.kind, job.session_id, status, format_number(job.attempts), *last
+
+    print_listing("jobs", shown, _COLUMNS, row, more_than=limit if has_more else None)
 
 
 @jobs.command()

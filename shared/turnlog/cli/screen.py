@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +24,7 @@ from turnlog.core.window_parts import WindowPart
 from turnlog.providers.registry import recognise
 from turnlog.sessions.context_models import WindowAnswer
 
+T = TypeVar("T")
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -76,6 +78,63 @@ def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
             heading, justify="right" if is_number else "left", no_wrap=is_number or not index, overflow="fold"
         )
     return grid
+
+
+_GAP, _MIN_TEXT = 2, 12
+"""Columns between two cells of a listing, and those that a text keeps at least."""
+
+
+class Column(NamedTuple):
+    """A column of a listing. On a narrow screen, ``is_text`` ones are cut, and ranked ones left out, the highest rank first."""
+
+    heading: str
+    justify: Literal["left", "right"] = "left"
+    rank: int = 0
+    is_text: bool = False
+
+
+def listing(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int) -> Table:
+    """Return a table of one line a row, within ``width`` unless its ids are longer. Only texts are cut."""
+    cells = [[column.heading, *(str(row[index]) for row in rows)] for index, column in enumerate(columns)]
+    widest = [max(map(cell_len, column)) for column in cells]
+    least = [min(size, _MIN_TEXT) if column.is_text else size for column, size in zip(columns, widest, strict=True)]
+    shown, left = list[int](), width + _GAP
+    for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
+        if columns[index].rank == 0 or least[index] + _GAP <= left:
+            shown.append(index)
+            left -= least[index] + _GAP
+    grid = table(None, ())
+    texts = sum(columns[index].is_text for index in shown)
+    for index in sorted(shown):
+        size = min(widest[index], least[index] + max(0, left) // max(1, texts))
+        texts -= columns[index].is_text
+        left -= size - least[index]
+        grid.add_column(columns[index].heading, justify=columns[index].justify, no_wrap=True, width=size)
+    for row in rows:
+        grid.add_row(*(row[index] for index in sorted(shown)))
+    grid.width = width - left  # of what is shown, also where it is more than the screen has
+    return grid
+
+
+def print_listing(
+    name: str,
+    items: Sequence[T],
+    columns: Sequence[Column],
+    row: Callable[[T], Sequence[str | Text]],
+    *,
+    more_than: int | None = None,
+) -> None:
+    """Print a row for each item, or that there are none. ``name`` is what they are; ``more_than`` the limit that cut them."""
+    screen = console()
+    grid = listing(columns, [row(item) for item in items], screen.width)
+    screen.print(grid if items else f"no {name}", crop=False)
+    if more_than is not None:
+        screen.print(f"more than {more_than}: --limit", style="dim")
+
+
+def short_time(time: str) -> str:
+    """Return a time of RFC 3339 to the minute, as listings show it."""
+    return time[:16].replace("T", " ")
 
 
 def format_number(value: int | None) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
-from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.cli.screen import Column, console, format_number, one_line, plain, print_json, print_listing
 from turnlog.client.finding import recalled_text, search_text, sessions_search_text
 from turnlog.core.calls import is_ref
 from turnlog.memory.routes import StoredMemory
@@ -101,6 +102,13 @@ def search(  # noqa: PLR0913
 
 
 _MAX_TEXT = 80
+_COLUMNS = (
+    Column("memory"),
+    Column("kind", rank=1),
+    Column("said", "right", rank=2),
+    Column("where", rank=3),
+    Column("what", is_text=True),
+)
 
 memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
 
@@ -125,10 +133,10 @@ def listed(
         bodies = [stored.model_dump(mode="json") for stored in shown]
         print_json({"engine": engine, "memories": bodies, "more": has_more})
         return
-    screen = console()
-    screen.print(_table(shown) if shown else "nothing is known" if engine else "long-term memory is off")
-    if has_more:
-        screen.print(f"more than {limit}: --limit", style="dim")
+    if engine is None:
+        console().print("long-term memory is off")
+    else:
+        print_listing("memories", shown, _COLUMNS, _row, more_than=limit if has_more else None)
 
 
 @memory.command()
@@ -147,16 +155,7 @@ def forget(
     console().print(f"{plain(memory_id, lines=False)} is forgotten", soft_wrap=True)
 
 
-def _table(memories: list[StoredMemory]) -> object:
-    grid = table(None, [("memory", "left"), ("kind", "left"), ("said", "right"), ("where", "left"), ("what", "left")])
-    for stored in memories:
-        grid.add_row(
-            stored.memory_id,
-            stored.kind,
-            format_number(stored.confirmations),
-            f"{stored.session_id}:{stored.position}" if stored.session_id is not None else "",
-            Text(
-                one_line(plain(stored.text, lines=False), _MAX_TEXT), style="dim strike" if stored.replaced_by else ""
-            ),
-        )
-    return grid
+def _row(stored: StoredMemory) -> Sequence[str | Text]:
+    where = f"{stored.session_id}:{stored.position}" if stored.session_id is not None else ""
+    text = Text(one_line(stored.text, _MAX_TEXT), style="dim strike" if stored.replaced_by else "")
+    return stored.memory_id, stored.kind, format_number(stored.confirmations), where, text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json as json_module
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
@@ -22,14 +23,39 @@ from turnlog.cli.options import (
     policy_value,
     with_connection,
 )
-from turnlog.cli.screen import MAX_CHARS, console, format_number, message_text, one_line, plain, print_json, table
+from turnlog.cli.screen import (
+    MAX_CHARS,
+    Column,
+    console,
+    format_number,
+    message_text,
+    one_line,
+    plain,
+    print_json,
+    print_listing,
+    short_time,
+    table,
+)
 from turnlog.cli.windows import At, parse_moment
 from turnlog.client import parts_of
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
+from turnlog.sessions.history_routes import HistoryEntry
+from turnlog.sessions.message_models import LoopAnswer
+from turnlog.sessions.models import Session as SessionInfo
 
+_COLUMNS = (
+    Column("session"),
+    Column("title", is_text=True),
+    Column("status"),
+    Column("messages", "right", rank=2),
+    Column("loops", "right", rank=4),
+    Column("tokens", "right", rank=3),
+    Column("policy", rank=6),
+    Column("updated", rank=1),
+)
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 
 
@@ -45,26 +71,22 @@ def sessions(
 ) -> None:
     """List sessions, newest activity first."""
     with open_client(connection) as log:
-        listing = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
+        infos = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
         # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
-        shown = [log.sessions.get(info.session_id).info() for info in listing[:limit]]
+        shown = [log.sessions.get(info.session_id).info() for info in infos[:limit]]
     if json:
-        print_json({"sessions": [info.model_dump(mode="json") for info in shown], "more": len(listing) > limit})
+        print_json({"sessions": [info.model_dump(mode="json") for info in shown], "more": len(infos) > limit})
         return
-    headings = [("session", "left"), ("title", "left"), ("status", "left"), ("messages", "right"), ("loops", "right")]
-    expires = [("expires", "left")] if any(info.expires_at for info in shown) else []
-    grid = table(None, [*headings, ("tokens", "right"), ("policy", "left"), ("updated", "left"), *expires])
-    for info in shown:
+    expires = (Column("expires", rank=5),) if any(info.expires_at for info in shown) else ()
+
+    def row(info: SessionInfo) -> Sequence[str]:
         policy = info.policy if isinstance(info.policy, str) else "custom"
-        totals = (format_number(info.messages), format_number(info.loops), format_number(info.tokens))
-        last = (info.expires_at or "never",) if expires else ()
-        grid.add_row(
-            info.session_id, one_line(info.title or "", 40), info.status, *totals, policy, info.updated_at, *last
-        )
-    screen = console()
-    screen.print(grid if shown else "no sessions")
-    if len(listing) > limit:
-        screen.print(f"more than {limit}: --limit", style="dim")
+        totals = map(format_number, (info.messages, info.loops, info.tokens))
+        last = (short_time(info.expires_at or "never"),) if expires else ()
+        title, updated = one_line(info.title or "", 40), short_time(info.updated_at)
+        return info.session_id, title, info.status, *totals, policy, updated, *last
+
+    print_listing("sessions", shown, (*_COLUMNS, *expires), row, more_than=limit if len(infos) > limit else None)
 
 
 @with_connection
@@ -152,15 +174,22 @@ def loops(connection: Connection, session: Session, json: Json = False) -> None:
     if json:
         print_json({"loops": [loop.model_dump(mode="json") for loop in run_loops]})
         return
-    headings = [("loop", "right"), ("status", "left"), ("positions", "left"), ("calls", "right"), ("tokens", "right")]
-    grid = table(None, [*headings, ("user", "left"), ("reply", "left")])
-    for loop in run_loops:
+    columns = (
+        Column("loop", "right"),
+        Column("status"),
+        Column("positions"),
+        Column("calls", "right", rank=2),
+        Column("tokens", "right", rank=1),
+        Column("user", is_text=True),
+        Column("reply", is_text=True),
+    )
+
+    def row(loop: LoopAnswer) -> Sequence[str | Text]:
         status = Text(loop.status, style=_STATUS[loop.status])
         numbers = (f"{loop.first}–{loop.last}", format_number(len(loop.tool_calls)), format_number(loop.tokens))
-        grid.add_row(
-            str(loop.loop), status, *numbers, one_line(loop.user_message or "", 48), one_line(loop.reply or "", 48)
-        )
-    console().print(grid if run_loops else "no loops")
+        return str(loop.loop), status, *numbers, one_line(loop.user_message or "", 48), one_line(loop.reply or "", 48)
+
+    print_listing("loops", run_loops, columns, row)
 
 
 @with_connection
@@ -232,20 +261,19 @@ def history(
 ) -> None:
     """List the history entries of a session, newest first."""
     with open_client(connection) as log:
-        entries = log.sessions.get(session).history(action=action, agent=agent)
-        listing = list(itertools.islice(entries, limit + 1))
-    shown = listing[:limit]
+        history = log.sessions.get(session).history(action=action, agent=agent)
+        entries = list(itertools.islice(history, limit + 1))
+    shown = entries[:limit]
     if json:
-        print_json({"entries": [entry.model_dump(mode="json") for entry in shown], "more": len(listing) > limit})
+        print_json({"entries": [entry.model_dump(mode="json") for entry in shown], "more": len(entries) > limit})
         return
-    grid = table(None, [("id", "right"), ("time", "left"), ("action", "left"), ("agent", "left"), ("what", "left")])
-    for entry in shown:
+    columns = (Column("id", "right"), Column("time"), Column("action"), Column("agent"), Column("what", is_text=True))
+
+    def row(entry: HistoryEntry) -> Sequence[str]:
         what = entry.diff if entry.diff is not None else entry.metadata
-        grid.add_row(entry.history_id, entry.created_at, entry.action, entry.agent_id or "", _short(what))
-    screen = console()
-    screen.print(grid if shown else "no entries")
-    if len(listing) > limit:
-        screen.print(f"more than {limit}: --limit", style="dim")
+        return entry.history_id, entry.created_at, entry.action, entry.agent_id or "", _short(what)
+
+    print_listing("entries", shown, columns, row, more_than=limit if len(entries) > limit else None)
 
 
 def _short(value: Any) -> str:

@@ -28,6 +28,9 @@ class AsyncTurnlog(TurnlogCalls):
         super().__init__(log, CallThreads(max_calls))
         self.sessions = AsyncSessions(log.sessions, self._threads)
 
+    def __repr__(self) -> str:
+        return f"Async{self._sync!r}"
+
     @classmethod
     def open(  # noqa: PLR0913
         cls,

@@ -189,6 +189,10 @@ class InProcessBackend:
         self._has_worker = worker
         weakref.finalize(self, self._worker.end).atexit = False
 
+    def __str__(self) -> str:
+        place = self._app.settings.engine.partition("?")[0]
+        return f"{place}, tenant={self._owner.tenant!r}, user={self._owner.user!r}"
+
     def call(
         self,
         operation: str,

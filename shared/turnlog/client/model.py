@@ -38,6 +38,9 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         super().__init__(backend)
         self.sessions = Sessions(backend)
 
+    def __repr__(self) -> str:
+        return f"Turnlog({self._backend})"
+
     @classmethod
     def open(  # noqa: PLR0913
         cls,

@@ -197,6 +197,12 @@ class HttpBackend:
         self._timeout_seconds = _seconds("timeout_seconds", timeout_seconds)
         self._connections = Connections(base, timeout_seconds=self._timeout_seconds, clock=self._clock)
 
+    def __str__(self) -> str:
+        owner = (
+            (name, self._headers.get(header)) for name, header in (("tenant", TENANT_HEADER), ("user", USER_HEADER))
+        )
+        return ", ".join([self.url, *(f"{name}={value!r}" for name, value in owner if value is not None)])
+
     def call(
         self,
         operation: str,

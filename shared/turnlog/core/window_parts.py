@@ -1,4 +1,4 @@
-"""What a window says of itself: its parts, and why it does not begin with the same messages as the window before."""
+"""The parts of a window, as its manifest lists them, and the reasons why a new epoch of windows began."""
 
 from __future__ import annotations
 

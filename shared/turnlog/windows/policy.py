@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_json
+from turnlog.core.models import problem_text
 from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.registry import AnyStep
@@ -155,8 +156,9 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
     except ValidationError as error:
         problems = [
-            Problem("invalid_policy", pointer + _pointer(problem["loc"]), problem["msg"])
-            for problem in error.errors(include_url=False, include_input=False, include_context=False)
+            Problem("invalid_policy", place, problem_text(problem, place))
+            for problem in error.errors(include_url=False, include_input=False)
+            for place in [pointer + _pointer(problem["loc"])]
         ]
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
@@ -303,12 +305,12 @@ def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any
         return model.model_validate_json(encode_json(values)).policy()
     except ValidationError as error:
         spelled = {name: spelled for spelled, name in (names | inner).items()}
-        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        problem = error.errors(include_url=False, include_input=False)[0]
         place = [str(spelled.get(str(part), part)) for part in problem["loc"]]
         if problem["type"] == "extra_forbidden":
             known = ", ".join(_BufferConfig.model_fields)
             _refuse("/" + "/".join(place), f"option {place[-1]!r} of {place[0]!r} is not known; known are {known}")
-        _refuse("/" + "/".join(place), f"option {place[-1]!r}: {problem['msg']}")
+        _refuse("/" + "/".join(place), f"option {place[-1]!r}: {problem_text(problem, place[-1])}")
 
 
 def _in_snake_case(options: Mapping[str, Any], pointer: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from tests.effort import is_full
 from tests.properties.building import AMPLE, TOOLS, Asked, recounted, stored, texts, window
 from tests.properties.histories import FORMATS as ALL_FORMATS
 from tests.properties.histories import Given
-from tests.properties.plain_pairing import plainly_paired
 from tests.support.provider_blocks import FORMATS, Body, history
+from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 from turnlog.core.messages import Opaque, Thinking
 from turnlog.linter.rules import lint
@@ -73,7 +73,8 @@ def test_W5_no_block_of_a_provider_is_lost_in_another_format_without_a_word_in_t
         parts, sent = built.manifest.parts, f"{built.system}\n{texts(built)}"
         whole = {part.first for part in parts if part.kind == "message" and part.level == "whole"}
         words = {(part.first, part.reason) for part in parts if part.kind == "block"}
-        paired = set(plainly_paired(messages).result_of.values())
+        outlines = [outline_of(CODECS[given.format].parse(given.body)) for given in messages]
+        paired = set(pair(enumerate(outlines, start=1)).result_of.values())
         for position in whole:
             assert position is not None
             answering = [index for place, index in paired if place == position]

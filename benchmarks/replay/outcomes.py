@@ -119,7 +119,9 @@ class SummaryWatch:
 
     def _covers_too_much(self, last: int) -> str | None:
         covered = max((loop for position, loop in self._loops.items() if position <= last), default=0)
-        if covered < self._newest - KEEP_LOOPS:
+        has_more = any(loop == covered for position, loop in self._loops.items() if position > last)
+        if covered < self._newest - KEEP_LOOPS or has_more:
+            # A summary that ends within a loop covers steps of it.
             return None
         return f"a summary up to position {last} covers loop {covered} while loop {self._newest} is open"
 

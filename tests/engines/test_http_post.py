@@ -10,7 +10,7 @@ import pytest
 
 from tests.summaries.server import ModelServer, Reply
 from turnlog.engines import SystemClock
-from turnlog.engines.http_post import Posted, _connection, post, web_address
+from turnlog.engines.http_post import Posted, post, web_address
 
 pytestmark = pytest.mark.network
 
@@ -75,7 +75,7 @@ def test_the_path_headers_and_length_are_sent(server: ModelServer, path: str, as
     assert request.path == asked
     assert request.headers["X-Own"] == "value"
     assert request.headers["Content-Length"] == str(len(BODY))
-    assert "Accept-Encoding" not in request.headers, "a compressed answer could not be read"
+    assert request.headers["Accept-Encoding"] == "identity", "a compressed answer could not be read"
 
 
 @pytest.mark.parametrize("size", [16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 100_000])
@@ -144,9 +144,21 @@ def test_the_time_out_is_of_the_whole_exchange(server: ModelServer, reply: Reply
 
 @pytest.mark.parametrize(("timeout_seconds", "seconds"), [(0.3, 0.3), (5, 5), (20, 5)])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_connection_is_waited_for_five_seconds_at_most(scheme: str, timeout_seconds: float, seconds: float) -> None:
+def test_a_connection_is_waited_for_five_seconds_at_most(
+    scheme: str, timeout_seconds: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[http.client.HTTPConnection]()
+
+    def connect(connection: http.client.HTTPConnection) -> None:
+        tried.append(connection)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    monkeypatch.setattr(http.client.HTTPSConnection, "connect", connect)
     url = web_address(f"{scheme}://localhost:81/v1")
     assert url is not None
-    connection = _connection(url, timeout_seconds)
+    with pytest.raises(ConnectionRefusedError):
+        post(url, BODY, {}, timeout_seconds=timeout_seconds, clock=SystemClock(), max_bytes=10)
+    (connection,) = tried
     assert (connection.timeout, connection.host, connection.port) == (seconds, "localhost", 81)
     assert isinstance(connection, http.client.HTTPSConnection) is (scheme == "https")

@@ -92,6 +92,7 @@ SUMMARIES = st.builds(
     outline=TEXT,
     level=st.integers(0, 3),
     tree=st.lists(st.builds(Branch, st.integers(0, 3), POSITION), max_size=2).map(tuple),
+    parted=st.none() | st.lists(st.builds(events.KeptMessage, POSITION, POSITION), max_size=2).map(tuple),
 )
 OTHERS = st.one_of(
     st.builds(events.CreateEvent, POSITION, NAME, SETTINGS, st.none() | JSON),

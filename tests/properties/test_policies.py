@@ -38,7 +38,9 @@ def test_default_is_to_be_compressed_before_its_window_leaves_anything_out(histo
     held, trigger = stored(history), PRESETS["default"].compress
     flow, loops = held.flow, max(0, held.flow.loop.number - 1)
     totals = Totals(
-        Counted(loops, flow.messages, flow.tokens), Counted(loops, flow.closed.messages, flow.closed.tokens)
+        Counted(loops, flow.messages, flow.tokens),
+        Counted(loops, flow.closed.messages, flow.closed.tokens),
+        Counted(0, 0, 0),
     )
     preamble = sum(source.event.tokens for source in held.sources if not source.loop)
     assert trigger is not None

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, Asked
-from tests.properties.histories import DISORDERLY, FORMATS, Format, History, moves, played
+from tests.properties.histories import DISORDERLY, FORMATS, SHAPES, TEXTS, Format, History, Move, moves, played
 from tests.properties.pipelines import STEPS, pipelines
-from tests.properties.test_prefix import Real
+from tests.properties.plain_pairing import plainly_paired
+from tests.properties.test_prefix import Blocks, Real, without_frame
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
@@ -57,6 +58,26 @@ taking_summaries = st.tuples(pipelines(max_size=3).map(json.loads), st.integers(
     lambda drawn: {"steps": [*drawn[0]["steps"][: drawn[1]], {"step": "summary"}, *drawn[0]["steps"][drawn[1] :]]}
 )
 """Pipelines with the step summary somewhere among the others."""
+
+
+SINGLE_KINDS = [kind for kind in KINDS if "user" not in kind and "call" not in kind]
+
+
+def answered_calls(drawn: tuple[int, str, Any, list[Move]]) -> list[Move]:
+    """A step: calls with all their results; and what came between."""
+    count, text, shape, others = drawn
+    calls = Move("calls", pick=count - 1, text=text, shape=shape)
+    return [calls, *others, *[Move("result_late_first", text=text, shape=shape)] * count]
+
+
+steps = st.tuples(
+    st.integers(1, 3), st.sampled_from(TEXTS), st.sampled_from(SHAPES), st.lists(moves(SINGLE_KINDS), max_size=1)
+).map(answered_calls)
+other_moves = st.one_of(moves(SINGLE_KINDS), moves(SINGLE_KINDS), moves(["calls", "user", "function_call"]))
+long_loops = st.lists(st.one_of(steps, steps, other_moves.map(lambda move: [move])), min_size=6, max_size=24).map(
+    lambda drawn: played([Move("user"), *(move for each in drawn for move in each)])
+)
+"""Histories of few loops with many steps, in disorder."""
 
 
 def filled(log: Turnlog, history: History, size: int, rounds: list[int]) -> Session:
@@ -194,6 +215,68 @@ def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: 
         log._backend._app.compress_session._summariser = before  # type: ignore[attr-defined]
 
 
+@settings(laws, max_examples=examples(100))
+@given(
+    long_loops,
+    st.integers(2, 5),
+    st.lists(st.integers(2, 9), min_size=3, max_size=6),
+    st.sampled_from((127_400, 127_600, 127_800)),
+    st.sampled_from(("default", "run_loops", "classic", "full")),
+    st.sampled_from(FORMATS),
+)
+def test_a_summary_of_steps_of_the_open_loop_keeps_the_laws(
+    log: Turnlog, history: History, size: int, rounds: list[int], reserve: int, policy: Any, format: Any
+) -> None:
+    """In every format: no call without its result, what the user said is there, nothing is lost, and W11."""
+    session = log.sessions.create(policy={"steps": [{"step": "summary"}]}, output_reserve=reserve)
+    sent: WindowAnswer | None = None
+    for at, start in enumerate(range(0, len(history), size)):
+        for one in history[start : start + size]:
+            if CODECS[one.format].parse(one.body).role == "assistant" and policy != "full":
+                sent = appended_to(sent, built(session, policy, format, 1_500), format)
+            meta = {"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"}
+            session.append(one.body, meta=[meta], format=one.format)
+        if at in rounds:
+            session.compress(max_tokens=64)
+    window = built(session, policy, format, 1_500)
+    if format != "turnlog":
+        assert lint(window.messages, format=format) == []
+    assert recounted(window, format) <= window.tokens
+    assert window.tokens == sum(window.manifest.totals.values()) + WINDOW_OVERHEAD
+    assert [message.body for message in session.messages()] == [one.body for one in history], "nothing is lost"
+    summary = session.summary()
+    if summary is not None and policy != "full":
+        check_cover(session, summary, window)
+        check_parted(session, history, summary, window)
+
+
+def appended_to(before: WindowAnswer | None, window: WindowAnswer, format: Format) -> WindowAnswer:
+    """W11: a window of the same epoch begins with the one before."""
+    if before is None or before.manifest.epoch.id != window.manifest.epoch.id or window.prefix.reason == "first":
+        return window
+    asked = Asked(format=format)
+    old = Blocks(without_frame(before.messages, asked)).flat()
+    assert Blocks(window.messages).flat()[: len(old)] == old
+    return window
+
+
+def check_parted(session: Session, history: History, summary: SummaryAnswer, window: WindowAnswer) -> None:
+    """A summary ends between steps, as they were when it was made, and the user's messages of the open loop stay."""
+    places = {message.position: at for at, message in enumerate(session.messages(), start=1)}
+    last = max(at for position, at in places.items() if position <= summary.last)
+    plain = plainly_paired(history[:last])
+    loops = {places[message.position]: message.loop or 0 for message in session.messages()}
+    if loops[last] <= summary.last_loop:
+        return
+    for position in (position for position in plain.calls if loops[position] == loops[last]):
+        assert set(plain.unanswered(position)) <= plain.hosted, "a covered call has its result, which is covered too"
+    shown = {places[part.first] for part in window.manifest.parts if part.kind == "message" and part.first in places}
+    if "summary" in {part.kind for part in window.manifest.parts} and loops[last] == max(loops.values()):
+        for at, one in enumerate(history[:last], start=1):
+            if loops[at] == loops[last] and CODECS[one.format].parse(one.body).role == "user" and not one.interrupted:
+                assert at in shown, "what the user said stays while the loop is open"
+
+
 def check_cover(session: Session, summary: SummaryAnswer, window: WindowAnswer) -> None:
     """W5: what the summary covers, then what is rendered; with a summary that has no room, the line says how much."""
     info = session.info()
@@ -201,7 +284,7 @@ def check_cover(session: Session, summary: SummaryAnswer, window: WindowAnswer) 
     covered = [position for position in positions if position <= summary.last]
     assert summary.messages == len(covered)
     assert all(loop.loop > summary.last_loop for loop in session.loops() if loop.first > summary.last)
-    assert summary.last_loop < info.loops, "the open loop is never covered"
+    assert summary.last_loop < info.loops, "the open loop is never covered whole"
     shown = [part for part in window.manifest.parts if part.kind == "summary"]
     parts = {part.first for part in window.manifest.parts if part.kind == "message" and part.first is not None}
     pinned = {message.position for message in session.messages() if message.pin and message.status == "complete"}

@@ -16,7 +16,8 @@ ROOM = Room(tokens=1000, fixed=100)
 
 
 def crossed(*clauses: Clause, counts: Any = "all", everything: Counted, past: Counted | None = None) -> bool:
-    return is_crossed(Trigger(any=clauses, counts=counts), Totals(everything, past or everything), ROOM)
+    totals = Totals(everything, past or everything, Counted(0, 0, 0))
+    return is_crossed(Trigger(any=clauses, counts=counts), totals, ROOM)
 
 
 @pytest.mark.parametrize(

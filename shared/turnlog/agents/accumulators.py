@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import Mapping
 from typing import Any, cast
 
 from turnlog.agents.streams import Event, index_of, input_of, list_or_empty, mapping_or_empty, text_of, usage_of
@@ -122,13 +123,14 @@ class ConverseAccumulator:
             elif kind == "messageStop":
                 self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
-                usage = mapping_or_empty(fields.get("usage"))
-                if isinstance(usage.get("inputTokens"), int):
-                    self.usage = usage_of(
-                        sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT), usage.get("outputTokens")
-                    )
+                self._add_usage(mapping_or_empty(fields.get("usage")))
             elif kind.endswith("Exception"):
                 self.is_broken = True
+
+    def _add_usage(self, usage: Mapping[str, Any]) -> None:
+        if isinstance(usage.get("inputTokens"), int):
+            read = sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT)
+            self.usage = usage_of(read, usage.get("outputTokens"))
 
     @property
     def messages(self) -> list[JsonObject]:

@@ -26,8 +26,10 @@ from turnlog.cli.screen import (
     Column,
     console,
     format_number,
+    listing,
     message_text,
     one_line,
+    print_answer,
     print_json,
     print_listing,
     short_time,
@@ -65,14 +67,12 @@ def create(
     """Take a snapshot of a session at its head."""
     with open_client(connection) as log:
         answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep)
-    if json:
-        print_json(answer.model_dump(mode="json"))
-    elif isinstance(answer, Job):
-        console().print(f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
+    if isinstance(answer, Job):
+        text = f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)"
     else:
-        console().print(
-            f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {format_number(answer.size_bytes)} bytes"
-        )
+        size = f"{format_number(answer.size_bytes)} bytes"
+        text = f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {size}"
+    print_answer(answer, text, json=json)
 
 
 _COLUMNS = (
@@ -97,17 +97,13 @@ def list_(
     """List a session's snapshots, newest first, also after the session has expired."""
     with open_client(connection) as log:
         stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
-    shown, has_more = stored[:limit], len(stored) > limit
-    if json:
-        print_json({"snapshots": [snapshot.model_dump(mode="json") for snapshot in shown], "more": has_more})
-        return
 
     def row(snapshot: Snapshot) -> Sequence[str]:
         numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
         name, created = one_line(snapshot.name or "", 40), short_time(snapshot.created_at)
         return snapshot.snapshot_id, name, snapshot.kind, *numbers, created
 
-    print_listing("snapshots", shown, _COLUMNS, row, more_than=limit if has_more else None)
+    print_listing("snapshots", stored, _COLUMNS, row, limit=limit, json=json)
 
 
 @snapshots.command("show")
@@ -145,10 +141,7 @@ def delete(connection: Connection, session: Session, snapshot: Name, json: Json 
     """Delete a snapshot and the data that only it needs."""
     with open_client(connection) as log:
         deleted = log.sessions.of(session).delete_snapshot(snapshot)
-    if json:
-        print_json(deleted.model_dump(mode="json"))
-        return
-    console().print(f"{deleted.snapshot_id} is deleted")
+    print_answer(deleted, f"{deleted.snapshot_id} is deleted", json=json)
 
 
 @snapshots.command("restore")
@@ -170,12 +163,11 @@ def restore(
     with open_client(connection) as log:
         of_session = log.sessions.of(session)
         answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
-    if json:
-        print_json(answer.model_dump(mode="json"))
-    elif isinstance(answer, Job):
-        console().print(f"a long history: job {answer.job_id} restores it (turnlog jobs)")
+    if isinstance(answer, Job):
+        text = f"a long history: job {answer.job_id} restores it (turnlog jobs)"
     else:
-        console().print(f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}")
+        text = f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}"
+    print_answer(answer, text, json=json)
 
 
 Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files and folders to import.")]
@@ -268,8 +260,9 @@ def _row(row: SessionReport) -> Sequence[str | Text]:
 
 
 def _print(report: Report) -> None:
-    print_listing("files", report.sessions, _IMPORTED, _row)
     screen = console()
+    rows = [_row(row) for row in report.sessions]
+    screen.print(listing(_IMPORTED, rows, screen.width) if rows else "no files", crop=False)
     for name in ("changed", "skipped", "warnings"):
         reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:

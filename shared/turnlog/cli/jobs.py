@@ -63,17 +63,13 @@ def listed(
     stored_status = _status(status)
     with open_client(connection, worker=False) as log:
         stored = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
-    shown, has_more = stored[:limit], len(stored) > limit
-    if json:
-        print_json({"jobs": [job.model_dump(mode="json") for job in shown], "more": has_more})
-        return
 
     def row(job: Job) -> Sequence[str | Text]:
         status = Text(_name_of(job.status), style=_STYLES[job.status])
         last = (short_time(job.updated_at), one_line(_outcome(job), _MAX_ERROR))
         return job.job_id, job.kind, job.session_id, status, format_number(job.attempts), *last
 
-    print_listing("jobs", shown, _COLUMNS, row, more_than=limit if has_more else None)
+    print_listing("jobs", stored, _COLUMNS, row, limit=limit, json=json)
 
 
 @jobs.command()

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -24,7 +26,7 @@ from turnlog.core.window_parts import WindowPart
 from turnlog.providers.registry import recognise
 from turnlog.sessions.context_models import WindowAnswer
 
-T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -116,20 +118,38 @@ def listing(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], wid
     return grid
 
 
+def print_answer(answer: BaseModel, text: str, *, json: bool) -> None:
+    """Print an answer: as JSON, or as the line ``text``."""
+    if json:
+        print_json(answer.model_dump(mode="json"))
+    else:
+        console().print(text, soft_wrap=True)
+
+
 def print_listing(
     name: str,
-    items: Sequence[T],
+    items: Sequence[M],
     columns: Sequence[Column],
-    row: Callable[[T], Sequence[str | Text]],
+    row: Callable[[M], Sequence[str | Text]],
     *,
-    more_than: int | None = None,
+    limit: int | None,
+    json: bool,
+    also: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Print a row for each item, or that there are none. ``name`` is what they are; ``more_than`` the limit that cut them."""
+    """Print up to ``limit`` items and whether there are more: a row for each, or JSON with the fields of ``also``.
+
+    ``name`` is what they are, in the plural.
+    """
+    shown, has_more = items[:limit], limit is not None and len(items) > limit
+    if json:
+        more = {"more": has_more} if limit is not None else {}
+        print_json({**also, name: [item.model_dump(mode="json") for item in shown], **more})
+        return
     screen = console()
-    grid = listing(columns, [row(item) for item in items], screen.width)
-    screen.print(grid if items else f"no {name}", crop=False)
-    if more_than is not None:
-        screen.print(f"more than {more_than}: --limit", style="dim")
+    grid = listing(columns, [row(item) for item in shown], screen.width)
+    screen.print(grid if shown else f"no {name}", crop=False)
+    if has_more:
+        screen.print(f"more than {limit}: --limit", style="dim")
 
 
 def short_time(time: str) -> str:

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
-from turnlog.cli.screen import Column, console, format_number, one_line, plain, print_json, print_listing
+from turnlog.cli.screen import Column, console, format_number, one_line, plain, print_answer, print_listing
 from turnlog.client.finding import recalled_text, search_text, sessions_search_text
 from turnlog.core.calls import is_ref
 from turnlog.memory.routes import StoredMemory
@@ -51,10 +51,7 @@ def recall(  # noqa: PLR0913
             pointer=pointer,
             max_tokens=max_tokens,
         )
-    if json:
-        print_json(answer.model_dump(mode="json"))
-    else:
-        console().print(plain(recalled_text(answer)), soft_wrap=True)
+    print_answer(answer, plain(recalled_text(answer)), json=json)
     if not answer.found:
         raise typer.Exit(1)
 
@@ -91,14 +88,10 @@ def search(  # noqa: PLR0913
             if everything.unindexed:  # the search has queued jobs that index them
                 log.run_jobs()
                 everything = log.search(session, **options)
-            shown, text = everything.model_dump(mode="json"), sessions_search_text(everything)
+            print_answer(everything, plain(sessions_search_text(everything)), json=json)
         else:
             answer = log.sessions.get(session).search(query, loop=loop, **options)
-            shown, text = answer.model_dump(mode="json"), search_text(answer)
-    if json:
-        print_json(shown)
-        return
-    console().print(plain(text), soft_wrap=True)
+            print_answer(answer, plain(search_text(answer)), json=json)
 
 
 _MAX_TEXT = 80
@@ -126,17 +119,12 @@ def listed(
         return
     with open_client(connection) as log:
         engine = log.memory_page(limit=1).engine
-        memories = (stored for stored in log.memory() if replaced or stored.replaced_by is None)
-        listing = list(itertools.islice(memories, limit + 1))
-    shown, has_more = listing[:limit], len(listing) > limit
-    if json:
-        bodies = [stored.model_dump(mode="json") for stored in shown]
-        print_json({"engine": engine, "memories": bodies, "more": has_more})
-        return
-    if engine is None:
+        memories = (memory for memory in log.memory() if replaced or memory.replaced_by is None)
+        stored = list(itertools.islice(memories, limit + 1))
+    if engine is None and not json:
         console().print("long-term memory is off")
     else:
-        print_listing("memories", shown, _COLUMNS, _row, more_than=limit if has_more else None)
+        print_listing("memories", stored, _COLUMNS, _row, limit=limit, json=json, also={"engine": engine})
 
 
 @memory.command()
@@ -149,10 +137,7 @@ def forget(
     """Delete a memory permanently: it is not extracted again from the same messages."""
     with open_client(connection) as log:
         forgotten = log.forget(memory_id)
-    if json:
-        print_json(forgotten.model_dump(mode="json"))
-        return
-    console().print(f"{plain(memory_id, lines=False)} is forgotten", soft_wrap=True)
+    print_answer(forgotten, f"{plain(memory_id, lines=False)} is forgotten", json=json)
 
 
 def _row(stored: StoredMemory) -> Sequence[str | Text]:

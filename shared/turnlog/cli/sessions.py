@@ -31,6 +31,7 @@ from turnlog.cli.screen import (
     message_text,
     one_line,
     plain,
+    print_answer,
     print_json,
     print_listing,
     short_time,
@@ -71,13 +72,10 @@ def sessions(
 ) -> None:
     """List sessions, newest activity first."""
     with open_client(connection) as log:
-        infos = list(itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1))
+        listed = itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1)
         # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
-        shown = [log.sessions.get(info.session_id).info() for info in infos[:limit]]
-    if json:
-        print_json({"sessions": [info.model_dump(mode="json") for info in shown], "more": len(infos) > limit})
-        return
-    expires = (Column("expires", rank=5),) if any(info.expires_at for info in shown) else ()
+        infos = [log.sessions.get(info.session_id).info() for info in listed]
+    expires = (Column("expires", rank=5),) if any(info.expires_at for info in infos) else ()
 
     def row(info: SessionInfo) -> Sequence[str]:
         policy = info.policy if isinstance(info.policy, str) else "custom"
@@ -86,7 +84,7 @@ def sessions(
         title, updated = one_line(info.title or "", 40), short_time(info.updated_at)
         return info.session_id, title, info.status, *totals, policy, updated, *last
 
-    print_listing("sessions", shown, (*_COLUMNS, *expires), row, more_than=limit if len(infos) > limit else None)
+    print_listing("sessions", infos, (*_COLUMNS, *expires), row, limit=limit, json=json)
 
 
 @with_connection
@@ -103,10 +101,7 @@ def create(
     with open_or_make_client(connection) as log:
         settings = {"title": title, "system": system, "model": model, "policy": policy_value(policy)}
         info = log.sessions.create(session, **cast("Any", settings)).info()
-    if json:
-        print_json(info.model_dump(mode="json"))
-        return
-    sys.stdout.write(f"{plain(info.session_id)}\n")
+    print_answer(info, plain(info.session_id), json=json)
 
 
 @with_connection
@@ -148,10 +143,7 @@ def end(connection: Connection, session: Session, json: Json = False) -> None:
     """End a session: it takes no more messages."""
     with open_client(connection) as log:
         ended = log.sessions.get(session).end()
-    if json:
-        print_json(ended.model_dump(mode="json"))
-        return
-    console().print(f"{ended.session_id} has ended")
+    print_answer(ended, f"{ended.session_id} has ended", json=json)
 
 
 @with_connection
@@ -160,10 +152,7 @@ def reset(connection: Connection, session: Session, json: Json = False) -> None:
     with open_client(connection) as log:
         fresh = log.sessions.get(session).reset()
         info = fresh.info()
-    if json:
-        print_json(info.model_dump(mode="json"))
-        return
-    console().print(f"{info.reset_of} has ended; {info.session_id} is in its place")
+    print_answer(info, f"{info.reset_of} has ended; {info.session_id} is in its place", json=json)
 
 
 @with_connection
@@ -171,9 +160,6 @@ def loops(connection: Connection, session: Session, json: Json = False) -> None:
     """List a session's run loops, newest first."""
     with open_client(connection) as log:
         run_loops = list(log.sessions.get(session).loops())
-    if json:
-        print_json({"loops": [loop.model_dump(mode="json") for loop in run_loops]})
-        return
     columns = (
         Column("loop", "right"),
         Column("status"),
@@ -189,7 +175,7 @@ def loops(connection: Connection, session: Session, json: Json = False) -> None:
         numbers = (f"{loop.first}–{loop.last}", format_number(len(loop.tool_calls)), format_number(loop.tokens))
         return str(loop.loop), status, *numbers, one_line(loop.user_message or "", 48), one_line(loop.reply or "", 48)
 
-    print_listing("loops", run_loops, columns, row)
+    print_listing("loops", run_loops, columns, row, limit=None, json=json)
 
 
 @with_connection
@@ -263,17 +249,13 @@ def history(
     with open_client(connection) as log:
         history = log.sessions.get(session).history(action=action, agent=agent)
         entries = list(itertools.islice(history, limit + 1))
-    shown = entries[:limit]
-    if json:
-        print_json({"entries": [entry.model_dump(mode="json") for entry in shown], "more": len(entries) > limit})
-        return
     columns = (Column("id", "right"), Column("time"), Column("action"), Column("agent"), Column("what", is_text=True))
 
     def row(entry: HistoryEntry) -> Sequence[str]:
         what = entry.diff if entry.diff is not None else entry.metadata
         return entry.history_id, entry.created_at, entry.action, entry.agent_id or "", _short(what)
 
-    print_listing("entries", shown, columns, row, more_than=limit if len(entries) > limit else None)
+    print_listing("entries", entries, columns, row, limit=limit, json=json)
 
 
 def _short(value: Any) -> str:
@@ -300,11 +282,8 @@ def rewind(
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
     with open_client(connection) as log:
         info = log.sessions.get(session).rewind(parse_moment(to) or to, if_head=if_head)
-    if json:
-        print_json(info.model_dump(mode="json"))
-        return
     totals = f"{format_number(info.messages)} messages in {format_number(info.loops)} loops in view"
-    console().print(f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}", soft_wrap=True)
+    print_answer(info, f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}", json=json)
 
 
 @with_connection
@@ -322,11 +301,8 @@ def fork(
     settings = {"title": title} if title is not None else {}
     with open_client(connection) as log:
         info = log.sessions.get(session).fork(name, at=parse_moment(at), **settings).info()
-    if json:
-        print_json(info.model_dump(mode="json"))
-        return
     totals = f"{format_number(info.messages)} messages, {format_number(info.loops)} loops"
-    console().print(f"{info.session_id} is what {session} was at {info.forked_at}: {totals}", soft_wrap=True)
+    print_answer(info, f"{info.session_id} is what {session} was at {info.forked_at}: {totals}", json=json)
 
 
 @with_connection
@@ -393,10 +369,7 @@ def erase(
             raise InvalidInputError("nothing was erased", code="not_confirmed")
         job = handle.erase() if handle is not None else log.erase_me()
         job = _after_first_pass(log, job)
-    if json:
-        print_json(job.model_dump(mode="json"))
-        return
-    console().print(erasure_line(job, what), soft_wrap=True)
+    print_answer(job, erasure_line(job, what), json=json)
 
 
 def _after_first_pass(log: Turnlog, job: Job) -> Job:
@@ -432,7 +405,4 @@ def redact(
         if not yes and not typer.confirm(f"Redact {what} for good?", err=True):
             raise InvalidInputError("nothing was redacted", code="not_confirmed")
         job = _after_first_pass(log, log.sessions.get(session).redact(position))
-    if json:
-        print_json(job.model_dump(mode="json"))
-        return
-    console().print(erasure_line(job, what), soft_wrap=True)
+    print_answer(job, erasure_line(job, what), json=json)

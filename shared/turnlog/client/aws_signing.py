@@ -58,12 +58,7 @@ class RequestSigner:
         """Return region and credentials, looked up once. Raises `UnauthorizedError` or `InvalidInputError` when there are none."""
         with self._lock:
             try:
-                if self._session is None:
-                    self._session = Session(profile=self._profile)
-                if self._region is None:
-                    self._region = _region_of(self._session)
-                if self._credentials is None:
-                    self._credentials = self._session.get_credentials()
+                self._look_up()
             except ProfileNotFound as error:
                 raise UnauthorizedError(f"there is no AWS profile {self._profile!r}", code="no_credentials") from error
             except PartialCredentialsError as error:
@@ -77,6 +72,14 @@ class RequestSigner:
                     "signing needs a region: Aws(region=...), or AWS_DEFAULT_REGION", code="no_region"
                 )
             return self._region, self._credentials
+
+    def _look_up(self) -> None:
+        if self._session is None:
+            self._session = Session(profile=self._profile)
+        if self._region is None:
+            self._region = _region_of(self._session)
+        if self._credentials is None:
+            self._credentials = self._session.get_credentials()
 
 
 def _region_of(session: Any) -> str | None:

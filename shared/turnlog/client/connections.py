@@ -9,16 +9,15 @@ import os
 import ssl
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult
 
 from turnlog.core.errors import UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.engines.http_post import TimedSocket
+from turnlog.engines.http_post import open_connection, send
 from turnlog.ports import Clock
 
-_CHUNK_BYTES = 64 * 1024
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -110,31 +109,10 @@ class Connections:
         self, connection: http.client.HTTPConnection, call: HttpCall, ends_ms: int | None
     ) -> tuple[HttpAnswer, bool]:
         """Send a request on a connection, and read the answer. Returns it with whether the connection will close."""
-
-        def allow() -> None:
-            left = self._left_seconds(ends_ms)
-            connection.timeout = left
-            if sock is not None:
-                sock.settimeout(left)
-
-        sock = connection.sock
-        allow()
-        if sock is None:
-            connection.connect()
-            sock = connection.sock
-        connection.response_class = functools.partial(_timed_response, allow)  # type: ignore[assignment]
-        connection.putrequest(call.method, call.target)
-        for name, value in call.headers.items():
-            connection.putheader(name, value.encode("utf-8"))
-        data = call.data or b""
-        if data or call.method in _BODIES:
-            connection.putheader("Content-Length", str(len(data)))
-        allow()
-        connection.endheaders()
-        for start in range(0, len(data), _CHUNK_BYTES):
-            allow()
-            connection.send(data[start : start + _CHUNK_BYTES])
-        with connection.getresponse() as response:
+        content = call.data or (b"" if call.method in _BODIES else None)
+        left_seconds = functools.partial(self._left_seconds, ends_ms)
+        connection.timeout = left_seconds()
+        with send(connection, call.method, call.target, call.headers, content, left_seconds) as response:
             return HttpAnswer(response.status, response.headers, response.read()), response.will_close
 
     def _left_seconds(self, ends_ms: int | None) -> float:
@@ -154,10 +132,7 @@ class Connections:
                 return self._idle.pop(), True
             if self._base.scheme == "https" and self._context is None:
                 self._context = ssl.create_default_context()
-        host, port = self._base.hostname or "", self._base.port
-        if self._context is not None:
-            return http.client.HTTPSConnection(host, port, context=self._context), False
-        return http.client.HTTPConnection(host, port), False
+        return open_connection(self._base, context=self._context), False
 
     def _give_back(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
@@ -165,10 +140,6 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
-
-
-def _timed_response(allow: Callable[[], None], sock: Any, **options: Any) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(TimedSocket(sock, allow), **options)  # type: ignore[arg-type]
 
 
 _ALL: weakref.WeakSet[Connections] = weakref.WeakSet()

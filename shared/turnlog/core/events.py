@@ -195,6 +195,9 @@ class KeptMessage:
 class SummaryEvent:
     """A summary that replaces the closed loops ``first_loop`` to ``last_loop`` (positions ``first`` to ``last``) in windows.
 
+    It may also replace the first steps of the loop behind them, when that has become long: then ``last`` lies in that loop, and
+    ``parted`` are the loop's messages before it that stay in the window, the user's. None: there is no such loop.
+
     ``base`` is the position of the summary that this one continues, or 0. ``covers`` is the chain hash of the commit that
     holds ``last``, so the summary stands for exactly that history. ``facts`` are values of the covered tool calls, kept
     verbatim, each with the position where it first occurred. ``tokens`` counts text and facts; ``source_tokens`` and
@@ -221,6 +224,7 @@ class SummaryEvent:
     level: int = 0
     tree: tuple[Branch, ...] = ()
     payload: Payload | None = None
+    parted: tuple[KeptMessage, ...] | None = None
 
     @property
     def branches(self) -> tuple[Branch, ...]:

@@ -160,12 +160,13 @@ class CompressionRequest:
         loop, time_ms, is_answered = text.split(" ")
         return cls(int(loop), int(time_ms), is_answered == "1")
 
-    def allows_another(self, loop: int, now_ms: int, *, ended_ms: int) -> bool:
+    def allows_another(self, loop: int, now_ms: int, *, ended_ms: int, is_long: bool) -> bool:
         """Return whether an append to this loop at this time may request compression again.
 
-        ``ended_ms`` is the time of the newest request whose job ended without a summary.
+        ``ended_ms`` is the time of the newest request whose job ended without a summary. ``is_long``: the loop alone has become
+        too long since the current summary.
         """
         has_ended = self.is_answered or ended_ms >= self.time_ms
         if has_ended and loop >= self.loop + COOL_DOWN_LOOPS:
             return True
-        return not self.is_answered and now_ms - self.time_ms >= LEASE_MS
+        return is_long if self.is_answered else now_ms - self.time_ms >= LEASE_MS

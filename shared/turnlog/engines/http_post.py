@@ -6,6 +6,7 @@ now and then can't extend the time-out.
 
 from __future__ import annotations
 
+import functools
 import http.client
 import io
 import socket
@@ -63,42 +64,76 @@ def post(
     if timeout_seconds <= 0:
         raise TimeoutError
     ends_ms = clock.now_ms() + round(timeout_seconds * 1000)
-    connection = _connection(url, timeout_seconds)
+    connection = open_connection(url, timeout_seconds=min(_CONNECT_SECONDS, timeout_seconds))
 
-    def allow() -> None:
+    def left_seconds() -> float:
         left = (ends_ms - clock.now_ms()) / 1000
         if left <= 0:
             raise TimeoutError
-        connection.sock.settimeout(left)
+        return left
 
     try:
-        connection.connect()
-        connection.putrequest("POST", url.path or "/", skip_accept_encoding=True)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            connection.putheader(name, value)
-        allow()
-        connection.endheaders()
-        for start in range(0, len(content), _CHUNK_BYTES):
-            allow()
-            connection.send(content[start : start + _CHUNK_BYTES])
-        return _answer(connection, allow, max_bytes)
+        with send(connection, "POST", url.path or "/", headers, content, left_seconds) as response:
+            body = bytearray()
+            while chunk := response.read1(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > max_bytes:
+                    raise http.client.HTTPException("the answer is too long")
+            return Posted(response.status, bytes(body), _seconds(response.getheader("Retry-After")))
     finally:
         connection.close()
 
 
-def _answer(connection: http.client.HTTPConnection, allow: Callable[[], None], max_bytes: int) -> Posted:
-    response = http.client.HTTPResponse(TimedSocket(connection.sock, allow), method="POST")  # type: ignore[arg-type]
-    with response:
-        response.begin()
-        body = bytearray()
-        while chunk := response.read1(_CHUNK_BYTES):
-            body += chunk
-            if len(body) > max_bytes:
-                raise http.client.HTTPException("the answer is too long")
-        return Posted(response.status, bytes(body), _seconds(response.getheader("Retry-After")))
+def open_connection(
+    url: SplitResult, *, timeout_seconds: float | None = None, context: ssl.SSLContext | None = None
+) -> http.client.HTTPConnection:
+    """Return a connection to an address, which connects at its first request."""
+    host, port = str(url.hostname), url.port
+    if url.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=timeout_seconds)
+    return http.client.HTTPSConnection(
+        host, port, timeout=timeout_seconds, context=context or ssl.create_default_context()
+    )
 
 
-class TimedSocket:
+def send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    content: bytes | None,
+    left_seconds: Callable[[], float],
+) -> http.client.HTTPResponse:
+    """Send a request and return the answer, whose body is to be read. Values of headers are sent as UTF-8.
+
+    Each write and each read may take ``left_seconds()``, which raises `TimeoutError` when the time is over.
+    """
+    if connection.sock is None:
+        connection.connect()
+    sock = connection.sock  # the connection forgets it when the answer is the last one
+
+    def allow() -> None:
+        sock.settimeout(left_seconds())
+
+    connection.response_class = functools.partial(_timed_response, allow)  # type: ignore[assignment]
+    connection.putrequest(method, target)
+    for name, value in headers.items():
+        connection.putheader(name, value.encode("utf-8"))
+    if content is not None:
+        connection.putheader("Content-Length", str(len(content)))
+    allow()
+    connection.endheaders()
+    for start in range(0, len(content or b""), _CHUNK_BYTES):
+        allow()
+        connection.send((content or b"")[start : start + _CHUNK_BYTES])
+    return connection.getresponse()
+
+
+def _timed_response(allow: Callable[[], None], sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(_TimedSocket(sock, allow), **options)  # type: ignore[arg-type]
+
+
+class _TimedSocket:
     """A socket for `HTTPResponse`. Before every read it calls ``allow``, which sets the socket's time-out to the time left."""
 
     def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
@@ -125,13 +160,6 @@ class _TimedReads(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def _connection(url: SplitResult, timeout_seconds: float) -> http.client.HTTPConnection:
-    host, port, seconds = str(url.hostname), url.port, min(_CONNECT_SECONDS, timeout_seconds)
-    if url.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=seconds)
-    return http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
 
 
 def _seconds(retry_after: str | None) -> int | None:

@@ -63,16 +63,7 @@ def check_file(path: Path) -> None:
 
     The file is not changed.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise _foreign(path, "is not a regular file")
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        message = f"can't read {str(path)!r}: {(error.strerror or '').lower()}"
-        raise UnavailableError(message, code="no_access") from error
+    header = _header(path)
     if not header:
         return
     version, application_id = int.from_bytes(header[60:64]), int.from_bytes(header[68:72])
@@ -86,6 +77,20 @@ def check_file(path: Path) -> None:
         raise _foreign(path, f"is a SQLite database of another program (application_id {application_id:#010x})")
     else:
         _look_at_tables(path)
+
+
+def _header(path: Path) -> bytes:
+    """Return the first bytes of a file, none when it is missing."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _foreign(path, "is not a regular file")
+        with path.open("rb") as file:
+            return file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        message = f"can't read {str(path)!r}: {(error.strerror or '').lower()}"
+        raise UnavailableError(message, code="no_access") from error
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:

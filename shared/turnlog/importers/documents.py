@@ -90,16 +90,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
         rest, role = dict(value), "unknown"
     body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
     _take_calls(rest, "tool_calls", body, place, warnings)
-    result = rest.pop("tool_result", None)
-    results = [result] if isinstance(result, dict) else result
-    if isinstance(results, list) and results and all(isinstance(item, dict) for item in results):
-        body["tool_results"] = [_result(item) for item in results]
-        unread = [_unread(item) for item in results]
-        if any(unread):
-            rest["tool_result"] = unread if isinstance(result, list) else unread[0]
-    elif result is not None:
-        warnings.append(SourceRemark(place, "result_not_read"))
-        rest["tool_result"] = result
+    _take_results(rest, body, place, warnings)
     meta = dict[str, Any]()
     metadata = rest.pop("metadata", None)
     if metadata is not None and not isinstance(metadata, dict):
@@ -127,16 +118,25 @@ def _take_calls(
         rest[name] = calls
 
 
+def _take_results(rest: dict[str, Any], body: dict[str, Any], place: str, warnings: list[SourceRemark]) -> None:
+    result = rest.pop("tool_result", None)
+    results = [result] if isinstance(result, dict) else result
+    if isinstance(results, list) and results and all(isinstance(item, dict) for item in results):
+        body["tool_results"] = [_result(item) for item in results]
+        unread = [{name: item[name] for name in item if name not in _RESULT_FIELDS} for item in results]
+        if any(unread):
+            rest["tool_result"] = unread if isinstance(result, list) else unread[0]
+    elif result is not None:
+        warnings.append(SourceRemark(place, "result_not_read"))
+        rest["tool_result"] = result
+
+
 _RESULT_FIELDS = ("tool_call_id", "content", "is_error")
 
 
 def _result(result: dict[str, Any]) -> dict[str, Any]:
     fields = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
     return fields | ({"is_error": result["is_error"]} if "is_error" in result else {})
-
-
-def _unread(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: item for name, item in result.items() if name not in _RESULT_FIELDS}
 
 
 def _content(value: Any) -> Any:

@@ -278,11 +278,16 @@ class _Reader:
                 self._take_server_call(pointer, block)
             elif kind.endswith("_tool_result"):
                 self._take_server_result(pointer, block)
-            elif kind == "document" and self._role == "assistant":
-                self._add("document_in_assistant", f"{pointer}/type", "a document in a message of the assistant")
-            elif kind == "text" and block.get("citations") and self._role == "user":
-                self._add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
+            else:
+                self._check_role(pointer, kind, block)
         self._note_block(pointer, kind if isinstance(kind, str) else "?")
+
+    def _check_role(self, pointer: str, kind: str, block: dict[str, object]) -> None:
+        """Report content that only a message of the other role may have."""
+        if kind == "document" and self._role == "assistant":
+            self._add("document_in_assistant", f"{pointer}/type", "a document in a message of the assistant")
+        elif kind == "text" and block.get("citations") and self._role == "user":
+            self._add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
 
     def _take_call(self, pointer: str, block: dict[str, object]) -> None:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")

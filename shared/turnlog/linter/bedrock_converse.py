@@ -262,10 +262,13 @@ class _Reader:
             elif key == "toolUse":
                 self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid)
             elif key == "toolResult":
-                if self._pairing.add_result(f"{pointer}/{key}/toolUseId", valid) and not self._only_results:
-                    self._add("result_after_content", f"{pointer}/{key}", "other content comes before the result")
-                if body.get("status") == "error" and body.get("content") == []:
-                    self._add("error_empty", f"{pointer}/{key}/content", "the result is an error without content")
+                self._take_result(f"{pointer}/{key}", body, valid)
+
+    def _take_result(self, pointer: str, body: dict[str, object], call_id: str | None) -> None:
+        if self._pairing.add_result(f"{pointer}/toolUseId", call_id) and not self._only_results:
+            self._add("result_after_content", pointer, "other content comes before the result")
+        if body.get("status") == "error" and body.get("content") == []:
+            self._add("error_empty", f"{pointer}/content", "the result is an error without content")
 
     # --- shapes
 

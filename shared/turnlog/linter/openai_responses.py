@@ -334,7 +334,7 @@ class _Reader:
             self._waiting[call_id] = pointer
 
     def _take_output(self, pointer: str, item: dict[str, object], kind: str) -> None:
-        call_id, id_pointer = item.get("call_id"), f"{pointer}/call_id"
+        call_id = item.get("call_id")
         if kind in {"function_call_output", "custom_tool_call_output"}:
             self._check_output(f"{pointer}/output", item.get("output"))
         if kind == "function_call_output" and call_id is None and is_filled(item.get("name")):
@@ -342,7 +342,10 @@ class _Reader:
         if not self._check_call_id(pointer, call_id):
             self._faulty_outputs += 1
             return
-        call_id = str(call_id)
+        self._answer_call(pointer, str(call_id), kind)
+
+    def _answer_call(self, pointer: str, call_id: str, kind: str) -> None:
+        id_pointer = f"{pointer}/call_id"
         if call_id in self._kinds and self._kinds[call_id] != _CALL_TYPE_OF[kind]:
             description = f"the call {describe_value(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
             self._add("output_kind", f"{pointer}/type", description)

@@ -193,6 +193,8 @@ def _summary_parts(event: SummaryEvent) -> JsonObject:
     parts: JsonObject = {"x": event.text, "fx": [list(fact) for fact in event.facts]}
     if event.kept:
         parts["kp"] = [[kept.commit, kept.position] for kept in event.kept]
+    if event.parted is not None:
+        parts["pk"] = [[kept.commit, kept.position] for kept in event.parted]
     if event.outline:
         parts["ow"] = event.outline
     return parts

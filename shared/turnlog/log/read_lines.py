@@ -60,6 +60,7 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
         level=level,
         tree=tuple(Branch(*branch) for branch in tree),
         payload=payload_of(line),
+        parted=tuple(KeptMessage(*place) for place in held["pk"]) if "pk" in held else None,
     )
 
 

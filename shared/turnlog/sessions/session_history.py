@@ -335,7 +335,7 @@ class SessionHistory:
         """Read the older messages that every window sends, by position. One request if there are any; a lead takes another."""
         header, places = self._header, set[tuple[int, int]]()
         if self._summary is not None:
-            places |= {(kept.commit, kept.position) for kept in self._summary.kept}
+            places |= {(kept.commit, kept.position) for kept in (*self._summary.kept, *(self._summary.parted or ()))}
         first = self.sources[0].event.position if self.sources else header.last + 1
         pinned = [place for place in header.pinned or () if header.view.shows(place[1])]
         places |= {place for place in pinned if self._covered_to < place[1] < first}
@@ -360,7 +360,7 @@ class SessionHistory:
 
     def _read_opening(self) -> bool:
         start = self._header.flow.loop.start
-        if not self._is_limited or self._older is None or start in self._older:
+        if not self._is_limited or self._older is None or start in self._older or start <= self._covered_to:
             return False
         if not self.sources or self.sources[0].event.position <= start:
             return False

@@ -136,11 +136,8 @@ class RestoreSnapshots:
             point = ForkPoint(session_id=session_id, at=position)
             created = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
             return created.session
-        elif body.session_id is not None:
-            target = check_session_id(body.session_id)
         else:
-            seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
-            target = made_id(owner, b"restore#" + seed)
+            target = self._new_session_id(owner, body, request)
         if position > MAX_POSITIONS:
             options: JsonObject = {"snapshot_id": record.id, "target": target}
             if request is not None:
@@ -150,6 +147,13 @@ class RestoreSnapshots:
             return self._start_job(owner, "restore", session_id, options, request)
         self._restore(keys, record, SessionKeys(owner, target), request)
         return GetSession(self._log)(owner, target)
+
+    def _new_session_id(self, owner: Owner, body: RestoreSnapshot, request: RequestKey | None) -> str:
+        """Return the id that the body names, or an id that follows from the request's key."""
+        if body.session_id is not None:
+            return check_session_id(body.session_id)
+        seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
+        return made_id(owner, b"restore#" + seed)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """Restore the snapshot that a job was asked for."""

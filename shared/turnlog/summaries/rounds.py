@@ -1,5 +1,7 @@
 """A round of compression: read a bounded stretch of closed loops, and write a summary that covers it as the log's next commit.
 
+When the open loop has become long, the stretch ends between two of its steps.
+
 A summary continues the current one: the summariser gets the current text and the new loops. Every eighth summary is rebuilt from
 the outlines that earlier rounds have stored. A summary is rebuilt too if the current one covers a history that a rewind or
 redaction has changed.
@@ -31,7 +33,7 @@ from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
 from turnlog.windows.build import Source
-from turnlog.windows.covering import Coverage, Facts, chosen_facts, cover, seen
+from turnlog.windows.covering import Coverage, Facts, chosen_facts, closed_steps, cover, seen
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Room
@@ -72,28 +74,45 @@ class History:
             count, tokens = count + 1, tokens + message.event.tokens
         return self
 
+    def while_closed(self, open_loop: int, *, before: int, border: float) -> History:
+        """Return the messages before the first step of the open loop that no summary covers.
+
+        ``before`` and ``border`` are running totals of tokens: before this history, and up to which steps are covered.
+        """
+        start = next((index for index, message in enumerate(self.messages) if message.loop == open_loop), None)
+        if start is None:
+            return self
+        before += sum(message.event.tokens for message in self.messages[:start])
+        end = start + closed_steps(_sources(self.messages[start:]), before=before, border=border)
+        return replace(self, messages=self.messages[:end])
+
 
 def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, newest: int) -> History:
     """Read the whole loops after position ``after`` that are visible at a header, up to loop ``newest``.
 
-    Reads at most `ROUND_PAGES` pages and `ROUND_LOOPS` loops, but at least one loop, however many pages it takes.
+    Reads at most `ROUND_PAGES` pages and `ROUND_LOOPS` loops, but at least one loop, however many pages it takes. Of the open
+    loop it may read a part.
     """
     commits, messages, is_all = list[Commit](), list[Located](), True
-    last = newest
+    last, open_loop = newest, header.flow.loop.number
     for pages, page in enumerate(log.commits.in_view_on(keys, header, first=max(1, after)), start=1):
         commits += page
         messages += [message for message in located(log.commits, keys, page) if message.event.position > after]
         reached = messages[-1].loop if messages else 0
         opened = max(messages[0].loop, 1) if messages else 0
         last = min(newest, opened + ROUND_LOOPS - 1)
-        if reached > last or (pages >= ROUND_PAGES and reached > opened):
+        if reached > last or (pages >= ROUND_PAGES and (reached > opened or reached == open_loop)):
             is_all = False
             break
     reached = messages[-1].loop if messages else 0
     # The newest loop that was read may continue on the next page.
-    last_whole = min(last, reached if is_all else reached - 1)
+    last_whole = min(last, reached if is_all or reached == open_loop else reached - 1)
     whole_loops = [message for message in messages if message.loop <= last_whole]
-    return History(whole_loops, commits, has_more=last_whole < newest)
+    return History(whole_loops, commits, has_more=last_whole < newest or (last_whole == open_loop and not is_all))
+
+
+def _sources(messages: Sequence[Located]) -> list[Source]:
+    return [Source(message.event, message.loop, message.time_ms) for message in messages]
 
 
 OUTLINE_TOKENS = 3_000
@@ -156,23 +175,22 @@ class Rounds:
         if repeated is not None:
             return RoundResult(True, None, Summaries(self.log).current(keys, repeated.header.summary), False)
         base = Summaries(self.log).current(keys, tail.header.summary)
+        before = base.event if base is not None else None
         settings = self.log.settings(keys, tail.meta, None, tail.header).settings
         reach = self._reach(tail.header, settings, body.max_tokens)
-        keep_loops = body.keep_loops if body.keep_loops is not None else reach.keep_loops
-        newest = tail.header.flow.loop.number - 1 - keep_loops
-        if newest <= (base.event.last_loop if base is not None else 0):
+        scope = _Scope(reach, body.keep_loops, tail.header.flow.loop.number)
+        if not scope.goes_beyond(before):
             return RoundResult(False, "nothing_to_cover", base, False)
-        before = base.event if base is not None else None
-        history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, newest)
+        history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, scope.newest)
         is_bound = before is None or history.commit_of(before.last).header.hash.hex() == before.covers
         if not is_bound:
             before = self._newest_bound(keys, before) if before is not None else None
-            history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, newest)
-        if body.keep_loops is None and not reach.is_endless:
-            history = _within(reach, history, before)
+            history = read_loops(self.log, keys, tail.header, before.last if before is not None else 0, scope.newest)
+        history = scope.within(history, before)
         if not history.messages:
             return RoundResult(False, "nothing_to_cover", base, False)
-        event = self._make(_SummaryPlan(keys, body.max_tokens, before, is_bound), history, reach.policy.pins)
+        open_loop = scope.open_loop if history.messages[-1].loop == scope.open_loop else 0
+        event = self._make(_SummaryPlan(keys, body.max_tokens, before, is_bound, open_loop), history, reach.policy.pins)
         if event is None:
             return RoundResult(False, "not_worth_it", base, False)
         event = replace(event, base=base.event.position if base is not None else 0)
@@ -207,13 +225,21 @@ class Rounds:
     def _make(self, plan: _SummaryPlan, history: History, pins: Sequence[Pin]) -> SummaryEvent | None:
         """Make the next summary; return None if it would not be smaller than the messages that it covers."""
         before, max_tokens = plan.before, plan.max_tokens
-        coverage = _covered_by(history, before, pins)
+        opening = self._opening(plan.keys, before) if before is not None and not plan.continues_loop else ()
+        coverage = cover(
+            _sources(history.messages),
+            pins=pins,
+            before=before.messages if before is not None else 0,
+            opening=opening,
+            open_loop=plan.open_loop,
+        )
+        places = {position: history.commit_of(position).header.first for position in (*coverage.kept, *coverage.parted)}
         bare = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
             last=coverage.last,
             first_loop=before.first_loop if before is not None else 1,
-            last_loop=history.messages[-1].loop,
+            last_loop=plan.open_loop - 1 if plan.open_loop else history.messages[-1].loop,
             base=0,
             covers=history.commit_of(coverage.last).header.hash.hex(),
             text="",
@@ -224,10 +250,11 @@ class Rounds:
             summariser="",
             kept=(
                 *(before.kept if before is not None else ()),
-                *(KeptMessage(history.commit_of(position).header.first, position) for position in coverage.kept),
+                *(KeptMessage(places[position], position) for position in coverage.kept),
             ),
             level=plan.growth.level,
             tree=plan.growth.branches,
+            parted=plan.parted([KeptMessage(places[position], position) for position in coverage.parted]),
         )
         allowed = _most_tokens(bare, before, coverage.saved)
         most = min(max_tokens, allowed)
@@ -250,6 +277,13 @@ class Rounds:
             return None
         event = replace(bare, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline)
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
+
+    def _opening(self, keys: SessionKeys, before: SummaryEvent) -> list[Source]:
+        """Return the messages of a loop that have stayed in windows while only steps of it were covered."""
+        places = {kept.position: kept.commit for kept in before.parted or ()}
+        commits = self.log.commits.at(keys, sorted(set(places.values())))
+        messages = located(self.log.commits, keys, commits)
+        return _sources([message for message in messages if message.event.position in places])
 
     def _request(self, plan: _SummaryPlan, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
         """Return the summariser's request and the outline to store: of this round, or of the rounds that are merged with it."""
@@ -324,13 +358,25 @@ class _SummaryPlan:
     """A summary that is to be made.
 
     ``before`` is the summary that it continues. ``is_bound`` is false if the current summary covers a history that the log no
-    longer has; ``before`` is then an earlier one.
+    longer has; ``before`` is then an earlier one. ``open_loop`` is the loop of which only steps are to be covered, or 0.
     """
 
     keys: SessionKeys
     max_tokens: int
     before: SummaryEvent | None
     is_bound: bool
+    open_loop: int
+
+    @property
+    def continues_loop(self) -> bool:
+        """Whether ``before`` covers steps of the same open loop."""
+        before = self.before
+        return before is not None and before.parted is not None and before.last_loop + 1 == self.open_loop
+
+    def parted(self, messages: Sequence[KeptMessage]) -> tuple[KeptMessage, ...] | None:
+        """Return the messages of the open loop that stay in windows: ``messages``, and those that stayed before."""
+        earlier = self.before.parted if self.before is not None and self.continues_loop else None
+        return (*(earlier or ()), *messages) if self.open_loop else None
 
     @property
     def growth(self) -> Growth:
@@ -343,17 +389,51 @@ class _SummaryPlan:
         return self.growth.is_rebuilt or not self.is_bound
 
 
-def _within(reach: Reach, history: History, before: SummaryEvent | None) -> History:
-    """Return the loops that the policy's windows don't show in full."""
-    messages, tokens = (before.messages, before.source_tokens) if before is not None else (0, 0)
-    return history.while_covered(
-        lambda loop, more, more_tokens: reach.covers(loop, messages + more, tokens + more_tokens)
-    )
+@lazy_dataclass(frozen=True, slots=True)
+class _Scope:
+    """The part of a session that a round may cover. ``keep_loops`` is what the caller said; None: the policy decides."""
 
+    reach: Reach
+    keep_loops: int | None
+    open_loop: int
 
-def _covered_by(history: History, before: SummaryEvent | None, pins: Sequence[Pin]) -> Coverage:
-    sources = [Source(message.event, message.loop, message.time_ms) for message in history.messages]
-    return cover(sources, pins=pins, before=before.messages if before is not None else 0)
+    @property
+    def border(self) -> float:
+        """The running total of tokens before which steps of the open loop may be covered; 0: none of them."""
+        return self.reach.steps_border if self.keep_loops is None else 0
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest loop of which anything may be covered."""
+        return self.open_loop if self.border else self._newest_closed
+
+    @property
+    def _newest_closed(self) -> int:
+        """The number of the newest loop that may be covered while no step of the open loop is."""
+        return self.open_loop - 1 - (self.keep_loops if self.keep_loops is not None else self.reach.keep_loops)
+
+    @property
+    def _is_limited(self) -> bool:
+        """Whether only what the policy's windows don't show in full may be covered."""
+        return self.keep_loops is None and not self.reach.is_endless
+
+    def goes_beyond(self, before: SummaryEvent | None) -> bool:
+        """Return whether something may be covered behind a summary, as far as is known without reading the log."""
+        if before is None or self.newest <= before.last_loop:
+            return before is None and self.newest > 0
+        return not self._is_limited or self.reach.covers(before.last_loop + 1, before.messages, before.source_tokens)
+
+    def within(self, history: History, before: SummaryEvent | None) -> History:
+        """Return the part of a history behind a summary that may be covered."""
+        messages, tokens = (before.messages, before.source_tokens) if before is not None else (0, 0)
+        if self._is_limited:
+            history = history.while_covered(
+                lambda loop, more, more_tokens: self.reach.covers(loop, messages + more, tokens + more_tokens)
+            )
+        with_steps = history.while_closed(self.open_loop, before=tokens, border=self.border)
+        if with_steps.messages and with_steps.messages[-1].loop == self.open_loop:
+            return with_steps
+        return history.while_covered(lambda loop, _messages, _tokens: loop <= self._newest_closed)
 
 
 def _most_tokens(bare: SummaryEvent, before: SummaryEvent | None, saved: int) -> int:

@@ -16,8 +16,8 @@ MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 64, 8_000
 class CompressSession(Body):
     """Make one summary of closed loops. It never covers the open loop and the newest ``keep_loops`` closed loops before it.
 
-    Without ``keep_loops``, the summary ends where the windows of the session's policy begin to show loops in full, and always
-    before the newest 2 closed loops.
+    Without ``keep_loops``, the summary ends where the windows of the session's policy begin to show loops in full, and before the
+    newest 2 closed loops. When that place lies in the open loop, the summary also covers closed steps of it.
     """
 
     mode: Literal["async", "sync"] = Field(
@@ -47,6 +47,7 @@ class Fact(Answer):
 class SummaryAnswer(Answer):
     """A summary of the positions ``first`` to ``last`` and the loops ``first_loop`` to ``last_loop``.
 
+    Where ``last`` lies behind these loops, the summary also covers the steps of the next loop up to there.
     ``tokens`` counts text and facts; ``source_tokens`` and ``messages`` count the messages that the summary covers. ``base`` is the
     position of the summary that this summary continues. The log keeps every message that the summary covers.
     """

@@ -15,6 +15,7 @@ from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import Amount, Flow
 from turnlog.core.positions import completes_stretch
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
@@ -27,28 +28,31 @@ from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, stored_policy
 from turnlog.windows.steps import DigestWhenFull, Room
-from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
+from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed, is_crossed_by_current
 
 
 def totals_since_summary(header: Header) -> Totals:
-    """Return the loops, messages and tokens that no summary covers: in total, and in closed loops.
+    """Return the loops, messages and tokens that no summary covers: in total, in closed loops, and in the open loop.
 
     Messages before the first loop count in total only.
     """
     flow, summary = header.flow, header.summary
-    past_loops = max(0, flow.loop.number - 1)
-    if summary is None:
-        return Totals(
-            Counted(past_loops, flow.messages, flow.tokens),
-            Counted(past_loops, flow.closed.messages, flow.closed.tokens),
-        )
+    loops = max(0, flow.loop.number - 1) - (summary.loop if summary is not None else 0)
+    lead = flow.lead if flow.loop.number else Amount(flow.messages, flow.tokens)
+    closed = Amount(lead.messages + flow.closed.messages, lead.tokens + flow.closed.tokens)
     # A summary covers the log from its beginning: also the messages before the first loop.
-    closed_messages, closed_tokens = flow.lead.messages + flow.closed.messages, flow.lead.tokens + flow.closed.tokens
-    loops = past_loops - summary.loop
+    covered = Amount(summary.messages, summary.tokens) if summary is not None else lead
+    border = Amount(max(covered.messages, closed.messages), max(covered.tokens, closed.tokens))
+    everything = (flow.messages, flow.tokens) if summary is None else _behind(covered, flow)
     return Totals(
-        Counted(loops, flow.messages - summary.messages, flow.tokens - summary.tokens),
-        Counted(loops, max(0, closed_messages - summary.messages), max(0, closed_tokens - summary.tokens)),
+        Counted(loops, *everything),
+        Counted(loops, *_behind(covered, border)),
+        Counted(0, *_behind(border, flow)),
     )
+
+
+def _behind(before: Amount, after: Amount | Flow) -> tuple[int, int]:
+    return after.messages - before.messages, after.tokens - before.tokens
 
 
 _ATTEMPTS = "tr"
@@ -121,6 +125,13 @@ class Reach:
     summary: int
 
     @property
+    def steps_border(self) -> float:
+        """The running total before which a summary covers steps of the open loop; 0 while that loop is shown in full."""
+        steps = [step for step in self.policy.steps if isinstance(step, DigestWhenFull)]
+        border = (steps[-1] if steps else DigestWhenFull()).steps_border(self.total, self.room, self.summary)
+        return border if border > self.past.tokens else 0
+
+    @property
     def keep_loops(self) -> int:
         """The number of newest closed loops that no summary covers."""
         shown = [step.whole for step in self.policy.steps if isinstance(step, Loops)]
@@ -134,8 +145,10 @@ class Reach:
     def covers(self, loop: int, messages: int, tokens: int) -> bool:
         """Return whether a summary covers a closed loop that has ``messages`` and ``tokens`` of the log before it.
 
-        Without a step that limits it, a summary covers every closed loop.
+        Without a step that limits it, a summary covers every closed loop; so it does when it covers steps of the open one.
         """
+        if tokens < self.steps_border:
+            return True
         answers = [
             self._leaves_out(step, loop, messages, tokens)
             for step in self.policy.steps
@@ -171,13 +184,15 @@ class AskForSummaries:
         This is a new request if the append crosses the trigger, else the request of the header. ``meta`` is the item ``D#META``.
         """
         trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
+        asked = header.asked
         if trigger is None or attempts.is_off(loop):
-            return header.asked
-        if header.asked and not header.asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms):
-            return header.asked
-        totals = totals_since_summary(header)
-        if totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room_of(header, settings, self._models)):
-            return header.asked
+            return asked
+        totals, room = totals_since_summary(header), room_of(header, settings, self._models)
+        is_long = is_crossed_by_current(trigger, totals, room)
+        if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
+            return asked
+        if asked and not asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long):
+            return asked
         return CompressionRequest(loop, header.time_ms)
 
     def send(

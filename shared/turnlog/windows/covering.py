@@ -1,7 +1,8 @@
-"""The input of a summary: shortened closed loops, the values that occur in them, and the messages that stay in the window."""
+"""The input of a summary: shortened loops, the values that occur in them, and the messages that stay in the window."""
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -65,6 +66,10 @@ def _rank(value: str) -> int:
 
 ASKED_CHARS = 500
 _ARGUMENT_CHARS = 120
+KEEP_STEPS = 2
+"""Newest steps of the open loop that no summary covers."""
+_STEPS = 8
+"""Steps of the open loop that are one text."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Coverage:
     """Messages in short.
 
     ``facts`` are values with their first positions, in the order of their last occurrence. The messages at the positions
-    ``kept`` stay in windows; ``saved`` are the tokens of all others.
+    ``kept`` stay in windows, those at ``parted`` until the open loop is covered whole; ``saved`` are the tokens of all others.
     """
 
     first: int
@@ -83,28 +88,79 @@ class Coverage:
     loops: tuple[LoopText, ...]
     facts: Facts
     kept: tuple[int, ...]
+    parted: tuple[int, ...] = ()
 
 
-def cover(sources: Sequence[Source], *, pins: Iterable[Pin] = (), before: int = 0) -> Coverage:
+def cover(
+    sources: Sequence[Source],
+    *,
+    pins: Iterable[Pin] = (),
+    before: int = 0,
+    opening: Sequence[Source] = (),
+    open_loop: int = 0,
+) -> Coverage:
     """Return the coverage of whole closed loops, and of the messages before the first loop if they are among the sources.
 
     Messages that ``pins`` select are kept as if they were pinned. ``before`` is the number of messages before the sources.
+    ``opening`` are earlier messages of the first loop that have stayed in windows and do so no longer. ``open_loop`` is the last
+    loop if only steps of it are covered, else 0.
     """
-    entries = [entry_of(source) for source in sources]
+    entries = [entry_of(source) for source in (*opening, *sources)]
     view = assemble(entries, total=sum(entry.event.tokens for entry in entries), answer_open_calls=True, unread=before)
     for pin in pins:
         view = pin.apply(view, Room(0, 0))
-    stays = {entry.position for unit in _staying(view) for entry in unit.entries}
+    kept = {entry.position for unit in _staying(view) for entry in unit.entries}
+    units = [unit for loop in view.loops if loop.number == open_loop for unit in loop.units if not _is_step(unit)]
+    parted = {entry.position for unit in units for entry in unit.entries} - kept
+    covered = entries[len(opening) :]
     return Coverage(
-        first=entries[0].position,
-        last=entries[-1].position,
-        messages=len(entries),
-        tokens=sum(entry.event.tokens for entry in entries),
-        saved=sum(entry.event.tokens for entry in entries if entry.position not in stays),
-        loops=tuple(_loop_text(loop) for loop in view.loops if loop.number),
-        facts=seen(_facts(entries, stays)),
-        kept=tuple(sorted(stays)),
+        first=covered[0].position,
+        last=covered[-1].position,
+        messages=len(covered),
+        tokens=sum(entry.event.tokens for entry in covered),
+        saved=sum(entry.event.tokens for entry in entries if entry.position not in kept | parted),
+        loops=tuple(text for loop in view.loops for text in _loop_texts(loop, is_open=loop.number == open_loop)),
+        facts=seen(_facts(entries, kept | parted)),
+        kept=tuple(sorted(kept)),
+        parted=tuple(sorted(parted)),
     )
+
+
+def closed_steps(sources: Sequence[Source], *, before: int, border: float) -> int:
+    """Return how many messages of an open loop a summary may cover: whole steps that began before a running total of tokens.
+
+    ``before`` is the total before the sources. A call and its result are both covered or both not; a call without a result and
+    the newest steps are not. 0 when no step can be covered.
+    """
+    entries = [entry_of(source) for source in sources]
+    units = [unit for loop in assemble(entries, total=0, answer_open_calls=True).loops for unit in loop.units]
+    steps = [_span(unit) for unit in units if _is_step(unit)]
+    if len(steps) <= KEEP_STEPS:
+        return 0
+    ends, newest = dict(map(_span, units)), min(first for first, _ in steps[-KEEP_STEPS:])
+    count, end = 0, 0.0
+    for number, entry in enumerate(entries, start=1):
+        is_behind = before >= border or entry.position >= newest
+        if is_behind and entry.position > end:
+            break
+        before += entry.event.tokens
+        end = max(end, ends.get(entry.position, entry.position))
+        if entry.position == end:
+            count = number
+    return count if count and entries[count - 1].position >= steps[0][0] else 0
+
+
+def _span(unit: Unit) -> tuple[int, float]:
+    """Return the positions of a unit's first and last message; the last is infinite while a call waits for its result."""
+    calls = {entry.position: entry.facts.calls for entry in unit.said}
+    waiting = [answer.ref for answer in unit.answers if answer.entry is None]
+    is_open = any(not calls[ref.position][ref.index].hosted for ref in waiting)
+    positions = [entry.position for entry in unit.entries]
+    return min(positions), math.inf if is_open else max(positions)
+
+
+def _is_step(unit: Unit) -> bool:
+    return unit.entry.facts.role == "assistant"
 
 
 def _staying(view: WindowDraft) -> Iterator[Unit]:
@@ -112,6 +168,19 @@ def _staying(view: WindowDraft) -> Iterator[Unit]:
     yield from view.preamble
     for loop in view.loops:
         yield from (unit for unit in loop.units if unit.pinned)
+
+
+def _loop_texts(loop: Loop, *, is_open: bool) -> Iterator[LoopText]:
+    """Yield the text of a loop, or texts of some steps each."""
+    steps = [unit for unit in loop.units if _is_step(unit)]
+    if not is_open:
+        yield _loop_text(loop)
+        return
+    for start in range(0, len(steps), _STEPS):
+        units = steps[start : start + _STEPS]
+        said = " / ".join(entry.facts.head for unit in units for entry in unit.said if entry.facts.head)
+        calls = (line for unit in units for line in _call_lines(unit))
+        yield LoopText(loop.number, "", cut(said, ASKED_CHARS), tuple(calls))
 
 
 def _loop_text(loop: Loop) -> LoopText:

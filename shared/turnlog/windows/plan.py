@@ -177,10 +177,12 @@ class WindowPlan:
         """Whether the least that any window sends has been read: the current loop, and pinned calls with their results."""
         if not self.unread:
             return True
-        covered = self.request.summary.last_loop if self.request.summary is not None else 0
-        pinned = [entry for entry in self.entries if covered < entry.loop < self.assembled.oldest]
+        summary, oldest = self.request.summary, self.assembled.oldest
+        covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
+        pinned = [entry for entry in self.entries if covered < entry.loop < oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
-        return not is_paired and any(entry.event.opens_loop == self.assembled.oldest for entry in self.entries)
+        read = (entry for entry in self.entries if entry.position > covered_to)
+        return not is_paired and any(entry.event.opens_loop == oldest for entry in read)
 
     def certain(self) -> list[MessageEvent]:
         """Return messages without a body that every window sends.
@@ -227,8 +229,10 @@ class WindowPlan:
         """
         for step in self.request.policy.pins:
             view = step.apply(view, Room(0, 0))
-        units = [*view.preamble, *(unit for loop in view.past for unit in loop.units if unit.pinned)]
-        shown = {kept.position for kept in summary.kept} & {entry.position for unit in units for entry in unit.entries}
+        loops = [(loop.number > summary.last_loop, loop) for loop in view.loops]
+        units = [*view.preamble, *(unit for is_newer, loop in loops for unit in loop.units if is_newer or unit.pinned)]
+        kept = {message.position for message in (*summary.kept, *(summary.parted or ()))}
+        shown = kept & {entry.position for unit in units for entry in unit.entries}
         past = [out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past]
         return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
 

@@ -82,6 +82,14 @@ class DigestWhenFull(Step):
         size = max(1.0, (self.high - self.low) * room.tokens)
         return size * math.ceil(max(0.0, total - high) / size)
 
+    def steps_border(self, total: int, room: Room, summary: int) -> float:
+        """Return the border between the steps of the open loop that a summary covers and the newer ones, like `summary_border`.
+
+        Where system text and tools leave little room it moves no sooner than the log has grown by as much again.
+        """
+        size = max(1.0, (self.high - self.low) * room.tokens)
+        return min(self.summary_border(total, room, summary), size * (total // size))
+
 
 def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
     """Return a whole loop as a digest; out, when its digest would be empty. A loop that is a digest or out is returned as it is.

@@ -5,7 +5,7 @@ Text in a fence (`turnlog.providers.blocks`) is data.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 
 from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import SummaryEvent
@@ -128,5 +128,10 @@ def _line(label: str) -> str:
 
 
 def _kind(event: SummaryEvent) -> str:
-    loops: Sequence[int] = (event.first_loop, event.last_loop)
-    return f"summary of exchanges {loops[0]} to {loops[1]} of this conversation"
+    loops, steps = (
+        f"exchanges {event.first_loop} to {event.last_loop}",
+        f"earlier steps of exchange {event.last_loop + 1}",
+    )
+    if event.parted is not None:
+        loops = f"{loops} and {steps}" if event.last_loop >= event.first_loop else steps
+    return f"summary of {loops} of this conversation"

@@ -37,10 +37,12 @@ class Totals(NamedTuple):
     """The messages since the current summary.
 
     ``everything`` includes system messages and the current loop, ``past`` has past loops alone. Both count past loops only.
+    ``current`` has the current loop alone.
     """
 
     everything: Counted
     past: Counted
+    current: Counted
 
 
 def _one_property(schema: dict[str, Any]) -> None:
@@ -103,6 +105,11 @@ def is_crossed(trigger: Trigger, totals: Totals, room: Room) -> bool:
     return any_crossed(trigger.any, totals.everything, budget=room.tokens, fixed=room.fixed)
 
 
+def is_crossed_by_current(trigger: Trigger, totals: Totals, room: Room) -> bool:
+    """Return whether the current loop alone crosses a trigger that counts it."""
+    return trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
+
+
 def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, fixed: int = 0) -> bool:
     """Return whether a limit is crossed. ``fixed`` tokens count towards a fraction of the budget besides the messages."""
     return any(
@@ -118,15 +125,15 @@ def past_of(view: WindowDraft) -> Counted:
     """Return the totals of a view's past loops as the log counts them: since the current summary, messages never sent included."""
     if not view.loops:
         return Counted(0, 0, 0)
-    current, covered, before = view.loops[-1], 0, 0
+    current, covered, covered_to, before = view.loops[-1], 0, 0, 0
     if view.summary is not None:
-        covered, before = view.summary.last_loop, view.summary.source_tokens
+        covered, covered_to, before = view.summary.last_loop, view.summary.last, view.summary.source_tokens
     said = [entry for loop in view.loops for unit in loop.units for entry in unit.entries]
     said += [entry for entry, _ in view.set_aside]
     if view.summary is None:
         lead = [entry for unit in view.preamble for entry in unit.entries] + said
         before = sum(entry.event.tokens for entry in _each_once(lead) if not entry.loop)
-    past = [entry for entry in _each_once(said) if covered < entry.loop < current.number]
+    past = [entry for entry in _each_once(said) if covered_to < entry.position and 0 < entry.loop < current.number]
     return Counted(current.number - 1 - covered, view.unread + len(past), max(0, current.before - before))
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from tests.conftest import ROOT, SAMPLES, moto_harness
 from tests.summaries.test_compress import filled
 from tests.support.command_line import SESSION, as_json, ok, refused, run
+from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.cli import windows
 from turnlog.cli.jobs import await_job, job_line
@@ -23,7 +24,6 @@ from turnlog.client.in_process import JobWorker
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.engines import location_url
 from turnlog.server.local_server import LocalServer
-from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\d[T ][\d:.]+Z?")
 

@@ -22,6 +22,7 @@ from benchmarks.replay.outcomes import (
 )
 from benchmarks.replay.replaying import Replay
 from tests.conftest import SAMPLES, Harness, sqlite_harness
+from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.cli.transcripts import Transcript, read_transcripts
@@ -33,7 +34,6 @@ from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS
-from turnlog.testing.fixed import ScriptedSummariser
 
 PR_SESSIONS, PR_MESSAGES = 20, 36
 OFTEN = "loops > 3"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.jobs.test_jobs import poller, waiting
 from tests.summaries.test_compress import filled
+from tests.support.scripted import ScriptedSummariser
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
@@ -17,7 +18,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, SummariserConf
 from turnlog.core.identity import Owner
 from turnlog.ports import JobQueue
 from turnlog.settings import Settings
-from turnlog.testing.fixed import ScriptedSummariser, SequentialIds
+from turnlog.testing.fixed import SequentialIds
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
+from tests.support.scripted import ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
-from turnlog.testing.fixed import ScriptedSummariser, SequentialIds
+from turnlog.testing.fixed import SequentialIds
 
 OWNER = ("tenant-00001", "user-0000001")
 TEXT = (

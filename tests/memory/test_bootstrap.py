@@ -19,6 +19,7 @@ from tests.privacy.test_erase import worked
 from tests.properties.building import PRESETS
 from tests.snapshots.test_restore_own_id import back, erased
 from tests.summaries.test_compress import turn
+from tests.support.scripted import ScriptedMemory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     InvalidInputError,
@@ -35,7 +36,6 @@ from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.settings import Settings
 from turnlog.testing.contracts.memory import part_of
-from turnlog.testing.fixed import ScriptedMemory
 
 CANARY = "canary-5c11"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")

@@ -15,6 +15,7 @@ from tests.log.test_crashes import fresh
 from tests.privacy.test_erase import KEYS, OWNER, worked
 from tests.privacy.test_erase_orders import at_s, with_queue
 from tests.summaries.test_compress import turn
+from tests.support.scripted import ScriptedSummariser
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
@@ -27,7 +28,6 @@ from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
 from turnlog.snapshots.segment_format import read_segment
-from turnlog.testing.fixed import ScriptedSummariser
 
 CANARY = "canary-8d20"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")

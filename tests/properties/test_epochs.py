@@ -36,8 +36,9 @@ from turnlog.core.events import MessageEvent
 from turnlog.linter.thinking import check, fingerprint
 from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS
-from turnlog.windows.build import Source, Window, build
+from turnlog.windows.build import MessageList, Source, Window, build
 from turnlog.windows.epochs import EpochStart
+from turnlog.windows.view import Memory
 
 laws = settings(
     max_examples=examples(80),
@@ -194,6 +195,65 @@ def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None
     held = stored(history)
     whole, wanted = built(window, held, wanted)
     assert build(Pages(held, size), request(wanted)) == whole
+
+
+def build_or_need(held: Stored, wanted: Asked, memory: Memory | None = None) -> Window | int:
+    """Return the window, or the tokens that it needs where the budget is too small."""
+    try:
+        return build(MessageList(held.sources, held.total), request(wanted), memory)
+    except BudgetTooSmallError as error:
+        return int(error.details["needed"])
+
+
+def assert_memory_changes_nothing(held: Stored, wanted: Asked, other: Asked) -> None:
+    """Assert that windows of a growing log, with two requests in turns, do not depend on what earlier ones made."""
+    memory = Memory()
+    for count in range(1, len(held.sources) + 1):
+        begun = first(held, count)
+        for asked_now in (wanted, replace(other, format=wanted.format)):
+            assert build_or_need(begun, asked_now, memory) == build_or_need(begun, asked_now)
+
+
+@laws
+@given(orderly(max_size=30), asked, asked)
+def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History, wanted: Asked, other: Asked) -> None:
+    assert_memory_changes_nothing(stored(history), wanted, other)
+
+
+@laws
+@given(disorderly(max_size=30), asked, asked)
+def test_nor_do_those_of_a_log_in_disorder(history: History, wanted: Asked, other: Asked) -> None:
+    assert_memory_changes_nothing(stored(history), wanted, other)
+
+
+def _called(call_id: str) -> Given:
+    function = {"name": "look_up", "arguments": "{}"}
+    return Given({"role": "assistant", "tool_calls": [{"id": call_id, "type": "function", "function": function}]})
+
+
+def _result(call_id: str, text: str) -> Given:
+    return Given({"role": "tool", "tool_call_id": call_id, "content": text})
+
+
+_EXCHANGE = (Given({"role": "user", "content": "And?"}), Given({"role": "assistant", "content": "So."}))
+
+
+@pytest.mark.parametrize("answer_open_calls", [False, True])
+@pytest.mark.parametrize(
+    "history",
+    [
+        [_EXCHANGE[0], _called("a"), *_EXCHANGE, *_EXCHANGE, _result("a", "late"), *_EXCHANGE],
+        [_EXCHANGE[0], _called("a"), _result("a", "first"), *_EXCHANGE, *_EXCHANGE, _result("a", "second"), *_EXCHANGE],
+        [_EXCHANGE[0], _called("a"), *_EXCHANGE, _called("a"), *_EXCHANGE, _result("a", "whose?"), *_EXCHANGE],
+        [_EXCHANGE[0], _called("a"), _called("b"), _result("b", "b"), _called("c"), _result("a", "a"), *_EXCHANGE],
+        [*_EXCHANGE, _result("a", "of nothing"), *_EXCHANGE, _called("a"), _result("a", "it"), *_EXCHANGE],
+    ],
+    ids=["late", "second", "two calls of one id", "in another order", "orphan"],
+)
+def test_late_and_second_results_change_what_was_assembled(history: list[Given], answer_open_calls: bool) -> None:
+    wanted = Asked("default", answer_open_calls=answer_open_calls)
+    assert_memory_changes_nothing(stored(history), wanted, replace(wanted, answer_open_calls=not answer_open_calls))
+    assert_memory_changes_nothing(stored(history), wanted, wanted)
 
 
 @pytest.mark.parametrize("budget", [2_000, 8_000, 32_000])

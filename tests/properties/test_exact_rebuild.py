@@ -16,12 +16,12 @@ from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
 from tests.properties.test_summaries import terse
+from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.testing.fixed import ScriptedSummariser
 
 laws = settings(
     max_examples=examples(75),

@@ -228,9 +228,10 @@ def test_a_users_own_calls_are_sent_as_one_fence_that_neither_arguments_nor_resu
         )
     )
     for format in ("openai_chat", "turnlog"):
-        (message,) = window(stored(history), replace(Asked("full"), format=format)).messages  # type: ignore[arg-type]
-        content = str(message["content"])
-        assert message["role"] == "user"
-        assert content.startswith("I did this.\n\n<turnlog-data kind='user tool calls'>\nlook")
+        spoken, told = window(stored(history), replace(Asked("full"), format=format)).messages  # type: ignore[arg-type]
+        content = str(told["content"])
+        assert (spoken["role"], spoken["content"]) == ("user", "I did this.")
+        assert told["role"] == "user"
+        assert content.startswith("<turnlog-data kind='earlier tool calls'>\n")
         assert content.endswith("\n</turnlog-data>")
         assert content.count("</turnlog-data") == content.count("<turnlog-data") == 1

@@ -17,6 +17,7 @@ from tests.properties.histories import DISORDERLY, FORMATS, SHAPES, TEXTS, Forma
 from tests.properties.pipelines import STEPS, pipelines
 from tests.properties.plain_pairing import plainly_paired
 from tests.properties.test_prefix import Blocks, Real, without_frame
+from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
@@ -26,7 +27,6 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.routes import SummaryAnswer
-from turnlog.testing.fixed import ScriptedSummariser
 from turnlog.windows.policy import PRESETS, Summary
 from turnlog.windows.prices import FENCING
 

@@ -23,6 +23,7 @@ from tests.conftest import Harness
 from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
 from tests.summaries.test_compress import turn
+from tests.support.scripted import ScriptedMemory, ScriptedSummariser
 from turnlog.app import Application
 from turnlog.client.exports import ExportFile
 from turnlog.core.errors import TurnlogError, UnavailableError
@@ -35,7 +36,6 @@ from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 from turnlog.settings import Settings
-from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 CANARY = "canary7f3a9c41"
 NAMED = "named8e2b7d50"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from tests.effort import examples, is_full
 from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
+from tests.support.scripted import ScriptedMemory, ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.memory import Memory
@@ -18,7 +19,6 @@ from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.providers.blocks import escaped, fenced
-from turnlog.testing.fixed import ScriptedMemory, ScriptedSummariser
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog")
 POLICIES: tuple[Any, ...] = (

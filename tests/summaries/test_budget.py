@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.summaries.test_compress import filled
+from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.errors import (
     CorruptError,
@@ -23,7 +24,7 @@ from turnlog.engines.token_counters import EstimateCounter
 from turnlog.log.keys import TenantKeys
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
 from turnlog.summaries.summarisers import ExtractiveSummariser
-from turnlog.testing.fixed import Outcome, ScriptedSummariser, SequentialIds
+from turnlog.testing.fixed import SequentialIds
 
 DAY_SECONDS = 24 * 3600
 GOOD = "All orders have left the warehouse."

@@ -11,6 +11,7 @@ from tests.explorer import ScheduleRun, explore
 from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
+from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client.in_process import InProcessBackend
@@ -27,7 +28,7 @@ from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings as AppSettings
 from turnlog.summaries import compress
 from turnlog.summaries import rounds as loops_to_cover
-from turnlog.testing.fixed import FixedClock, ScriptedSummariser, SequentialIds
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 

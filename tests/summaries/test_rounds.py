@@ -13,6 +13,7 @@ import pytest
 from tests.jobs.test_jobs import poller
 from tests.summaries.test_compress import turn
 from tests.summaries.test_trigger import POLICY, script
+from tests.support.scripted import ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
@@ -23,7 +24,6 @@ from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries.store import Summaries
 from turnlog.summaries.summarisers import prompt_for
-from turnlog.testing.fixed import ScriptedSummariser
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 

@@ -15,6 +15,7 @@ from tests.conftest import Harness, moto_harness, sqlite_harness
 from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.summaries.test_compress import filled, turn
 from tests.summaries.test_trigger import POLICY, asks, script
+from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
@@ -26,7 +27,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import MAX_FAILURES
-from turnlog.testing.fixed import FixedClock, Outcome, ScriptedSummariser, SequentialIds
+from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import classic
 
 

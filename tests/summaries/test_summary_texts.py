@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.scripts import Script, main_script, script_shares
@@ -16,7 +17,6 @@ from turnlog.engines.token_counters import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal
-from turnlog.testing.fixed import ScriptedSummariser
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
 CHINESE = "客户想去东京旅行，预算是一万元。已经订好了四月三日的机票，酒店还没有决定。"

@@ -11,6 +11,7 @@ import pytest
 
 from tests.jobs.test_jobs import poller, waiting
 from tests.summaries.test_compress import filled, turn
+from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
@@ -28,7 +29,6 @@ from turnlog.summaries.trigger import (
     read_attempts,
     write_attempts,
 )
-from turnlog.testing.fixed import Outcome, ScriptedSummariser
 
 OWNER = Owner.of("acme", "ada")
 POLICY = {

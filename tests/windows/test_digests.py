@@ -10,7 +10,7 @@ from tests.properties.building import COUNTER, Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.build import entry_of
-from turnlog.windows.digests import Tally, digest_pieces, note_text, steps_note
+from turnlog.windows.digests import MAX_LINES, Tally, digest_pieces, note_text, steps_note
 from turnlog.windows.prices import bare_tokens
 from turnlog.windows.steps import digest
 from turnlog.windows.view import Loop, Note, assemble
@@ -163,7 +163,7 @@ def test_a_note_counts_its_text_and_each_value_that_no_note_before_it_has() -> N
 )
 def test_steps_of_which_nothing_is_told_are_counted(steps: int, text: str) -> None:
     loop = loop_of(said("user", "go"), *(said("assistant", "on it") for _ in range(steps)))
-    note = steps_note("earlier steps", loop.units[1:], shown="", max_values=0, max_lines=0)
+    note = steps_note(loop.units[1:], "earlier steps", "", 0, 0, 0)
     assert note.lines == (text,)
     assert note.fixed >= COUNTER.count(note_text(note, [])) + MESSAGE_OVERHEAD
 
@@ -175,11 +175,11 @@ def test_steps_are_told_with_the_beginnings_of_their_results_and_texts() -> None
         result("f0", "it is done now"),
         said("assistant", "I look further"),
     ]
-    note = steps_note("earlier steps", loop_of(*history).units[1:], shown="", max_values=0, outcome_chars=7)
+    note = steps_note(loop_of(*history).units[1:], "earlier steps", "", 0, MAX_LINES, 7)
     assert note.lines == ("2.0 f {} -> it is d...", "4 said: I look ...")
-    short = steps_note("earlier steps", loop_of(*history).units[1:], shown="", max_values=0, outcome_chars=20)
+    short = steps_note(loop_of(*history).units[1:], "earlier steps", "", 0, MAX_LINES, 20)
     assert short.lines == ("2.0 f {} -> it is done now", "4 said: I look further")
-    none = steps_note("earlier steps", loop_of(*history).units[1:], shown="", max_values=0)
+    none = steps_note(loop_of(*history).units[1:], "earlier steps", "", 0, MAX_LINES, 0)
     assert none.lines == ("2.0 f {}",)
 
 

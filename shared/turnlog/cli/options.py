@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -166,6 +170,20 @@ def served_settings(engine: str) -> Settings:
     """Return the settings of a local service: the environment's with this engine. Headers tell the caller's identity."""
     environment = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX) not in _OURS}
     return Settings.from_environment({**environment, "TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt"})
+
+
+@contextmanager
+def handled_signals(handler: Callable[[int, FrameType | None], None], *names: str) -> Iterator[None]:
+    """Handle signals by a function within the block, those that the system has. In another thread, nothing is changed."""
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def policy_value(text: str | None) -> str | dict[str, Any] | None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -23,6 +21,7 @@ from turnlog.cli.options import (
     Json,
     Token,
     Where,
+    handled_signals,
     open_or_make_client,
     remember,
     served_settings,
@@ -72,7 +71,9 @@ def serve(
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
     logging.getLogger("waitress").setLevel(logging.ERROR)
-    with _collecting_seldom(), _stopped_by_signals(), suppress(KeyboardInterrupt):
+    # SIGTERM, which service managers and containers send, is like Ctrl-C. A shell ignores SIGINT for a process that it starts
+    # in the background.
+    with _collecting_seldom(), handled_signals(_interrupt, "SIGINT", "SIGTERM"), suppress(KeyboardInterrupt):
         if engine == "moto":
             _serve_moto(listening, json=json)
         else:
@@ -145,23 +146,6 @@ def _collecting_seldom() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Treat SIGTERM, which service managers and containers send, like Ctrl-C within the block.
-
-    SIGINT gets a handler too, because a shell ignores it for a process that it starts in the background.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -50,7 +50,7 @@ _Json = TypeVar("_Json")
 def copied_json(value: _Json) -> _Json:
     """Return a JSON value whose objects and lists are copies, all the way down."""
     if isinstance(value, dict):
-        return cast("_Json", {key: copied_json(item) for key, item in value.items()})
+        return cast("_Json", {key: item if isinstance(item, str) else copied_json(item) for key, item in value.items()})
     if isinstance(value, list):
         return cast("_Json", [copied_json(item) for item in value])
     return value

@@ -5,13 +5,18 @@ class. A cold start defines a hundred classes and calls few of those functions (
 compiled for the first instance, ``__eq__`` and ``__hash__`` for the first comparison, and the other methods are not
 generated. `fields`, `replace`, `asdict`, ``match``, pickling and copying work as with the standard library, and a type
 checker sees the standard library's decorator.
+
+`Lasting` and `once` are for frozen values that live long: what follows from such a value is computed once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import wraps
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-__all__ = ["lazy_dataclass"]
+__all__ = ["Lasting", "lazy_dataclass", "once", "once_for_all"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as lazy_dataclass
@@ -107,3 +112,66 @@ else:
     def _setstate(self, state):
         for item, value in zip(dataclasses.fields(self), state, strict=True):
             object.__setattr__(self, item.name, value)
+
+
+class Lasting:
+    """A base of frozen classes whose objects remember what `once` has computed of them. A copy by `replace` begins with nothing."""
+
+    __slots__ = ("followed",)
+    followed: dict[object, Any]
+
+
+_Lasting = TypeVar("_Lasting", bound=Lasting)
+_More = TypeVarTuple("_More")
+_Result = TypeVar("_Result")
+_set_followed = Lasting.__dict__["followed"].__set__
+
+
+def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting, *_More], _Result]:
+    """Return a pure function that computes its result once for each object and each further arguments, which are hashable."""
+
+    @wraps(function)
+    def remembering(value: _Lasting, *more: *_More) -> _Result:
+        try:
+            followed = value.followed
+        except AttributeError:
+            followed = dict[object, Any]()
+            _set_followed(value, followed)
+        key = (function, more) if more else function
+        if key not in followed:
+            followed[key] = function(value, *more)
+        result: _Result = followed[key]
+        return result
+
+    return remembering
+
+
+def once_for_all(
+    function: Callable[[Sequence[_Lasting], *_More], _Result],
+) -> Callable[[Sequence[_Lasting], *_More], _Result]:
+    """Return a pure function of several objects, at least one, that computes its result once for the same ones in a row.
+
+    The last of them remembers it.
+    """
+
+    @wraps(function)
+    def remembering(values: Sequence[_Lasting], *more: *_More) -> _Result:
+        of_last = _once_of_last(values[-1], function, *more)
+        if not (len(of_last.values) == len(values) and all(map(is_, of_last.values, values))):
+            of_last.values, of_last.result = tuple(values), function(values, *more)
+        result: _Result = of_last.result
+        return result
+
+    return remembering
+
+
+class _OfLast:
+    """The result of a function of several objects. ``values`` are none before the first call."""
+
+    values: Sequence[object] = ()
+    result: Any = None
+
+
+@once
+def _once_of_last(value: _Lasting, function: object, *more: object) -> _OfLast:
+    return _OfLast()

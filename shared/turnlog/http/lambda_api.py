@@ -26,7 +26,6 @@ from turnlog.core.errors import (
     MalformedError,
     MethodNotAllowedError,
     NotFoundError,
-    Problem,
     ThrottledError,
     TooLargeError,
     TurnlogError,
@@ -287,12 +286,10 @@ def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:
         **error.details,
     }
     if error.problems:
-        document["errors"] = [_problem_entry(problem) for problem in error.problems]
+        document["errors"] = [
+            {"code": problem.code, "pointer": problem.pointer, "message": problem.message} for problem in error.problems
+        ]
     return document
-
-
-def _problem_entry(problem: Problem) -> dict[str, str]:
-    return {"code": problem.code, "pointer": problem.pointer, "message": problem.message}
 
 
 def _problem(error: TurnlogError, request_id: str) -> HttpResponse[str]:

@@ -170,9 +170,8 @@ def _take_match(
     for count in (None, *range(1, len(following.pieces))):
         candidate = following if count is None else following.first(count)
         message, noted = fitted(candidate, format)
-        if _comparison_key(_source_key(message, format)) == _comparison_key(
-            _log_key(stored, has_time=message.created_at is not None)
-        ):
+        stored_key = _log_key(stored, has_time=message.created_at is not None)
+        if canonical_json(_source_key(message, format)) == canonical_json(stored_key):
             waiting.popleft()
             if count is not None:
                 waiting.appendleft(following.rest(count))
@@ -191,10 +190,6 @@ def _log_key(stored: StoredMessage, *, has_time: bool) -> list[Any]:
     """Return the compared fields of a message of the log, in the order of `_source_key`."""
     own = [getattr(stored, name) for name in _META_FIELDS]
     return [stored.format, stored.body, stored.status, stored.pin, stored.created_at if has_time else None, *own]
-
-
-def _comparison_key(value: list[Any]) -> bytes:
-    return canonical_json(value)
 
 
 STATE_NOT_OVERWRITTEN = "state_kept"

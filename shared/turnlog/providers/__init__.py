@@ -7,12 +7,12 @@ from dataclasses import field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.messages import Message
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Lasting):
     """A message to render.
 
     ``body`` is the message as it was appended, in ``format``: a codec of that format sends it back unchanged, except for
@@ -81,13 +81,8 @@ class Codec(Protocol):
     def legal_id(self, call_id: str) -> bool:
         """Return whether the provider accepts this call id."""
 
-    def render(
-        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
-    ) -> Rendered:
-        """Return the provider's request. The turns must be in a valid order, with results behind their calls.
-
-        ``bodies``: the messages of the turns, from an earlier `Rendered` that began with the same turns.
-        """
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+        """Return the provider's request. The turns must be in a valid order, with results behind their calls."""
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         """Return the messages of one turn, whatever its neighbours are. Several when the format has no single message for it."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import Bodies, Rendered, Turn
+from turnlog.providers import Rendered, Turn
 from turnlog.providers.alternation import (
     Layout,
     ServerBlocks,
@@ -196,13 +197,11 @@ class BedrockConverseCodec:
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
 
-    def render(
-        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
-    ) -> Rendered:
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         system_text, conversation = split_system(turns, system)
         in_system = len(turns) - len(conversation)
         layout = Layout(_is_result, in_system=in_system)
-        rendered_turns = [self.bodies(turn) for turn in conversation] if bodies is None else bodies[in_system:]
+        rendered_turns = [_bodies(turn) for turn in conversation]
         paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
         sent_turns = with_thinking_first(paired, _is_reasoning)
         for turn_bodies in sent_turns:
@@ -220,12 +219,17 @@ class BedrockConverseCodec:
         )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
-        bodies = _rendered_message(turn) if repaired is None else repaired
-        return [legal for body in bodies if (legal := _legal(body)) is not None]
+        return _bodies(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
+
+
+@once
+def _bodies(turn: Turn) -> list[JsonObject]:
+    repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
+    bodies = _rendered_message(turn) if repaired is None else repaired
+    return [legal for body in bodies if (legal := _legal(body)) is not None]
 
 
 def _content(value: JsonValue, pointer: str) -> list[JsonObject]:

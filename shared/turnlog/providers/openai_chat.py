@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
-from turnlog.providers import BEFORE_ALL, Bodies, End, Rendered, Turn
+from turnlog.providers import BEFORE_ALL, End, Rendered, Turn
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -80,25 +81,28 @@ class OpenAIChatCodec:
     def legal_id(self, call_id: str) -> bool:
         return 0 < len(call_id) <= _MAX_ID
 
-    def render(
-        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
-    ) -> Rendered:
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         messages, ends = list[JsonObject](), list[End]()
         if system is not None:
             messages.append({"role": "system", "content": system})
-        bodies = [self.bodies(turn) for turn in turns] if bodies is None else bodies
+        bodies = [_bodies(turn) for turn in turns]
         for turn_bodies in bodies:
             messages.extend(turn_bodies)
             ends.append(End(len(messages) - 1, 1) if messages else BEFORE_ALL)
         return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        is_own = turn.format == FORMAT and turn.body is not None
-        bodies = _repaired_body(turn) if is_own else _rendered_message(turn)
-        return [legal for body in bodies if (legal := fitted(body, FORMAT)) is not None]
+        return _bodies(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
+
+
+@once
+def _bodies(turn: Turn) -> list[JsonObject]:
+    is_own = turn.format == FORMAT and turn.body is not None
+    bodies = _repaired_body(turn) if is_own else _rendered_message(turn)
+    return [legal for body in bodies if (legal := fitted(body, FORMAT)) is not None]
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:

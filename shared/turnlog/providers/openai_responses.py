@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import BEFORE_ALL, Bodies, End, Rendered, Turn
+from turnlog.providers import BEFORE_ALL, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
     convert_tools,
@@ -89,12 +90,10 @@ class OpenAIResponsesCodec:
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
 
-    def render(
-        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
-    ) -> Rendered:
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         items = list[JsonObject]() if system is None else [_message("system", system)]
         lengths = [len(items)]
-        for turn_bodies in [self.bodies(turn) for turn in turns] if bodies is None else bodies:
+        for turn_bodies in map(_bodies, turns):
             items.extend(turn_bodies)
             lengths.append(len(items))
         kept_items = _without_lone_reasoning(_with_matching_outputs(_without_repeated_ids(items)))
@@ -109,14 +108,19 @@ class OpenAIResponsesCodec:
         )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
-        legal = fitted(repaired, FORMAT) if repaired is not None else None
-        if legal is not None:
-            return [legal]
-        return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
+        return _bodies(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
+
+
+@once
+def _bodies(turn: Turn) -> list[JsonObject]:
+    repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
+    legal = fitted(repaired, FORMAT) if repaired is not None else None
+    if legal is not None:
+        return [legal]
+    return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
 
 
 def _content(value: JsonValue, pointer: str) -> tuple[Block, ...]:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import Bodies, End, Rendered, Turn
+from turnlog.providers import End, Rendered, Turn
 from turnlog.providers.blocks import (
     arguments_value,
     given_role,
@@ -60,10 +61,8 @@ class TurnlogCodec:
     def legal_id(self, call_id: str) -> bool:
         return call_id != ""
 
-    def render(
-        self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject], bodies: Bodies | None = None
-    ) -> Rendered:
-        messages = [_rendered(turn) for turn in turns] if bodies is None else [turn_bodies[0] for turn_bodies in bodies]
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+        messages = [_rendered(turn) for turn in turns]
         ends = tuple(End(index, 1) for index in range(len(messages)))
         sent_turns = [(message,) for message in messages]
         return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=sent_turns)
@@ -114,6 +113,7 @@ def _result(result: JsonValue, index: int, is_error: bool | None) -> ToolResult:
     return ToolResult(string_of(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
 
 
+@once
 def _rendered(turn: Turn) -> JsonObject:
     message = turn.message
     if turn.format == FORMAT and turn.body is not None:

@@ -164,7 +164,7 @@ class BuildContexts:
         request, budget = context.request, context.budget
         history = SessionHistory(self._log, reading, context)
         with counted_by_the_provider(budget):
-            window = build(history, request, history.entries)
+            window = build(history, request, history.memory)
         if position is None:
             self._warm.put(keys, history.warm())
         return window_answer(

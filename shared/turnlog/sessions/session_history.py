@@ -28,7 +28,7 @@ from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source
 from turnlog.windows.epochs import EpochStart
-from turnlog.windows.view import Entry
+from turnlog.windows.view import Memory
 
 MAX_PAGES = 8
 """Pages of commits that a window reads at most; each rewind of the session allows one more."""
@@ -40,15 +40,16 @@ LEAST_GROWTH = 32
 """Messages that a session may grow by, whatever was read of it, before the log is read again."""
 WARM_BYTES = 16 * 1024 * 1024
 """Estimated memory of the sessions that a process remembers."""
-_MESSAGE_BYTES, _TOKEN_BYTES = 3 * 1024, 6
+_MESSAGE_BYTES, _TOKEN_BYTES = 6 * 1024, 6
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class WarmSession:
-    """The part of a session that windows have read, and the entries that they made of it.
+    """The part of a session that windows have read, and what they made of it for a format.
 
-    ``header`` is that of the newest commit. ``entries`` are those of a format. ``calls`` counts calls and results.
-    ``cold_count`` is the number of messages that were read from the log at once.
+    ``header`` is that of the newest commit. ``calls`` counts calls and results.
+    ``cold_count`` is the number of messages that were read from the log at once. ``first`` is the position of the oldest one that
+    the last window looked at, ``budget`` what that window had: with the same one, the next window looks at the same messages.
     """
 
     header: Header
@@ -60,8 +61,10 @@ class WarmSession:
     calls: int
     older: dict[int, Source] | None
     format: str
-    entries: dict[int, Entry]
+    memory: Memory
     cold_count: int
+    first: int
+    budget: int
 
     @property
     def size_bytes(self) -> int:
@@ -209,13 +212,16 @@ class SessionHistory:
         self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
-        self.entries = dict[int, Entry]()
+        self.memory = Memory()
         warm = reading.warm
         if warm is not None and warm.covered_to == self._covered_to:
             self._commits, self._held = list(warm.commits), list(warm.messages)
-            self._show_more()
+            if warm.budget == context.request.budget.tokens:
+                self.sources = [source for source in self._held if source.event.position >= warm.first]
+            else:
+                self._show_more()
             self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
-            self.entries = warm.entries if warm.format == context.request.format else {}
+            self.memory = warm.memory if warm.format == context.request.format else Memory()
         else:
             self._begin(reading.items)
 
@@ -240,10 +246,21 @@ class SessionHistory:
             return None
         if self._older and self._header.rewound:
             return None  # They may be the parent's.
-        calls = sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls
-        read = self._covered_to, tuple(self._commits), tuple(self._held), calls, self._older
-        made = self._context.request.format, self.entries, self._cold_count or len(self._held)
-        return WarmSession(self._header, self._context.settings, self._summary, *read, *made)
+        return WarmSession(
+            header=self._header,
+            settings=self._context.settings,
+            summary=self._summary,
+            covered_to=self._covered_to,
+            commits=tuple(self._commits),
+            messages=tuple(self._held),
+            calls=sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls,
+            older=self._older,
+            format=self._context.request.format,
+            memory=self.memory,
+            cold_count=self._cold_count or len(self._held),
+            first=self.sources[0].event.position if self.sources else 0,
+            budget=self._context.request.budget.tokens,
+        )
 
     @property
     def kept(self) -> Sequence[Source]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.windows.digests import (
     MAX_LINES,
     Tally,
@@ -145,14 +145,7 @@ class _Filling:
     def _note(self, title: str, units: Sequence[Unit], shown: str, *, is_oldest: bool) -> Note | None:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
-            note = steps_note(
-                title,
-                units,
-                shown=shown,
-                max_values=size.values,
-                max_lines=size.lines,
-                outcome_chars=size.chars,
-            )
+            note = steps_note(units, title, shown, size.values, size.lines, size.chars)
             cost = self._tally.add(note)
             if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
                 self.room -= cost
@@ -171,7 +164,7 @@ class _Filling:
             return out(loop, NO_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
-            digest = resized(loop, size, step)
+            digest = resized(loop, size, step.max_message_chars, step.ledger)
             if digest.level != "digest":
                 return digest
             cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
@@ -183,14 +176,16 @@ class _Filling:
         return out(loop, DROPPED)
 
 
-def resized(loop: Loop, size: Size, step: DigestWhenFull) -> Loop:
+@once
+def resized(loop: Loop, size: Size, max_chars: int, max_values: int) -> Loop:
     """Return a loop as a digest of at most a size; out, when the digest would say nothing.
 
-    The step may allow less than the size does. A loop that is a digest already keeps its reason.
+    A digest of a whole loop has at most ``max_chars`` characters of each message and ``max_values`` values. A loop that is a digest
+    already keeps its reason, and gets no larger.
     """
     is_digest = loop.level == "digest"
-    chars = min(size.chars, loop.max_message_chars if is_digest else step.max_message_chars)
-    values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else step.ledger)
+    chars = min(size.chars, loop.max_message_chars if is_digest else max_chars)
+    values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else max_values)
     reason = loop.reason if is_digest else DIGESTED
     digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
     digest = with_note(digest, max_values=values, max_lines=size.lines)

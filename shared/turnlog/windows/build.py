@@ -40,7 +40,7 @@ from turnlog.windows.plan import (
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import frame_tokens, has_evicted
 from turnlog.windows.version import RENDERER_VERSION
-from turnlog.windows.view import Entry, WindowDraft
+from turnlog.windows.view import Memory, WindowDraft
 
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
@@ -152,15 +152,15 @@ class Window:
     since: int = 0
 
 
-def build(history: History, request: WindowRequest, entries: dict[int, Entry] | None = None) -> Window:
+def build(history: History, request: WindowRequest, memory: Memory | None = None) -> Window:
     """Return the window over a log. Of older messages it reads only those that may change it.
 
-    ``entries`` are those that were made for an earlier window of the same log and format, by position; new ones are added.
+    ``memory`` is what earlier windows of the same log and format have made; this one adds to it.
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     codec = codec_of(request.format)
     request = with_tools_of(codec, request)
-    plan = settled(history, request, entries if entries is not None else {})
+    plan = settled(history, request, memory or Memory())
     breaks = history.breaks()
     position = newest_answer(plan.plan.entries)
     made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once, once_for_all
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
@@ -105,14 +105,9 @@ def bare_note(title: str, steps: int) -> Note:
     return Note(title, (_bare_line(steps),), (), _bare_tokens(title))
 
 
+@once_for_all
 def steps_note(
-    title: str,
-    units: Sequence[Unit],
-    *,
-    shown: str,
-    max_values: int,
-    max_lines: int = MAX_LINES,
-    outcome_chars: int = 0,
+    units: Sequence[Unit], title: str, shown: str, max_values: int, max_lines: int, outcome_chars: int
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
     note = note_of(
@@ -186,7 +181,7 @@ def _short(text: str, limit: int) -> str:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Lasting):
     """A part of a digest: a whole unit (a pin), or a message's text cut to ``limit`` characters."""
 
     unit: Unit
@@ -194,6 +189,7 @@ class Piece:
     tokens: int
 
 
+@once
 def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces of a loop's digest: the user's messages, the final reply, and pinned units."""
     reply = final_reply(loop)
@@ -228,11 +224,13 @@ def _shown(piece: Piece) -> str:
     return head if piece.limit is None else head[: piece.limit]
 
 
+@once
 def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces of a loop that is out: its pinned units."""
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
 
 
+@once
 def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces that are sent of a loop at its level."""
     if loop.level == "digest":
@@ -242,16 +240,18 @@ def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
     return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
 
 
-def sent_parts(loop: Loop) -> Iterator[Piece | Note]:
-    """Yield the pieces and notes that are sent of a loop, in order."""
-    notes = list(loop.notes)
+@once
+def sent_parts(loop: Loop) -> Sequence[Piece | Note]:
+    """Return the pieces and notes that are sent of a loop, in order."""
+    notes, parts = list(loop.notes), list[Piece | Note]()
     for piece in shown_pieces(loop):
         while notes and notes[0].at is not None and notes[0].at < piece.unit.position:
-            yield notes.pop(0)
-        yield piece
-    yield from notes
+            parts.append(notes.pop(0))
+        parts.append(piece)
+    return parts + notes
 
 
+@once
 def final_reply(loop: Loop) -> Unit | None:
     """Return the loop's last assistant message that has text and no calls; None when there is none."""
     replies = [

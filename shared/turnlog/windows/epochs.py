@@ -16,16 +16,16 @@ from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.window_parts import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
 from turnlog.windows.digests import Tally
 from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
-from turnlog.windows.steps import DigestWhenFull, out
+from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Loop, WindowDraft, turns_of
+from turnlog.windows.view import OLDER_TOO, Loop, Unit, WindowDraft, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -77,7 +77,6 @@ class _Element:
     digest's note takes less behind the notes of all elements before it, which have some of its values.
     """
 
-    border: Border
     before: int
     position: int
     last: int
@@ -136,20 +135,20 @@ class _Epoch:
 
     def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull) -> None:
         self.view, self.room, self.step = view, room, step
-        self.elements = list(_elements(view, max(1, int(GIANT * room))))
+        self.elements, self._starts = list[_Element](), list[int]()
+        for elements in _elements(view, max(1, int(GIANT * room))):
+            self._starts.append(len(self.elements))
+            self.elements += elements
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
-        self._size = max(1.0, (step.high - step.low) * room)
+        size = self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
-        self._first = (1 - step.low) * room
-        self._oldest = next(
-            (
-                index
-                for index, element in enumerate(self.elements)
-                if view.loops[element.border.loop].number >= view.oldest
-            ),
-            0,
+        first = (1 - step.low) * room
+        self._cells = [int(max(0.0, element.before - first + size) // size) for element in self.elements]
+        oldest = next(
+            (start for loop, start in zip(view.loops, self._starts, strict=True) if loop.number >= view.oldest), 0
         )
+        self._oldest = oldest if oldest < len(self.elements) else 0
         self._is_open = _is_open(view)
 
     def border(self) -> int | None:
@@ -175,7 +174,8 @@ class _Epoch:
         """Return the view with its tail behind the element at ``index``."""
         base = base_of(self.view, self._place(index), self.base_room(index), self.step) if index else None
         taken = base.tokens if base is not None else self.base_room(0)
-        cuts, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
+        missing, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
+        cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)
         start, is_full = self._start(index), base is None or base.is_full
         return Fitted(view, (start or NEVER_BROKEN, shrunk), not self._is_open or (start is not None and is_full))
@@ -226,44 +226,65 @@ class _Epoch:
         before, element = self.elements[index - 1], self.elements[index]
         if max(before.tokens, element.tokens) > self._size / 2:
             return True
-        return self._cell(before.before) != self._cell(element.before)
-
-    def _cell(self, total: int) -> int:
-        return int(max(0.0, total - self._first + self._size) // self._size)
+        return self._cells[index - 1] != self._cells[index]
 
     def _tail(self, index: int) -> int:
         return self._totals[-1] - self._totals[index] if index else self._all_totals[-1]
 
     def _place(self, index: int) -> Border:
         if index < len(self.elements):
-            return self.elements[index].border
+            loop = bisect_right(self._starts, index) - 1
+            return Border(loop, index - self._starts[loop])
         last = len(self.view.loops) - 1
         return Border(last, len(self.view.loops[last].units))
 
 
-def _elements(view: WindowDraft, cap: int) -> Iterator[_Element]:
-    answered = (unit.answers for loop in view.loops for unit in loop.units if unit.answers)
-    is_waiting = any(answer.entry is None for answers in answered for answer in answers)
-    turns, tally = [position for position, _ in turns_of(view)] if is_waiting else [], Tally()
-    for index, loop in enumerate(view.loops):
+def _elements(view: WindowDraft, cap: int) -> Iterator[Sequence[_Element]]:
+    """Yield the elements of each loop."""
+    turns, tally = list[int](), Tally()
+    for loop in view.loops:
         if loop.level != "whole":
             notes = Tally().add(*loop.notes)
             saved = notes - tally.add(*loop.notes)
-            yield _Element(Border(index), loop.before, loop.first, loop.last, bare_tokens(loop) + notes, saved=saved)
-            continue
-        for place, unit in enumerate(loop.units):
-            last = max(entry.position for entry in unit.entries)
-            if any(answer.entry is None for answer in unit.answers):
-                # The call waited for a result until the next turn came.
-                behind = bisect_right(turns, unit.said[-1].position)
-                last = max([last, *turns[behind : behind + 1]])
-            tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
-            more = unit.tokens - tokens if unit.level == "whole" else 0
-            yield _Element(Border(index, place), unit.before, unit.position, last, tokens, more)
+            yield (_Element(loop.before, loop.first, loop.last, bare_tokens(loop) + notes, saved=saved),)
+        elif _has_unanswered(loop):
+            turns = turns or [position for position, _ in turns_of(view)]
+            yield list(_units_elements(loop, cap, turns))
+        else:
+            yield _elements_of(loop, cap)
 
 
-def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border, int], EpochStart]:
-    """Return how many tokens of results are left out of each unit of the tail that has large ones, by its place.
+@once
+def _has_unanswered(loop: Loop) -> bool:
+    return any(answer.entry is None for unit in loop.units if unit.answers for answer in unit.answers)
+
+
+@once
+def _elements_of(loop: Loop, cap: int) -> Sequence[_Element]:
+    """Return the elements of a whole loop whose calls all have results."""
+    return tuple(_units_elements(loop, cap, ()))
+
+
+def _units_elements(loop: Loop, cap: int, turns: Sequence[int]) -> Iterator[_Element]:
+    for unit in loop.units:
+        element = _element_of(unit, cap)
+        if any(answer.entry is None for answer in unit.answers):
+            # The call waited for a result until the next turn came.
+            behind = bisect_right(turns, unit.said[-1].position)
+            element = replace(element, last=max([element.last, *turns[behind : behind + 1]]))
+        yield element
+
+
+@once
+def _element_of(unit: Unit, cap: int) -> _Element:
+    last = max(entry.position for entry in unit.entries)
+    tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
+    more = unit.tokens - tokens if unit.level == "whole" else 0
+    return _Element(unit.before, unit.position, last, tokens, more)
+
+
+def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, int], EpochStart]:
+    """Return how many tokens of results are left out of each unit of the tail that has large ones, by its index.
 
     In order of the log: a large result gets what is free when it comes, and keeps it while that fits. When something new does
     not fit beside it, all large results so far shrink at once to what they take at least. The second value is when that was last.
@@ -279,9 +300,7 @@ def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[Border
         if element.more:
             sent[index] = element.more if element.more <= free else max(0, free - margin)
         taken += element.tokens + sent.get(index, 0)
-    return {
-        tail[index].border: tail[index].more - more for index, more in sent.items() if more < tail[index].more
-    }, start
+    return {index: tail[index].more - more for index, more in sent.items() if more < tail[index].more}, start
 
 
 def _assembled(view: WindowDraft, base: Base | None, border: Border, cuts: dict[Border, int]) -> WindowDraft:
@@ -318,7 +337,7 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
 
 
 def _small(loop: Loop) -> Loop:
-    return loop if loop.level == "out" else resized(loop, SIZES[-1], DigestWhenFull())
+    return loop if loop.level == "out" else resized(loop, SIZES[-1], MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
 
 
 def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:

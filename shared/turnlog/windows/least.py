@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import is_tool_name
@@ -25,6 +26,15 @@ def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> 
 
     `MESSAGE_OVERHEAD` is not included, because a message may hold several turns.
     """
+    return _least_as_made(share, codec) if bodies == codec.bodies(share.turn) else _least_of(share, bodies, codec)
+
+
+@once
+def _least_as_made(share: Share, codec: Codec) -> int:
+    return _least_of(share, codec.bodies(share.turn), codec)
+
+
+def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
     if not bodies:
         return 0
     entry, message = share.entry, share.turn.message

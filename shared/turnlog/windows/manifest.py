@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Message, Opaque, Thinking
 from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
 from turnlog.providers.blocks import kind_of, placeholder_text
@@ -57,7 +57,7 @@ def _parts(
         yield _unlogged("system", system_tokens)
     if tools_tokens:
         yield _unlogged("tools", tools_tokens)
-    tellers = _tellers(view)
+    tellers, are_apart = _tellers_of_all(view)
     for unit in view.preamble:
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
@@ -67,9 +67,11 @@ def _parts(
     yield from _lines(view, frame)
     notes = notes_tokens(view.loops)
     for loop in view.loops:
-        yield _loop(loop, costs[loop.number])
-        for unit in loop.units:
-            yield from _messages(unit, loop, tellers, note=notes.get((loop.number, unit.position), 0))
+        costs_of_notes = tuple(notes[loop.number, note.at] for note in loop.notes)
+        if are_apart:
+            yield from _loop_parts(loop, costs[loop.number], costs_of_notes)
+        else:
+            yield from _parts_of(loop, costs[loop.number], costs_of_notes, tellers)
     for entry, reason in view.set_aside:
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
@@ -108,6 +110,20 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
         yield _unlogged("omission_notice", NOTHING_SAID_TOKENS, "nothing_said")
 
 
+@once
+def _loop_parts(loop: Loop, cost: int, notes: tuple[int, ...]) -> Sequence[WindowPart]:
+    """Return the parts of a loop whose results are its own."""
+    return tuple(_parts_of(loop, cost, notes, _tellers_in(loop)))
+
+
+def _parts_of(loop: Loop, cost: int, notes: Sequence[int], tellers: Mapping[int, Unit]) -> Iterator[WindowPart]:
+    """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes."""
+    yield _loop(loop, cost)
+    note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
+    for unit in loop.units:
+        yield from _messages(unit, loop, tellers, note=note_tokens.get(unit.position, 0))
+
+
 def _loop(loop: Loop, tokens: int) -> WindowPart:
     refs = tuple(ref for unit in loop.units for ref in _refs(unit))
     reason = loop.reason or None
@@ -129,18 +145,31 @@ def _refs(unit: Unit) -> tuple[str, ...]:
     return tuple(str(answer.ref) for answer in unit.answers) if unit.answers else ()
 
 
-def _tellers(view: WindowDraft) -> dict[int, Unit]:
-    """Return the unit that lists each message with only results, by position.
+def _tellers_of_all(view: WindowDraft) -> tuple[Mapping[int, Unit], bool]:
+    """Return the tellers of the messages with only results, and whether each such message belongs to one loop."""
+    preamble = [(unit, False) for unit in view.preamble]
+    each = [_tellers(preamble), *map(_tellers_in, view.loops)]
+    tellers = {position: unit for own in each for position, unit in own.items()}
+    if len(tellers) == sum(map(len, each)):
+        return tellers, True
+    return _tellers([*preamble, *((unit, is_evicted(loop, unit)) for loop in view.loops for unit in loop.units)]), False
+
+
+@once
+def _tellers_in(loop: Loop) -> Mapping[int, Unit]:
+    return _tellers((unit, is_evicted(loop, unit)) for unit in loop.units)
+
+
+def _tellers(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
+    """Return the unit that lists each message with only results, by position. ``units`` are said to be left out or not.
 
     A message with results for several units is listed with one that is sent, if there is one.
     """
     sent, left_out = dict[int, Unit](), dict[int, Unit]()
-    placed = [(unit, sent) for unit in view.preamble]
-    placed += [(unit, left_out if is_evicted(loop, unit) else sent) for loop in view.loops for unit in loop.units]
-    for unit, tellers in placed:
+    for unit, is_left_out in units:
         for entry in unit.entries[len(unit.said) :]:
             if entry.facts.role == "tool":
-                tellers.setdefault(entry.position, unit)
+                (left_out if is_left_out else sent).setdefault(entry.position, unit)
     return left_out | sent
 
 

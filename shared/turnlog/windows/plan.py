@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Literal, Protocol, TypeAlias
 
-from turnlog.core.calls import CallOutline, MessageOutline, outline_of
+from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
-from turnlog.providers.blocks import legal_tool_name, nested_tools, string_of, tool_name
+from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
@@ -30,7 +30,19 @@ from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
 from turnlog.windows.text import SETTLEMENT
-from turnlog.windows.view import NOT_READ, OLDER_TOO, Entry, Loop, Unit, WindowDraft, assemble, is_item, turns_of
+from turnlog.windows.view import (
+    NOT_READ,
+    OLDER_TOO,
+    Entry,
+    Loop,
+    Memory,
+    OfferedTools,
+    Unit,
+    WindowDraft,
+    assemble,
+    is_item,
+    turns_of,
+)
 
 OthersCalls: TypeAlias = Literal["text", "calls"]
 WINDOW_OVERHEAD = 3
@@ -123,21 +135,15 @@ class WindowRequest:
     summary: SummaryEvent | None = None
     others_calls: OthersCalls = "calls"
 
-    def is_offered(self) -> Callable[[Entry, CallOutline], bool]:
-        """Return whether a call of a message may be sent as a call: its tool is among the request's, or the provider runs it."""
-        built_in = [kind for tool in self.tools if not tool_name(tool) and (kind := string_of(tool.get("type")))]
+    @property
+    def offered(self) -> OfferedTools:
+        """The tools whose calls may be sent as calls."""
+        built_in = tuple(kind for tool in self.tools if not tool_name(tool) and (kind := string_of(tool.get("type"))))
         # With a tool search, outputs of earlier calls offer tools, too.
         if self.others_calls == "calls" or "tool_search" in built_in:
-            return lambda _entry, _call: True
-        names = {tool_name(inner) for tool in self.tools for inner in (tool, *nested_tools(tool))}
-
-        def is_offered(entry: Entry, call: CallOutline) -> bool:
-            is_run_by_provider = call.hosted and entry.event.format == self.format
-            is_built_in = any(kind.startswith(call.name) or call.name.startswith(kind) for kind in built_in)
-            is_named = bool(call.name) and not names.isdisjoint((call.name, legal_tool_name(call.name)))
-            return is_run_by_provider or is_named or (bool(call.name) and is_built_in)
-
-        return is_offered
+            return OfferedTools()
+        names = frozenset(tool_name(inner) for tool in self.tools for inner in (tool, *nested_tools(tool)))
+        return OfferedTools(names, built_in, self.format)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -149,13 +155,13 @@ class WindowPlan:
     assembled: WindowDraft
 
     @classmethod
-    def of(cls, history: History, entries: Mapping[int, Entry], request: WindowRequest) -> WindowPlan:
+    def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
         """Return the plan over what has been read. A loop whose beginning is not read counts as unread, but for the current one."""
         sources = history.sources
         skipped = _unfinished(sources) if history.unread else 0
         oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
-        chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
+        chosen = [memory.entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
         view = assemble(
             chosen,
             total=history.total,
@@ -163,7 +169,8 @@ class WindowPlan:
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=history.unread + skipped - len(pinned),
             has_system=request.system is not None,
-            is_offered=request.is_offered(),
+            offered=request.offered,
+            memory=memory,
         )
         return cls(chosen, request, replace(view, oldest=oldest, is_open=view.unread > 0))
 
@@ -351,16 +358,17 @@ class Settled:
     breaks: tuple[EpochStart, ...]
 
 
-def settled(history: History, request: WindowRequest, entries: dict[int, Entry]) -> Settled:
-    """Return the view of a request. ``entries`` are those that are known already, of the same format; new ones are added.
+def settled(history: History, request: WindowRequest, memory: Memory) -> Settled:
+    """Return the view of a request. ``memory`` is of the same log and format; it keeps what is made.
 
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
-    read = _Entries(history, entries, request.format)
+    read = _Entries(history, memory.entries, request.format)
     while True:
         while _fits_whole(history, request) and history.read_on():
             pass
-        plan = WindowPlan.of(history, read.all(), request)
+        read.make()
+        plan = WindowPlan.of(history, memory, request)
         try:
             fitted = plan.fitted()
         except BudgetTooSmallError:
@@ -389,13 +397,12 @@ class _Entries:
         self._entries = entries
         self._format = format
 
-    def all(self) -> Mapping[int, Entry]:
-        """Return all entries by position, those of messages without a card with their bodies."""
+    def make(self) -> None:
+        """Make the entries of what has been read, those of messages without a card with their bodies."""
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
         self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
         self.bring([source.event for source in new if source.event.body is None and _needs_body(source.event.facts)])
-        return self._entries
 
     def bring(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""

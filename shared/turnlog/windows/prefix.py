@@ -6,10 +6,11 @@ begins with all of it; otherwise only system text and tools can be expected to b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
 
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.calls import Ref
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -19,7 +20,7 @@ from turnlog.windows.least import least_of_share, least_of_system, least_of_tool
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
-from turnlog.windows.view import Entry, is_item
+from turnlog.windows.view import Entry, Loop, is_item
 
 _SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
 
@@ -52,13 +53,7 @@ class Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks = (*breaks, *settled.breaks)
         request = settled.plan.request
-        refs = {
-            (answer.entry.position, answer.index): answer.ref
-            for loop in settled.view.loops
-            for unit in loop.units
-            for answer in unit.answers
-            if answer.entry is not None
-        }
+        refs = {place: ref for loop in settled.view.loops for place, ref in _refs_of(loop).items()}
         window_shares, since, first = within_media_limits(shares(settled.view, codec), codec.format, refs)
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
@@ -81,6 +76,13 @@ class Made:
     @property
     def request(self) -> WindowRequest:
         return self.settled.plan.request
+
+
+@once
+def _refs_of(loop: Loop) -> Mapping[tuple[int, int], Ref]:
+    """Return the calls of a loop by the places of their results."""
+    answers = (answer for unit in loop.units for answer in unit.answers)
+    return {(answer.entry.position, answer.index): answer.ref for answer in answers if answer.entry is not None}
 
 
 def newest_answer(entries: Sequence[Entry]) -> int | None:

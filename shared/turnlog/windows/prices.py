@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from turnlog.core.calls import MessageOutline
 from turnlog.core.json_values import encode_json
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Media, Message, ToolCall
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
@@ -125,6 +126,7 @@ def _is_safe_name(name: str) -> bool:
     return 0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)
 
 
+@once
 def bare_tokens(loop: Loop) -> int:
     """Return the most that a loop takes at its level, without its notes: notes share their values."""
     if loop.level == "whole":
@@ -138,7 +140,7 @@ def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
     A value is charged to the first loop that notes it.
     """
     tally = Tally()
-    return {loop.number: bare_tokens(loop) + tally.add(*loop.notes) for loop in loops}
+    return {loop.number: bare_tokens(loop) + (tally.add(*loop.notes) if loop.notes else 0) for loop in loops}
 
 
 def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
@@ -159,7 +161,12 @@ def is_evicted(loop: Loop, unit: Unit) -> bool:
 
 def has_evicted(view: WindowDraft) -> bool:
     """Return whether something that could be sent is neither shown nor digested."""
-    return bool(view.unread) or any(is_evicted(loop, unit) for loop in view.loops for unit in loop.units)
+    return bool(view.unread) or any(map(_evicts, view.loops))
+
+
+@once
+def _evicts(loop: Loop) -> bool:
+    return any(is_evicted(loop, unit) for unit in loop.units)
 
 
 def says_nothing(view: WindowDraft) -> bool:

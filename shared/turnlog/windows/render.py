@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from turnlog.core.calls import Ref
 from turnlog.core.events import MessageEvent
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, ToolCall, ToolResult
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import result_text, without_thinking
@@ -84,6 +84,8 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
 
 
 def _are_halves(first: Share, second: Share) -> bool:
+    if second.part == "all":
+        return False
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
     # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent.
     is_joinable = first.entry is not None and not any(call.hosted for call in first.entry.facts.calls)
@@ -91,7 +93,7 @@ def _are_halves(first: Share, second: Share) -> bool:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Share:
+class Share(Lasting):
     """A turn and the message that it comes from.
 
     A message with results and other content is sent in two turns: its ``results`` behind their calls, the ``rest`` in its place.
@@ -110,16 +112,11 @@ class Share:
 
 
 class _Renderer:
-    """Makes turns from a view; keeps the call ids that the window has used.
-
-    ``_native``: the calls whose results are sent in their own place and shape, where the provider told them: by the results'.
-    """
+    """Makes turns from a view; keeps the call ids that the window has used."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._used: set[str] = set()
-        self._ids: dict[Ref, str] = {}
-        self._native: dict[tuple[int, int], Ref] = {}
 
     def turns(self, view: WindowDraft) -> Iterator[Share]:
         for unit in view.preamble:
@@ -137,27 +134,68 @@ class _Renderer:
                 if isinstance(piece, Note):
                     yield _line(note_text(piece, said), piece.at or loop.last)
                     said += piece.values
+                elif piece.limit is None:
+                    yield from self._unit(piece.unit)
                 else:
-                    yield from self._unit(piece.unit) if piece.limit is None else self._cut(piece)
+                    yield _cut(piece)
 
-    def _unit(self, unit: Unit) -> Iterator[Share]:
-        entry = unit.entry
+    def _unit(self, unit: Unit) -> Sequence[Share]:
+        if not unit.answers or unit.calls_as_text:
+            return _shares_of(unit, self._codec)
+        ids = [
+            self._call_id(Ref(entry.position, index), call.id)
+            for entry in unit.said
+            for index, call in enumerate(_message(entry).tool_calls)
+        ]
+        return _shares_of(unit, self._codec, *ids)
+
+    def _call_id(self, ref: Ref, call_id: str) -> str:
+        """Return the call's own id when the provider accepts it and the window has not used it, otherwise one made from the ref."""
+        wanted = call_id if self._codec.legal_id(call_id) and call_id not in self._used else ref.made_id
+        sent_id, again = wanted, 1
+        while sent_id in self._used:
+            again += 1
+            sent_id = f"{ref.made_id}_{again}"
+        self._used.add(sent_id)
+        return sent_id
+
+
+@once
+def _shares_of(unit: Unit, codec: Codec, *ids: str) -> Sequence[Share]:
+    """Return the turns of a unit. ``ids`` are those that the window gives its calls, in order; none when they are not sent."""
+    return tuple(_UnitTurns(unit, codec, ids).shares())
+
+
+class _UnitTurns:
+    """Makes the turns of a unit.
+
+    ``_native``: the calls whose results are sent in their own place and shape, where the provider told them: by the results'.
+    """
+
+    def __init__(self, unit: Unit, codec: Codec, ids: Sequence[str]) -> None:
+        self._unit, self._codec = unit, codec
+        refs = (Ref(entry.position, index) for entry in unit.said for index in range(len(_message(entry).tool_calls)))
+        self._ids = dict(zip(refs, ids, strict=bool(ids)))
+        self._native: dict[tuple[int, int], Ref] = {}
+
+    def shares(self) -> Iterator[Share]:
+        unit, entry = self._unit, self._unit.entry
         message = _message(entry)
         if unit.calls_as_text:
-            yield from self._as_text(unit)
+            yield from _as_text(unit)
             return
         if unit.group:
-            yield from self._group(unit)
+            yield from self._group()
             # The results that are sent in their own place are known by now.
-            yield from self._results(unit, is_native=False)
+            yield from self._results(is_native=False)
             return
         if not unit.answers and message.tool_calls:
             # The calls still wait for results; the message is sent only for its text.
             yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         call_ids = self._call_ids(entry)
-        is_native = self._keep_native(unit)
-        native = self._native_share(entry, call_ids, unit) if is_native else None
+        is_native = self._keep_native()
+        native = self._native_share(entry, call_ids) if is_native else None
         closing = message.content[len(message.content) - message.closing :] if native is None else ()
         is_whole = is_native or not any(call.hosted for call in message.tool_calls)
         if native is not None:
@@ -168,15 +206,16 @@ class _Renderer:
         else:
             yield Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
         if unit.answers:
-            yield from self._results(unit, is_native=is_native)
+            yield from self._results(is_native=is_native)
         if closing:
             yield Share(Turn(Message(message.role, closing)), entry, "closing")
 
-    def _keep_native(self, unit: Unit) -> bool:
+    def _keep_native(self) -> bool:
         """Return whether calls of the provider's tools are sent as it told them: in its format, with its results or none.
 
         Notes their results, which are sent in their own place. A result that is cut stays there when its shape can hold a text.
         """
+        unit = self._unit
         if unit.entry.event.format != self._codec.format:
             return False
         natives = dict[tuple[int, int], Ref]()
@@ -195,7 +234,7 @@ class _Renderer:
         self._native |= natives
         return True
 
-    def _native_share(self, entry: Entry, call_ids: tuple[str, ...], unit: Unit) -> Share | None:
+    def _native_share(self, entry: Entry, call_ids: tuple[str, ...]) -> Share | None:
         """Return the message with calls and results as the provider told them; None when it has no such results."""
         results = _message(entry).tool_results
         if not results or not all(result.hosted for result in results):
@@ -205,17 +244,18 @@ class _Renderer:
         ids = [
             result.tool_call_id if ref is None else self._ids[ref] for ref, result in zip(refs, results, strict=True)
         ]
-        body = _body_with_stubs(unit, entry)
+        body = _body_with_stubs(self._unit, entry)
         return Share(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
 
-    def _group(self, unit: Unit) -> Iterator[Share]:
+    def _group(self) -> Iterator[Share]:
         """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""
+        unit = self._unit
         if unit.entry.event.format == self._codec.format:
             ids = {entry.position: self._call_ids(entry) for entry in unit.group}
-            is_native = self._keep_native(unit)
+            is_native = self._keep_native()
             for entry in unit.group:
                 call_ids, message = ids[entry.position], _message(entry)
-                native = self._native_share(entry, call_ids, unit) if is_native else None
+                native = self._native_share(entry, call_ids) if is_native else None
                 if native is None and message.tool_results:
                     native = Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
                 yield native or Share(_turn(entry, message, call_ids, ()), entry)
@@ -227,11 +267,10 @@ class _Renderer:
         yield Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
-        calls = _message(entry).tool_calls
-        ids = (self._call_id(Ref(entry.position, index), call.id) for index, call in enumerate(calls))
-        return tuple(ids) if calls else ()
+        return tuple(self._ids[Ref(entry.position, index)] for index in range(len(_message(entry).tool_calls)))
 
-    def _results(self, unit: Unit, *, is_native: bool) -> Iterator[Share]:
+    def _results(self, *, is_native: bool) -> Iterator[Share]:
+        unit = self._unit
         stubs = {stub.position: stub for stub in unit.stubs}
         answered = [
             answer
@@ -271,58 +310,49 @@ class _Renderer:
             content = (Text(texts[answer.ref]),)
             yield ToolResult(self._ids[answer.ref], content, fact.name, is_error=fact.is_error, by_name=fact.by_name)
 
-    def _as_text(self, unit: Unit) -> Iterator[Share]:
-        """Yield what the unit's messages say, then a user's message that has their calls with results as text, and their media.
 
-        An assistant's message would teach the model to write such text in place of calls.
-        """
-        entry, messages = unit.entry, {said.position: _message(said) for said in unit.said}
-        content = tuple(block for message in messages.values() for block in message.content)
-        if content:
-            leader = _message(entry)
-            spoken = Message(leader.role, content, name=leader.name, given_role=leader.given_role)
-            yield Share(Turn(spoken), entry, "closing")
-        stubs = {ref: text for stub in unit.stubs for ref, text in stub.texts}
-        calls, media = list[tuple[Ref, ToolCall, str]](), list[Block]()
-        for answer in sorted(unit.answers, key=lambda answer: answer.ref):
-            text = stubs.get(answer.ref)
-            if text is None and answer.entry is not None:
-                result = _message(answer.entry).tool_results[answer.index]
-                own = [block for block in result.content if isinstance(block, Media)]
-                texts = tuple(block for block in result.content if block not in own)
-                text = result_text(replace(result, content=texts or tuple(own[:1])))
-                media += own
-            call = messages[answer.ref.position].tool_calls[answer.ref.index]
-            calls.append((answer.ref, call, SETTLEMENT if text is None else text))
-        yield Share(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
+def _as_text(unit: Unit) -> Iterator[Share]:
+    """Yield what the unit's messages say, then a user's message that has their calls with results as text, and their media.
 
-    def _cut(self, piece: Piece) -> Iterator[Share]:
-        entry, limit = piece.unit.entry, piece.limit
-        assert limit is not None  # noqa: S101 - checked by the caller
-        if _fits_in_head(piece, entry):
-            text, name = entry.facts.head, entry.facts.name
-            if entry.facts.chars > limit:
-                text = cut_head(text, limit, entry.facts.chars)
-        else:
-            message = _message(entry)
-            is_text = all(isinstance(block, Text) for block in message.content)
-            is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
-            if entry.facts.chars <= limit and is_text and is_alone:
-                yield Share(_turn(entry, message, (), ()), entry)
-                return
-            text, name = cut(message.text, limit), message.name
-        yield Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
+    An assistant's message would teach the model to write such text in place of calls.
+    """
+    entry, messages = unit.entry, {said.position: _message(said) for said in unit.said}
+    content = tuple(block for message in messages.values() for block in message.content)
+    if content:
+        leader = _message(entry)
+        spoken = Message(leader.role, content, name=leader.name, given_role=leader.given_role)
+        yield Share(Turn(spoken), entry, "closing")
+    stubs = {ref: text for stub in unit.stubs for ref, text in stub.texts}
+    calls, media = list[tuple[Ref, ToolCall, str]](), list[Block]()
+    for answer in sorted(unit.answers, key=lambda answer: answer.ref):
+        text = stubs.get(answer.ref)
+        if text is None and answer.entry is not None:
+            result = _message(answer.entry).tool_results[answer.index]
+            own = [block for block in result.content if isinstance(block, Media)]
+            texts = tuple(block for block in result.content if block not in own)
+            text = result_text(replace(result, content=texts or tuple(own[:1])))
+            media += own
+        call = messages[answer.ref.position].tool_calls[answer.ref.index]
+        calls.append((answer.ref, call, SETTLEMENT if text is None else text))
+    yield Share(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
 
-    def _call_id(self, ref: Ref, call_id: str) -> str:
-        """Return the call's own id when the provider accepts it and the window has not used it, otherwise one made from the ref."""
-        wanted = call_id if self._codec.legal_id(call_id) and call_id not in self._used else ref.made_id
-        sent_id, again = wanted, 1
-        while sent_id in self._used:
-            again += 1
-            sent_id = f"{ref.made_id}_{again}"
-        self._used.add(sent_id)
-        self._ids[ref] = sent_id
-        return sent_id
+
+@once
+def _cut(piece: Piece) -> Share:
+    entry, limit = piece.unit.entry, piece.limit
+    assert limit is not None  # noqa: S101 - checked by the caller
+    if _fits_in_head(piece, entry):
+        text, name = entry.facts.head, entry.facts.name
+        if entry.facts.chars > limit:
+            text = cut_head(text, limit, entry.facts.chars)
+    else:
+        message = _message(entry)
+        is_text = all(isinstance(block, Text) for block in message.content)
+        is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
+        if entry.facts.chars <= limit and is_text and is_alone:
+            return Share(_turn(entry, message, (), ()), entry)
+        text, name = cut(message.text, limit), message.name
+    return Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
 
 
 def left_out(view: WindowDraft) -> str:

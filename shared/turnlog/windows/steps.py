@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from turnlog.core.lazy_dataclass import once
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
@@ -104,6 +105,7 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
     return made if made.notes or digest_pieces(made) else out(loop, reason)
 
 
+@once
 def out(loop: Loop, reason: str) -> Loop:
     """Return the loop at the level out; only its pinned messages are sent. A loop that is out already keeps its reason."""
     return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())

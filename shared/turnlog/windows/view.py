@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from turnlog.core.calls import CallOutline, MessageOutline, Ref, pair
+from turnlog.core.calls import CallOutline, MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.events import MessageEvent, SummaryEvent
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
+from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
@@ -75,7 +76,7 @@ class Stub:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Lasting):
     """A message, or a message with calls and their results. ``tokens`` is what it takes as it is sent.
 
     ``before`` is the running total of stored tokens before its first message. A unit at the level ``digest`` is described in one
@@ -124,7 +125,7 @@ class Note:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Lasting):
     """A run loop. ``before`` is the running total of tokens when it was opened; ``level`` is how it is sent.
 
     ``notes`` belong to a digest, or replace the earlier steps of a long loop.
@@ -211,6 +212,62 @@ class _Extent:
     last_ms: int = 0
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools whose calls may be sent as calls.
+
+    ``names`` are None where those of all tools may; ``built_in`` are types of the provider's own tools. The provider of ``format``
+    runs the hosted calls of messages in that format, so these always may.
+    """
+
+    names: frozenset[str] | None = None
+    built_in: tuple[str, ...] = ()
+    format: str = ""
+
+    def have(self, entry: Entry, call: CallOutline) -> bool:
+        """Return whether a call of a message may be sent as a call."""
+        if self.names is None or (call.hosted and entry.event.format == self.format):
+            return True
+        is_named = not self.names.isdisjoint((call.name, legal_tool_name(call.name)))
+        is_built_in = any(kind.startswith(call.name) or call.name.startswith(kind) for kind in self.built_in)
+        return bool(call.name) and (is_named or is_built_in)
+
+
+ALL_TOOLS = OfferedTools()
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Assembled:
+    """The beginning of a log as it was assembled: all before its last unit, which newer messages may still change.
+
+    ``total`` is the running total behind its entries. ``open_calls`` have no result; one that comes later, or a second result of
+    another call, changes what was assembled.
+    """
+
+    total: int
+    settles: bool
+    offered: OfferedTools
+    entries: Sequence[Entry] = ()
+    preamble: tuple[Unit, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    set_aside: tuple[tuple[Entry, str], ...] = ()
+    open_calls: OpenCalls = OpenCalls()
+
+    def begins(self, entries: Sequence[Entry], total: int) -> bool:
+        """Return whether a log begins so. ``total`` is the running total behind the last of its entries."""
+        count = len(self.entries)
+        behind = sum(entry.event.tokens for entry in entries[count:])
+        return total - behind == self.total and entries[:count] == self.entries
+
+
+@dataclasses.dataclass(slots=True)
+class Memory:
+    """What windows of one log in one format have made of it: entries by position, and what is settled of the view."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    assembled: Assembled | None = None
+
+
 def assemble(
     entries: Sequence[Entry],
     *,
@@ -219,71 +276,107 @@ def assemble(
     settlement_tokens: int = 0,
     unread: int = 0,
     has_system: bool = False,
-    is_offered: Callable[[Entry, CallOutline], bool] = lambda _entry, _call: True,
+    offered: OfferedTools = ALL_TOOLS,
+    memory: Memory | None = None,
 ) -> WindowDraft:
     """Return the view of entries in order of position. ``total`` is the log's running total of tokens at its end.
 
     A call without a result that is followed by a user or assistant message gets a neutral result (an answer without an entry). At
     the log's end such a call is left out with its message and listed in ``open_calls``; with ``answer_open_calls`` it gets one too.
-    A message with a call for which ``is_offered`` is false has all its calls as text.
+    A message with a call of a tool that is not among those ``offered`` has all its calls as text.
+    What ``memory`` has of the view is not made again while nothing changes it.
     """
-    sendable = [entry for entry in entries if not never_sent(entry)]
-    befores, running = dict[int, int](), total - sum(entry.event.tokens for entry in entries)
-    for entry in entries:
-        befores[entry.position] = running
-        running += entry.event.tokens
-    grouping = _Grouping(
-        sendable,
-        befores,
-        answer_open_calls=answer_open_calls,
-        settlement_tokens=settlement_tokens,
-        is_offered=is_offered,
-    )
-    units = [unit for entry in sendable for unit in grouping.units_of(entry)]
-    shown = {entry.position for unit in units for entry in unit.entries}
-    set_aside = [
-        (entry, never_sent(entry) or grouping.why_not(entry)) for entry in entries if entry.position not in shown
-    ]
+    nothing = Assembled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
+    past = memory.assembled if memory is not None else None
+    if past is None or (past.settles, past.offered) != (answer_open_calls, offered) or not past.begins(entries, total):
+        past = nothing
+    grouping = _Grouping(past, entries, settlement_tokens)
+    if past.entries and grouping.has_late_results:
+        past = nothing
+        grouping = _Grouping(past, entries, settlement_tokens)
+    units = grouping.units()
+    set_aside = grouping.set_aside(units)
+    loops = _extended(past.loops, grouping.entries, units, grouping.befores)
+    current = loops[-1].number if loops else 0
+    if memory is not None:
+        memory.assembled = _assembled(past, grouping, units, set_aside)
     return WindowDraft(
-        tuple(unit for unit in units if not unit.entry.loop),
-        _loops(entries, units, befores),
+        (*past.preamble, *(unit for unit in units if not unit.entry.loop)),
+        # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
+        tuple(loop for loop in loops if loop.units or loop.number == current),
         total,
-        tuple(set_aside),
+        (*past.set_aside, *set_aside),
         tuple(grouping.open_calls),
         unread,
         has_system=has_system,
     )
 
 
+def _assembled(
+    past: Assembled, grouping: _Grouping, units: Sequence[Unit], set_aside: Sequence[tuple[Entry, str]]
+) -> Assembled:
+    """Return what is settled of a view: all before its last unit and before the calls that wait for results."""
+    starts = [min(entry.position for entry in units[-1].said)] if units else []
+    border = min([*starts, *(ref.position for ref in grouping.open_calls)], default=0)
+    closed = [entry for entry in grouping.entries if entry.position < border]
+    before = [unit for unit in units if unit.position < border]
+    if not closed or any(entry.position >= border for unit in before for entry in unit.entries):
+        return past
+    said = ((entry.position, entry.facts) for entry in closed if not never_sent(entry))
+    return Assembled(
+        grouping.befores[grouping.entries[len(closed)].position],
+        past.settles,
+        past.offered,
+        [*past.entries, *closed],
+        (*past.preamble, *(unit for unit in before if not unit.entry.loop)),
+        _extended(past.loops, closed, before, grouping.befores),
+        (*past.set_aside, *((entry, reason) for entry, reason in set_aside if entry.position < border)),
+        pair(said, before=past.open_calls).open,
+    )
+
+
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
-    def __init__(
-        self,
-        sendable: Sequence[Entry],
-        befores: Mapping[int, int],
-        *,
-        answer_open_calls: bool,
-        settlement_tokens: int,
-        is_offered: Callable[[Entry, CallOutline], bool],
-    ) -> None:
+    def __init__(self, past: Assembled, entries: Sequence[Entry], settlement_tokens: int) -> None:
+        """Group the entries behind those that are settled."""
+        self.entries = entries[len(past.entries) :]
+        self.befores, running = dict[int, int](), past.total
+        for entry in self.entries:
+            self.befores[entry.position] = running
+            running += entry.event.tokens
         self.open_calls: list[Ref] = []
+        self._sendable = [entry for entry in self.entries if not never_sent(entry)]
         self._waiting: set[int] = set()
-        self._groups = {_leader_of(group).position: group for group in _item_groups(sendable)}
-        self._befores = befores
-        self._by_position = {entry.position: entry for entry in sendable}
-        self._pairing = pair((entry.position, entry.facts) for entry in sendable)
-        self._settle = answer_open_calls
+        self._groups = {_leader_of(group).position: group for group in _item_groups(self._sendable)}
+        self._by_position = {entry.position: entry for entry in self._sendable}
+        self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
+        self._settle, self._offered = past.settles, past.offered
         self._settlement_tokens = settlement_tokens
-        self._is_offered = is_offered
-        self._last_turn = max((entry.position for entry in sendable if is_turn(entry)), default=0)
+        self._last_turn = max((entry.position for entry in self._sendable if is_turn(entry)), default=0)
 
-    def units_of(self, entry: Entry) -> Iterator[Unit]:
+    @property
+    def has_late_results(self) -> bool:
+        """Whether a result may be one of a settled call."""
+        is_of_past = any(ref.position not in self._by_position for ref in self._pairing.result_of)
+        return is_of_past or bool(self._pairing.orphans)
+
+    def units(self) -> list[Unit]:
+        return [unit for entry in self._sendable for unit in self._units_of(entry)]
+
+    def set_aside(self, units: Sequence[Unit]) -> list[tuple[Entry, str]]:
+        """Return the entries that no unit has, each with the reason."""
+        shown = {entry.position for unit in units for entry in unit.entries}
+        return [
+            (entry, never_sent(entry) or self._why_not(entry)) for entry in self.entries if entry.position not in shown
+        ]
+
+    def _units_of(self, entry: Entry) -> Iterator[Unit]:
         """Yield the unit that the message leads, if any.
 
         Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
-        group, facts, before = self._groups.get(entry.position), entry.facts, self._befores[entry.position]
+        group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         if group is None or _is_lone_reasoning(group):
             return
         if not facts.calls:
@@ -308,7 +401,7 @@ class _Grouping:
         tokens = sum(member.cost for member in whole.entries) + self._settlement_tokens * len(unanswered)
         said = whole.said
         if facts.role == "assistant" and all(
-            self._is_offered(member, call) for member in said for call in member.facts.calls
+            self._offered.have(member, call) for member in said for call in member.facts.calls
         ):
             yield replace(whole, tokens=tokens)
             return
@@ -320,7 +413,7 @@ class _Grouping:
         """Return whether the provider runs the call: nobody else can answer it."""
         return self._by_position[ref.position].facts.calls[ref.index].hosted
 
-    def why_not(self, entry: Entry) -> str:
+    def _why_not(self, entry: Entry) -> str:
         """Return why no unit has the message."""
         if entry.position in self._waiting:
             return "open_call"
@@ -361,6 +454,18 @@ def _own_tokens(entry: Entry) -> int:
     return min(entry.cost, bound)
 
 
+def _extended(
+    loops: tuple[Loop, ...], entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]
+) -> tuple[Loop, ...]:
+    """Return the loops with newer entries and their units; the first of these may continue the last loop."""
+    newer = _loops(entries, units, befores)
+    if not (loops and newer and newer[0].number == loops[-1].number):
+        return (*loops, *newer)
+    last, more = loops[-1], newer[0]
+    continued = replace(last, units=(*last.units, *more.units), last=more.last, last_ms=more.last_ms)
+    return (*loops[:-1], continued, *newer[1:])
+
+
 def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int, int]) -> tuple[Loop, ...]:
     extents = dict[int, _Extent]()
     for entry in entries:
@@ -372,7 +477,6 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
     by_loop = dict[int, list[Unit]]()
     for unit in units:
         by_loop.setdefault(unit.entry.loop, []).append(unit)
-    current = max(extents, default=0)
     return tuple(
         Loop(
             number,
@@ -384,8 +488,7 @@ def _loops(entries: Sequence[Entry], units: Sequence[Unit], befores: Mapping[int
             extent.before,
         )
         for number, extent in sorted(extents.items())
-        # The current loop is included even when none of it can be sent, so that the loop before it counts as past.
-        if number and (number in by_loop or number == current)
+        if number
     )
 
 

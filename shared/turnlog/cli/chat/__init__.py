@@ -5,11 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Annotated, Any
@@ -19,7 +16,16 @@ from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.cli.chat.models import KINDS, Model, model_of
 from turnlog.cli.chat.talk import Function, Options, Talk, Tools
-from turnlog.cli.options import Budget, Connection, Json, Policy, open_or_make_client, policy_value, with_connection
+from turnlog.cli.options import (
+    Budget,
+    Connection,
+    Json,
+    Policy,
+    handled_signals,
+    open_or_make_client,
+    policy_value,
+    with_connection,
+)
 from turnlog.cli.screen import ChatScreen, console
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
@@ -67,7 +73,7 @@ def chat(  # noqa: PLR0913
     asks = frozenset(() if yes else ask or user_tools.functions)
     window: dict[str, Any] = {"policy": policy_value(policy), "budget": budget, "model_name": chosen.budget_name}
     options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
-    with open_or_make_client(connection) as log, _ended_by_signals():
+    with open_or_make_client(connection) as log, handled_signals(_end, "SIGTERM", "SIGHUP"):
         chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
         screen = ChatScreen(json=json)
         talk = Talk(chat_session, chosen, user_tools, options, screen)
@@ -108,22 +114,8 @@ def _greet(screen: ChatScreen, talk: Talk, model: Model, *, is_new: bool) -> Non
         console(stderr=True).print(f"turnlog: session {talk.session.id}", soft_wrap=True)
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Exit cleanly on SIGTERM and SIGHUP within the block, so that a partial answer is stored."""
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _end(number: int, frame: FrameType | None) -> None:
+    """Exit cleanly, so that a partial answer is stored."""
     raise SystemExit(128 + number)
 
 

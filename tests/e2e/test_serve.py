@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,13 @@ def _message(number: int) -> dict[str, str]:
     return {"role": "user" if number % 2 else "assistant", "content": f"message {number} " + "x" * (number * 37 % 900)}
 
 
-def _append_until_it_is_gone(url: str, first: int, *, acknowledged: dict[int, int], enough: threading.Event) -> int:
+def _append_until_it_is_gone(
+    url: str, first: int, *, acknowledged: dict[int, int], enough: threading.Event, session_id: str = "s"
+) -> int:
     """Appends one message after the other until the service is gone; returns the number of the one without an answer."""
     number = first
     with Turnlog(HttpBackend(url, max_tries=1, timeout_seconds=10)) as log:
-        session = log.sessions.get_or_create("s")
+        session = log.sessions.get_or_create(session_id)
         while True:
             try:
                 acknowledged[number] = session.append(_message(number), idempotency_key=f"k{number}").first
@@ -104,6 +107,33 @@ def _after(enough: threading.Event, process: subprocess.Popen[str], number: int)
     thread = threading.Thread(target=send)
     thread.start()
     return thread
+
+
+def test_killed_in_the_middle_of_appends_of_32_clients_it_has_lost_none_that_was_acknowledged(served: Served) -> None:
+    """Appends of several sessions share a transaction: a session has each of its own, once and in order."""
+    process, url = served.start()
+    enough = threading.Event()
+    killer = _after(enough, process, signal.SIGKILL)
+    acknowledged: list[dict[int, int]] = [{} for _ in range(32)]
+
+    def append(client: int) -> int:
+        return _append_until_it_is_gone(
+            url, 1, session_id=f"s{client}", acknowledged=acknowledged[client], enough=enough
+        )
+
+    with ThreadPoolExecutor(32) as pool:
+        unanswered = list(pool.map(append, range(32)))
+    killer.join()
+    assert _ended(process)[0] == -signal.SIGKILL
+
+    process, url = served.start()
+    with Turnlog.open(url) as log:
+        for client, last in enumerate(unanswered):
+            stored = [message.body for message in log.sessions.get_or_create(f"s{client}").messages()]
+            assert stored in ([_message(number) for number in range(1, end)] for end in (last, last + 1))
+            assert len(stored) >= len(acknowledged[client]) == last - 1
+    process.send_signal(signal.SIGTERM)
+    assert _ended(process)[0] == 0
 
 
 def test_killed_in_the_middle_of_appends_it_has_lost_nothing_and_goes_on(served: Served) -> None:

@@ -7,16 +7,19 @@ import multiprocessing
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from turnlog.core.errors import UnavailableError
+from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.ports import Absent, Key, Lost
 
 LONGEST_PAUSE_SECONDS = 0.005
 """About as long as one other commit takes."""
@@ -332,3 +335,81 @@ def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
     assert not waiting.connection().in_transaction
     with waiting.writing() as connection:
         connection.execute("DELETE FROM jobs")
+
+
+class CountedTransactions(SqliteDatabase):
+    """A database that counts its transactions."""
+
+    count = 0
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        self.count += 1
+        with super().writing() as connection:
+            yield connection
+
+
+def put_at_once(
+    database: CountedTransactions, other: sqlite3.Connection, sort_keys: Sequence[str]
+) -> list[Future[Lost | None]]:
+    """Put an item a thread. The first waits for the lock, the others for the first; then the lock is free."""
+    table, puts, ends = SqliteItemTable(database), list[Future[Lost | None]](), time.monotonic() + 30
+    with ThreadPoolExecutor(len(sort_keys)) as pool:
+        for number, sort_key in enumerate(sort_keys):
+            puts.append(pool.submit(table.put, {"pk": "p", "sk": sort_key, "n": number}, condition=Absent()))
+            while not (database.count and len(database._waiting) == number):
+                assert time.monotonic() < ends
+                time.sleep(0.001)
+        other.execute("COMMIT")
+    return puts
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Iterator[CountedTransactions]:
+    database = CountedTransactions(tmp_path / "turnlog.db")
+    database.connection()
+    yield database
+    database.close()
+
+
+def test_writes_that_wait_share_a_transaction(counted: CountedTransactions, other: sqlite3.Connection) -> None:
+    puts = put_at_once(counted, other, [str(number) for number in range(16)])
+    assert [put.result() for put in puts] == [None] * 16
+    assert counted.count == 2, "the first alone, and all that waited for it"
+    keys = [Key("p", str(number)) for number in range(16)]
+    assert len(SqliteItemTable(counted).get_many(keys)) == 16
+
+
+def test_of_writes_of_one_key_in_one_transaction_the_first_wins(
+    counted: CountedTransactions, other: sqlite3.Connection
+) -> None:
+    first, *others = put_at_once(counted, other, ["first", "a", "a", "a"])
+    assert first.result() is None
+    answers = [put.result() for put in others]
+    assert answers.count(None) == 1
+    (stored,) = SqliteItemTable(counted).get_many([Key("p", "a")]).values()
+    assert [answer.existing for answer in answers if answer is not None] == [stored, stored]
+
+
+def test_a_write_that_fails_takes_no_other_with_it(counted: CountedTransactions, other: sqlite3.Connection) -> None:
+    other.execute("INSERT INTO items (pk, sk, size, attributes, data) VALUES ('p', 'damaged', 1, ?, ?)", (b"?", b""))
+    first, good, damaged, later = put_at_once(counted, other, ["first", "good", "damaged", "later"])
+    assert (first.result(), good.result(), later.result()) == (None, None, None)
+    with pytest.raises(CorruptError):
+        damaged.result()
+    assert len(SqliteItemTable(counted).get_many([Key("p", name) for name in ("first", "good", "later")])) == 3
+
+
+def test_writes_whose_transaction_fails_fail_together(
+    counted: CountedTransactions, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 0.5)
+    table = SqliteItemTable(counted)
+    with ThreadPoolExecutor(4) as pool:
+        puts = [pool.submit(table.put, {"pk": "p", "sk": str(number)}) for number in range(4)]
+    for put in puts:
+        with pytest.raises(UnavailableError, match="locked"):
+            put.result()
+    other.execute("COMMIT")
+    assert table.put({"pk": "p", "sk": "5"}) is None, "the next one is not held up"
+    assert not table.get_many([Key("p", str(number)) for number in range(4)])

@@ -292,3 +292,20 @@ def test_the_memory_of_a_process_is_bounded(harness: Harness) -> None:
     assert 0 < len(use_case._warm._sessions) < 6
     assert use_case._warm._bytes == sum(size for _, size in use_case._warm._sessions.values()) <= 60_000
     assert "s5" in {keys.session_id for keys in use_case._warm._sessions}
+
+
+def test_windows_of_many_budgets_leave_no_more_than_those_of_a_few(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 60)
+
+    def remembered() -> int:
+        ((warm, _),) = harness.app.build_context._warm._sessions.values()
+        assembled = warm.memory.assembled
+        units = [unit for loop in assembled.loops for unit in loop.units]
+        return sum(len(part.followed) for part in (*assembled.loops, *units) if hasattr(part, "followed"))
+
+    counts = list[int]()
+    for budget in range(1_000, 5_000, 100):
+        session.context(budget=budget)
+        counts.append(remembered())
+    assert 0 < max(counts) <= 2 * max(counts[:4])

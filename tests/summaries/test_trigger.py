@@ -16,7 +16,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.loops import Flow
-from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS
+from turnlog.core.summaries import COOL_DOWN_LOOPS, LEASE_MS, Summarised, SummaryRequest
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.summaries import compress, rounds
@@ -98,6 +98,26 @@ def test_a_job_that_continues_with_another_is_still_the_one(harness: Any, monkey
         found += asks(session, 1, first=(number := number + 1))
         assert len([job for job in log.jobs() if job.status == "queued"]) <= 1
     assert found == [], "it covers two loops while one is added, and no append asked for another"
+
+
+def test_what_is_appended_while_the_job_runs_is_covered_by_the_next_one(harness: Any) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", policy=POLICY)
+    assert asks(session, 5) == [5]
+    compress_session, extracts = harness.app.compress_session, harness.app.extracts
+
+    class AppendsMeanwhile:
+        name = "appends"
+
+        def summarise(self, request: SummaryRequest) -> Summarised:
+            compress_session._summariser = extracts
+            assert asks(session, 10, first=6) == [], "one job at a time"
+            return extracts.summarise(request)
+
+    compress_session._summariser = AppendsMeanwhile()
+    log.run_jobs()
+    assert session.summary().last_loop == 12, "the newest two of fourteen past loops stay"
+    assert [job.status for job in log.jobs()] == ["done", "done"]
 
 
 def test_a_job_that_ends_without_a_summary_is_followed_by_another_after_the_cool_down(harness: Any) -> None:

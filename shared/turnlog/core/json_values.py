@@ -20,6 +20,10 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 MAX_DEPTH = 32
 _WIDE_INTEGER = re.compile(r"[0-9]{19}")
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+# `json.dumps` makes an encoder for each call that has options.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ASCII_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_CANONICAL_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 def encode_json(value: object) -> bytes:
@@ -27,16 +31,20 @@ def encode_json(value: object) -> bytes:
 
     A value with a lone surrogate is encoded as ASCII with escapes, because UTF-8 can't hold it.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        return text.encode("utf-8")
+        return _ENCODER.encode(value).encode("utf-8")
     except UnicodeEncodeError:
-        return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+        return encode_ascii_json(value)
+
+
+def encode_ascii_json(value: object) -> bytes:
+    """Encode a value as compact ASCII JSON in its own key order."""
+    return _ASCII_ENCODER.encode(value).encode("ascii")
 
 
 def canonical_json(value: object) -> bytes:
     """Encode a value for hashing: compact ASCII JSON with sorted keys, so equal values have equal bytes."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True).encode("ascii")
+    return _CANONICAL_ENCODER.encode(value).encode("ascii")
 
 
 def decode_json(data: bytes) -> Any:

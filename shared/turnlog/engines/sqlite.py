@@ -1,7 +1,7 @@
 """Connections to a SQLite file, which replaces DynamoDB and SQS: a table of items and a table of jobs.
 
 Several processes and threads may use one file at once: WAL, ``synchronous=FULL``, writers under ``BEGIN IMMEDIATE``, a
-connection per process and thread."""
+connection per process and thread. Writes of a process that wait share a transaction."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from turnlog.core.errors import UnavailableError
 from turnlog.engines.files import make_folder
 
+_T = TypeVar("_T")
 BUSY_TIMEOUT_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = (0.0005, 0.004)
 """Range of the pause before a waiting writer tries the lock again. SQLite's own pauses grow to 100 ms; a writer that writes again
@@ -276,6 +278,39 @@ def _close(connection: sqlite3.Connection, pid: int) -> None:
         _INHERITED.append(connection)
 
 
+def _interrupted() -> UnavailableError:
+    return UnavailableError("SQLite: the transaction was interrupted", retry_after_seconds=1)
+
+
+class _Write(Generic[_T]):
+    """A change that waits for its transaction. ``is_done`` is set when its transaction has ended."""
+
+    def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
+        self._change = change
+        self._results = list[_T]()
+        self.error: Exception | None = _interrupted()
+        self.is_done = False
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Run the change in an open transaction. Keep its error, and undo its effects, unless the transaction is lost."""
+        connection.execute("SAVEPOINT change")
+        try:
+            self._results.append(self._change(connection))
+            self.error = None
+        except Exception as error:
+            if not connection.in_transaction:
+                raise  # SQLite has rolled all back, for example because the disk is full
+            connection.execute("ROLLBACK TO change")
+            self.error = error
+        connection.execute("RELEASE change")
+
+    def result(self) -> _T:
+        """Return what the change returned, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self._results[0]
+
+
 class SqliteDatabase:
     """Connections to a database file, one for each process and thread; with the path `MEMORY`, one to a database in memory."""
 
@@ -284,6 +319,8 @@ class SqliteDatabase:
         self._local = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
         self._lock = threading.RLock()
+        self._turn = threading.RLock()
+        self._waiting: deque[_Write[Any]] = deque()
         self._pid = os.getpid()
         self._shared: sqlite3.Connection | None = None
         self._closed = False
@@ -304,10 +341,39 @@ class SqliteDatabase:
         with self._translated(), self._used() as connection:
             yield connection
 
+    def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
+
+        ``change`` may run in another thread. If it raises, only its own effects are undone.
+        """
+        self._check_process()
+        write = _Write(change)
+        self._waiting.append(write)
+        with self._turn:
+            if not write.is_done:
+                self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
+        with self._translated():
+            return write.result()
+
+    def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
+        """Run all writes in one transaction. An error of the transaction is the error of each of them."""
+        try:
+            with self.writing() as connection:
+                for write in writes:
+                    write.run(connection)
+        except BaseException as error:
+            for write in writes:
+                write.error = error if isinstance(error, Exception) else _interrupted()
+            raise
+        finally:
+            for write in writes:
+                write.is_done = True
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
-        with self._translated(), self._used() as connection:
+        self._check_process()
+        with self._turn, self._translated(), self._used() as connection:
             try:
                 # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
                 until_free(connection, "BEGIN IMMEDIATE")
@@ -369,15 +435,19 @@ class SqliteDatabase:
 
     def _own(self) -> _Own:
         self._refuse_closed()
-        if os.getpid() != self._pid:
-            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
-            self._lock = threading.RLock()  # a thread of the parent may have held the old one
+        self._check_process()
         own: _Own | None = getattr(self._local, "own", None)
         if own is None:
             own = self._local.own = _Own(self._open())
             with self._lock:
                 self._all.add(own)
         return own
+
+    def _check_process(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have held the locks."""
+        if os.getpid() != self._pid:
+            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
+            self._lock, self._turn, self._waiting = threading.RLock(), threading.RLock(), deque()
 
     @contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:

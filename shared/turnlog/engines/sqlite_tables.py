@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnlog.core.errors import CorruptError, TooLargeError, UnavailableError
+from turnlog.core.json_values import encode_ascii_json
 from turnlog.engines.sqlite import SqliteDatabase, read_ttl
 from turnlog.ports import (
     INDEX_KEYS,
@@ -91,14 +92,17 @@ class SqliteItemTable:
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         row = _row(item)
-        with self._database.writing() as connection:
+
+        def change(connection: sqlite3.Connection) -> Lost | None:
             if condition is not None:
                 existing = _existing(connection, item)
                 if not _holds(condition, existing):
                     return Lost(existing)
             connection.execute(_PUT, row)
             self._remove_expired(connection, [row])
-        return None
+            return None
+
+        return self._database.write(change)
 
     def write_many(self, items: Sequence[Item]) -> None:
         rows = [_row(item) for item in items]
@@ -156,9 +160,8 @@ def _row(item: Item) -> tuple[Any, ...]:
             data += value
         else:
             attributes[name] = value
-    encoded = json.dumps(attributes, separators=(",", ":")).encode("ascii")
     index = (item.get(name) for name in _INDEX_ATTRIBUTES)
-    return (read_ttl(item), item["pk"], item["sk"], size, encoded, bytes(data), *index)
+    return (read_ttl(item), item["pk"], item["sk"], size, encode_ascii_json(attributes), bytes(data), *index)
 
 
 def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:
@@ -233,11 +236,12 @@ class SqliteJobQueue:
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
         job_id, now = self._ids.new_id(), self._now_ms()
-        with self._database.writing() as connection:
-            connection.execute(
+        self._database.write(
+            lambda connection: connection.execute(
                 "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)",
                 (job_id, group, body, now + delay_seconds * 1000, now),
             )
+        )
         return job_id
 
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:

@@ -1,4 +1,4 @@
-"""A commit as it is stored: an item that is verified when it is read, and a process-wide cache of verified items.
+"""A commit as it is stored: an item that is verified when it is read, and a process-wide cache of read and written items.
 
 A commit changes only when it is redacted. An item that is read again is compared with the cached one byte by byte, which is
 much cheaper than its checksum, digests and header. An item with any difference is verified again.
@@ -82,6 +82,11 @@ class VerifiedItems:
         verified = _verify(item)
         self._keep(key, dict(item), verified)
         return verified
+
+    def keep(self, item: Item, content: Blob, covered: Blob, digests: tuple[Blob, ...]) -> None:
+        """Remember an item that this process has written, so that it is not verified when it is read."""
+        verified = Verified(read_header(item), content, covered, digests)
+        self._keep((item["pk"], item["sk"]), item, verified)
 
     def forget(self, item: Item) -> None:
         """Remove an item from the cache, because it is being erased."""

@@ -18,6 +18,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import VisibleRanges
 from turnlog.log.commit import (
+    VERIFIED,
     Commit,
     checked_chain,
     clipped,
@@ -40,7 +41,7 @@ from turnlog.log.headers import (
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
-from turnlog.log.payloads import Payloads, PreparedPayload, digest_of
+from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
@@ -77,11 +78,15 @@ Compose: TypeAlias = Callable[[Tail], "Draft | Commit"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of `CommitLog.write`: the commit, whether it existed before, and the tail that it was composed for."""
+    """The result of `CommitLog.write`: the commit, whether it existed before, and the tail that it was composed for.
+
+    ``events`` are those of a new commit, with their contents; empty for a repeated one.
+    """
 
     commit: Commit
     repeated: bool
     tail: Tail
+    events: tuple[Event, ...] = ()
 
 
 class CommitLog:
@@ -164,10 +169,11 @@ class CommitLog:
             draft = attempt.earlier(tail) or compose(tail)
             if isinstance(draft, Commit):
                 return WriteResult(draft, True, tail)
-            draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
+            if attempt.stamp:
+                draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
             commit = self.put(attempt.keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
             if commit is not None:
-                return WriteResult(commit, False, tail)
+                return WriteResult(commit, False, tail, draft.events)
             if self._clock.now_ms() >= deadline:
                 raise ConflictError("other writers won every slot; try again", retry_after_seconds=1)
             self._clock.sleep(self._ids.jitter() * backoff)
@@ -188,41 +194,47 @@ class CommitLog:
         Payloads in ``stored`` are not stored again. With ``fork_of`` (parent, position) the commit goes into slot 1 of a
         new session that shares the parent's log up to that position.
         """
-        lines = self._lines(keys, draft, nonce, stored if stored is not None else {})
-        encoded = [encode_json(line) for line in lines]
+        lines, encoded = self._lines(keys, draft, nonce, stored if stored is not None else {})
         pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
         header = with_pinned(replace(draft.header, nonce=nonce), pinned)
         sort_key = commit_sort_key(header.first)
         attributes = header_attributes(header)
         covered = hashed_header(sort_key, attributes)
-        chained = chain_hash(previous, covered, [sha256(line).digest() for line in encoded])
+        digests, content = tuple(sha256(line).digest() for line in encoded), b"\n".join(encoded)
+        chained = chain_hash(previous, covered, digests)
         item: dict[str, Any] = {"pk": keys.partition, "sk": sort_key, **attributes, "h": chained}
         if fork_of is not None:
             item |= {"sk": commit_sort_key(1), "fp": header.first, "bs": fork_of[0].session_id, "fa": fork_of[1]}
-        item["b"] = pack(b"\n".join(encoded), beside=covered, item_bytes=item_size_bytes(item) + 1)
+        item["b"] = pack(content, beside=covered, item_bytes=item_size_bytes(item) + 1)
         outcome = self._items.put(item, condition=Absent())
-        commit = Commit(replace(header, hash=chained), tuple(lines), keys.partition)
-        if outcome is None or _is_ours(outcome, nonce):
-            return commit
-        return None
+        if outcome is not None and not _is_ours(outcome, nonce):
+            return None
+        VERIFIED.keep(item, content, covered, digests)
+        return Commit(replace(header, hash=chained), tuple(lines), keys.partition)
 
-    def _lines(self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored) -> list[JsonObject]:
-        prepared, lines = list[PreparedPayload](), list[JsonObject]()
+    def _lines(
+        self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored
+    ) -> tuple[list[JsonObject], list[bytes]]:
+        """Return the stored lines of a commit's events, as objects and encoded, after storing their large payloads."""
+        prepared, lines, encoded = list[PreparedPayload](), list[JsonObject](), list[bytes]()
         for index, event in enumerate(draft.events):
-            content = payload_content(event)
-            payload: Payload | None = None
-            if self._payloads.is_large(content):
+            facts = draft.facts[index] if index < len(draft.facts) else None
+            line = stored_line(event, None, facts)
+            data = encode_json(line)
+            # A line holds its payload, so a short line has no large one.
+            if len(data) > INLINE_BYTES and self._payloads.is_large(content := payload_content(event)):
                 place = index, digest_of(content)
                 if place not in stored:
                     prepared.append(
                         self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
                     )
                     stored[place] = prepared[-1].payload
-                payload = stored[place]
-            facts = draft.facts[index] if index < len(draft.facts) else None
-            lines.append(stored_line(event, payload, facts))
+                line = stored_line(event, stored[place], facts)
+                data = encode_json(line)
+            lines.append(line)
+            encoded.append(data)
         self._payloads.store(prepared)
-        return lines
+        return lines, encoded
 
     # ------------------------------------------------------------ reading
 

@@ -6,12 +6,12 @@ The attribute ``h`` chains commits: 16 bytes of a SHA-256 over the previous hash
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import field, replace
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
+from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
@@ -303,7 +303,7 @@ def hashed_header(sort_key: str, attributes: Item) -> bytes:
         for name, value in attributes.items()
         if name not in _OUTSIDE
     }
-    return json.dumps([sort_key, covered], sort_keys=True, separators=(",", ":")).encode("ascii")
+    return canonical_json([sort_key, covered])
 
 
 def chain_hash(previous: bytes, header: bytes, digests: Sequence[bytes]) -> bytes:

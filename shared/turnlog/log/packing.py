@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
@@ -169,7 +170,7 @@ def _unsealed(item: Item) -> Item:
 def checksum(item: Item) -> bytes:
     """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
     texts = {name: value for name, value in item.items() if not isinstance(value, bytes) and name != CHECKSUM}
-    total = zlib.crc32(json.dumps(texts, sort_keys=True, separators=(",", ":")).encode("ascii"))
+    total = zlib.crc32(canonical_json(texts))
     for name, value in sorted(item.items()):
         if isinstance(value, bytes) and name != CHECKSUM:
             total = zlib.crc32(value, zlib.crc32(f"{name}:{len(value)}:".encode(), total))

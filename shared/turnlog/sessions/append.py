@@ -71,10 +71,11 @@ class AppendToSession:
         batch = understand_batch(body, self._counter)
         append = AppendWrite(self._log, keys, body, batch, self._ask)
         written = self._log.commits.write(keys, append.compose, request)
-        events = self._log.commits.events(keys, [written.commit], fetch=written.repeated)
-        if not written.repeated:
+        events: Sequence[Event] = written.events
+        if written.repeated:
+            events = self._log.commits.events(keys, [written.commit])
+        else:
             append.write_caches(written)
-            events = [_with_body(event, batch, written.commit) for event in events]
         settings = append.settings(written.tail)
         compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
         before = written.tail.header
@@ -157,8 +158,8 @@ class AppendWrite:
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
         )
-        if self._ask is not None:
-            new = replace(new, asked=self._ask.asked(new, settings, tail.meta))
+        if self._ask is not None and (asked := self._ask.asked(new, settings, tail.meta)) != new.asked:
+            new = replace(new, asked=asked)
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
@@ -192,15 +193,16 @@ class AppendWrite:
         self, arrivals: Sequence[Arrival], opens: Sequence[int], recalled: Mapping[int, Recall], notes: Notes | None
     ) -> list[MessageEvent]:
         """Return the events of the messages. ``notes`` are stored with the first one."""
-        events = [
-            replace(
-                message_event(incoming, position=arrival.position, opens_loop=loop_number),
+        return [
+            message_event(
+                incoming,
+                position=arrival.position,
+                opens_loop=loop_number,
                 recall=recalled.get(arrival.position),
+                notes=notes if arrival.index == 0 else None,
             )
             for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
         ]
-        events[0] = replace(events[0], notes=notes)
-        return events
 
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
         """Return the open calls at ``header``.
@@ -327,12 +329,6 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
     if warnings:
         problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
-
-
-def _with_body(event: Event, batch: Sequence[Incoming], commit: Commit) -> Event:
-    """Return a new event with its message body from the request, which saves reading it back."""
-    index = event.position - commit.header.first
-    return replace(event, body=batch[index].body) if isinstance(event, MessageEvent) else event
 
 
 def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
-from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Recall
+from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
@@ -74,7 +74,14 @@ def understand(
     )
 
 
-def message_event(incoming: Incoming, *, position: int, opens_loop: int = 0) -> MessageEvent:
+def message_event(
+    incoming: Incoming,
+    *,
+    position: int,
+    opens_loop: int = 0,
+    recall: Recall | None = None,
+    notes: Notes | None = None,
+) -> MessageEvent:
     """Return the log's event of a message."""
     return MessageEvent(
         position=position,
@@ -84,6 +91,8 @@ def message_event(incoming: Incoming, *, position: int, opens_loop: int = 0) -> 
         body=incoming.body,
         opens_loop=opens_loop,
         head_tokens=incoming.head_tokens,
+        recall=recall,
+        notes=notes,
     )
 
 

@@ -28,7 +28,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
 from turnlog.summaries.routes import Compressed, CompressSession, Fact, SummaryAnswer
 from turnlog.summaries.store import CurrentSummary, Summaries
-from turnlog.summaries.trigger import Attempts, read_attempts, write_attempts
+from turnlog.summaries.trigger import Attempts, is_summary_due, read_attempts, write_attempts
 
 WORK_SECONDS = 20
 """Time after which a request or a job begins no further round."""
@@ -97,7 +97,7 @@ class CompressSessions:
         except TurnlogError:
             self._remember(keys, None)
             raise
-        self._remember(keys, outcome)
+        tail = self._remember(keys, outcome)
         event = outcome.summary.event if outcome.summary is not None else None
         result: JsonObject = {
             "status": "published" if outcome.published else "unchanged",
@@ -105,7 +105,7 @@ class CompressSessions:
             "position": event.position if event is not None else None,
             "last": event.last if event is not None else None,
         }
-        if outcome.has_more:
+        if outcome.has_more or (outcome.published and self._is_due(keys, tail)):
             # The key names the summary's position: a job that is delivered twice starts one next job.
             position = event.position if event is not None else 0
             rest = raw_request_key(f"turnlog rest {session_id} {position}", "compress rest", options)
@@ -123,8 +123,15 @@ class CompressSessions:
             result, count = result.then(rounds.compress_once(keys, body, None)), count + 1
         return result
 
-    def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> None:
-        """Store what the end of a job changes in the attempts that appends read. ``outcome`` is None for a job that failed."""
+    def _is_due(self, keys: SessionKeys, tail: Tail) -> bool:
+        """Return whether so much was appended while the job ran that there must be another. Appends have requested none."""
+        return is_summary_due(tail.header, self._log.short_settings(keys, tail).settings, tail.meta, self._models)
+
+    def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> Tail:
+        """Store what the end of a job changes in the attempts that appends read, and return the end of the log.
+
+        ``outcome`` is None for a job that failed.
+        """
         tail = self._log.commits.tail(keys)
         before, loop, asked = read_attempts(tail.meta), tail.header.flow.loop.number, tail.header.asked
         if outcome is None:
@@ -136,12 +143,13 @@ class CompressSessions:
         if asked is not None and not asked.is_answered and (outcome is None or not outcome.has_more):
             after = replace(after, ended_ms=asked.time_ms)
         if after == before or tail.meta is None:
-            return
+            return tail
         write_attempts(self._log.items, tail.meta, after)
         if after.is_off(loop) and not before.is_off(loop):
             if self._signals is not None:
                 self._signals.count("compression_off")
             _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)
+        return tail
 
 
 class GetSummary:

@@ -338,7 +338,7 @@ class Rounds:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             published = replace(event, position=new.first)
-            new = replace(new, summary=_covered(published), asked=answered(new, has_more=has_more))
+            new = replace(new, summary=_covered(published), asked=answered(new, read=read, has_more=has_more))
             return Draft(new, (published,))
 
         try:

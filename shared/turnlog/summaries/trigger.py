@@ -167,6 +167,20 @@ class Reach:
         return is_over or (step.once is not None and any_crossed(step.once, rest, budget=self.room.tokens))
 
 
+def is_summary_due(
+    header: Header, settings: SessionSettings, meta: Item | None, models: Mapping[str, int] | None
+) -> bool:
+    """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
+    trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
+    if trigger is None or attempts.is_off(loop):
+        return False
+    totals, room, asked = totals_since_summary(header), room_of(header, settings, models), header.asked
+    is_long = is_crossed_by_current(trigger, totals, room)
+    if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
+        return False
+    return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long)
+
+
 Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
 _OPTIONS: JsonObject = CompressSession().model_dump(exclude={"mode"})
 
@@ -183,17 +197,9 @@ class AskForSummaries:
 
         This is a new request if the append crosses the trigger, else the request of the header. ``meta`` is the item ``D#META``.
         """
-        trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
-        asked = header.asked
-        if trigger is None or attempts.is_off(loop):
-            return asked
-        totals, room = totals_since_summary(header), room_of(header, settings, self._models)
-        is_long = is_crossed_by_current(trigger, totals, room)
-        if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
-            return asked
-        if asked and not asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long):
-            return asked
-        return CompressionRequest(loop, header.time_ms)
+        if not is_summary_due(header, settings, meta, self._models):
+            return header.asked
+        return CompressionRequest(header.flow.loop.number, header.time_ms)
 
     def send(
         self, owner: Owner, session_id: str, header: Header, settings: SessionSettings, meta: Item | None
@@ -249,9 +255,9 @@ def trigger_of(settings: SessionSettings) -> Trigger | None:
     return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 
 
-def answered(header: Header, *, has_more: bool) -> CompressionRequest:
-    """Return the compression request for the header of a summary's commit.
+def answered(header: Header, *, read: Header, has_more: bool) -> CompressionRequest:
+    """Return the compression request for the header of a summary's commit. The summary was made of the log up to ``read``.
 
     It is answered, so that the cool-down begins. If ``has_more``, it is not: the same job or another one goes on.
     """
-    return CompressionRequest(header.flow.loop.number, header.time_ms, not has_more)
+    return CompressionRequest(read.flow.loop.number, header.time_ms, not has_more)

@@ -363,6 +363,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
 
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
+    memory.begin((request.budget.tokens, request.policy))
     read = _Entries(history, memory.entries, request.format)
     while True:
         while _fits_whole(history, request) and history.read_on():

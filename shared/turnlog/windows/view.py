@@ -27,6 +27,8 @@ NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
 OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
 """The reasons for which all loops before a loop that is out are out, too."""
+_MOST_REQUESTS = 4
+"""Different budgets and policies whose sizes of a view's parts are remembered."""
 Level: TypeAlias = Literal["whole", "digest", "out"]
 
 
@@ -266,6 +268,16 @@ class Memory:
 
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
+    requests: list[object] = field(default_factory=list)
+
+    def begin(self, request: object) -> None:
+        """Begin a window. ``request`` says what sizes depend on; after several different ones, what they left is forgotten."""
+        if request in self.requests:
+            return
+        if len(self.requests) == _MOST_REQUESTS:
+            self.assembled = None
+            self.requests.clear()
+        self.requests.append(request)
 
 
 def assemble(

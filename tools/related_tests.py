@@ -153,7 +153,7 @@ RELATED = {
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
     ),
-    "windows/bounds": (
+    "core/token_bounds": (
         "providers/test_counting properties/test_bounds properties/test_lower_bound windows/test_large_results"
     ),
     "windows/budgets": (
@@ -165,8 +165,8 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
         "windows/test_stub_step properties/test_breakpoints properties/test_prefix properties/test_recall_tools"
     ),
-    "windows/covering": (
-        "windows/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
+    "summaries/covering": (
+        "summaries/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
         "properties/test_summaries summaries/test_chosen_facts properties/test_summary_step windows/test_windows"
     ),
     "windows/digest_steps": (

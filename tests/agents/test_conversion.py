@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,60 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import boundaries, examples
+from tests.support.graph_states import bodies, graph_state, messages, session_of
 from turnlog.agents.graph_state import load_graph_state, save_graph_state
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import HeadMismatchError, NotFoundError, SessionEndedError, TurnlogError
-
-CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"sku":"SKU-7"}'}}
-
-
-@pytest.fixture
-def log() -> Iterator[Turnlog]:
-    """What depends on no engine; what does asks for the harness."""
-    with Turnlog.open("memory://") as made:
-        yield made
-
-
-def messages(count: int) -> list[dict[str, Any]]:
-    return [{"role": ("user", "assistant")[at % 2], "content": f"message {at}"} for at in range(count)]
-
-
-def graph_state(**more: Any) -> dict[str, Any]:
-    """As the frameworks keep it; every key that is known, and one that is not."""
-    said = [
-        {"role": "user", "content": "Where is SKU-7?"},
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": "aisle 4"},
-    ]
-    return {
-        "messages": said,
-        "full_messages": list(said),
-        "system_prompt": "You find things.",
-        "tools": [{"name": "find"}],
-        "max_iterations": 10,
-        "iteration": 2,
-        "scratchpad": [{"thought": "aisle"}],
-        "callback_meta": {"trace": "t-1"},
-        "last_response": {"id": "r", "choices": [None]},
-        "last_content": "",
-        "tool_calls": [CALL],
-        "tool_results": [],
-        "finish_reason": "tool_calls",
-        "context": {"deep": {"a": None, "b": []}},
-        "compression_applied": False,
-        "conversation_summary": None,
-        "run_id": "r-1",
-        "their_own": {"x": [1, None, {"y": 2.5}]},
-        **more,
-    }
-
-
-def session_of(log: Turnlog) -> Session:
-    return log.sessions.create("s")
-
-
-def bodies(session: Session) -> list[Any]:
-    return [one.body for one in session.messages()]
 
 
 def without_told(state: dict[str, Any]) -> dict[str, Any]:

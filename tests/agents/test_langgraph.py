@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.test_conversion import bodies, session_of
+from tests.support.graph_states import bodies, session_of
 from turnlog.agents.graph_state import load_graph_state, save_graph_state
 from turnlog.client.model import Turnlog
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.agents.test_conversion import CALL, bodies, graph_state, messages, session_of
+from tests.support.graph_states import CALL, bodies, graph_state, messages, session_of
 from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog

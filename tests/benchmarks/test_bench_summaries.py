@@ -13,6 +13,8 @@ import pytest
 from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.summaries.__main__ import main
 from benchmarks.summaries.judging import Moment
+from benchmarks.summaries.open_loops import POLICIES, long_ones
+from benchmarks.summaries.open_loops import run as run_open_loops
 from benchmarks.summaries.rows import Row, sum_of
 from benchmarks.summaries.running import Plan, row_of, run
 from benchmarks.summaries.table import as_json, limits_of, tables
@@ -173,3 +175,23 @@ def test_all_real_conversations_keep_what_their_calls_need(real_data: ModuleType
 def _sessions(real_data: ModuleType) -> list[Transcript]:
     path = Path(str(real_data.__file__))
     return load_transcripts([path.parent / "dev"], path)
+
+
+# ---------------------------------------------------------------- inside a loop
+
+
+def test_one_long_loop_is_summarised_between_its_steps_and_judged_by_what_its_calls_take() -> None:
+    steps = [
+        body
+        for number in range(60)
+        for body in (called(f"c{number}", path=f"src/part_{number // 50:03d}.py"), result(f"c{number}", LONG * 2))
+    ]
+    long = Transcript("long", "made-up", [user("Go on until all is read."), *steps])
+    short = Transcript("short", "made-up", [user("Hello"), said("Hi")])
+    assert list(long_ones([long, short], 4_000)) == [long]
+    figures = {name: run_open_loops([long], policy, 4_000) for name, policy in POLICIES.items()}
+    assert {one.windows for one in figures.values()} == {60}
+    assert {one.needed for one in figures.values()} == {58}, "each path is said by a call before"
+    assert figures["summaries"].summaries >= 2 and figures["notes"].summaries == figures["stubs"].summaries == 0
+    assert figures["summaries"].tokens < figures["notes"].tokens
+    assert figures["summaries"].lost == 0

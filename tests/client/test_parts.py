@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import turnlog.client as backend
-from tests.importers.test_dual_write import OldList
+from tests.support.dual_writes import OldList
 from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
 from turnlog.client.model import Turnlog

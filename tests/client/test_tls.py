@@ -10,7 +10,7 @@ import pytest
 
 from tests.certificates import make_certificate
 from tests.client.service import Gate, gated
-from tests.client.test_deadlines import HANGS
+from tests.support.deadlines import HANGS
 from turnlog import Turnlog
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import UnavailableError

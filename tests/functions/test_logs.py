@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.functions.events import Context, read_event
-from tests.jobs.test_jobs import poller
 from tests.summaries.test_compress import turn
 from tests.summaries.test_trigger import POLICY
+from tests.support.jobs import poller
 from turnlog import correlated
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, InvalidInputError

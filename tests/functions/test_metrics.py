@@ -11,9 +11,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
-from tests.jobs.test_jobs import poller
 from tests.summaries.test_compress import turn
 from tests.summaries.test_trigger import POLICY, asks, script
+from tests.support.jobs import poller
 from turnlog import Turnlog
 from turnlog.core.errors import (
     ConflictError,

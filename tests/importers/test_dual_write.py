@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.effort import boundaries
+from tests.support.dual_writes import OldList
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.importers.dual_write import MAX_DIFFERENCES, Difference, DualWrite
@@ -20,19 +21,6 @@ def log() -> Iterator[Turnlog]:
     """What depends on no engine; what does asks for the harness."""
     with Turnlog.open("memory://") as made:
         yield made
-
-
-class OldList:
-    """An old store as people have it."""
-
-    def __init__(self, *messages: dict[str, Any]) -> None:
-        self.kept = list(messages)
-
-    def append(self, *messages: Mapping[str, Any]) -> None:
-        self.kept.extend(dict(one) for one in messages)
-
-    def messages(self) -> Iterable[Mapping[str, Any]]:
-        return iter(self.kept)
 
 
 def said(*texts: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
-from tests.jobs.test_jobs import deliver, waiting
+from tests.support.jobs import deliver, waiting
 from turnlog.client.model import Session
 
 OWNER = ("tenant-00001", "user-0000001")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.test_jobs import poller, waiting
 from tests.summaries.test_compress import filled
+from tests.support.jobs import poller, waiting
 from tests.support.scripted import ScriptedSummariser
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend

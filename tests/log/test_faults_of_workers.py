@@ -15,7 +15,8 @@ from tests.explorer import Crash, Crashed, run_schedule
 from tests.jobs.test_job_faults import application, said
 from tests.jobs.test_redrive import bury, letters
 from tests.log.everything import held
-from tests.privacy.test_erase import CANARY, deliver, message_of
+from tests.support.erasing import CANARY, message_of
+from tests.support.jobs import deliver
 from turnlog.client.model import Session
 from turnlog.core.errors import NotFoundError
 from turnlog.http.lambda_workers import make_worker

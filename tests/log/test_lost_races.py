@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.privacy.test_erase import message_of
-from tests.privacy.test_redact import bodies_are_gone, noise, said
+from tests.support.erasing import message_of
+from tests.support.redacting import bodies_are_gone, noise, said
 from turnlog.core.errors import ConflictError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact

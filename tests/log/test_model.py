@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import Harness
 from tests.effort import examples
-from tests.jobs.test_jobs import poller
 from tests.log.plain_model import PlainSession
+from tests.support.jobs import poller
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, NotFoundError, SessionEndedError

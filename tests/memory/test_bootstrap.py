@@ -13,12 +13,12 @@ import pytest
 from tests.agents.scripts import Script, says
 from tests.conftest import Harness
 from tests.effort import boundaries
-from tests.importers.test_dual_write import OldList
 from tests.log.everything import held
-from tests.privacy.test_erase import worked
 from tests.properties.building import PRESETS
-from tests.snapshots.test_restore_own_id import back, erased
 from tests.summaries.test_compress import turn
+from tests.support.dual_writes import OldList
+from tests.support.erasing import worked
+from tests.support.own_ids import back, erased
 from tests.support.scripted import ScriptedMemory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (

@@ -17,11 +17,11 @@ import pytest
 from tests.conftest import DATA, Harness, moto_harness
 from tests.effort import boundaries
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.jobs.test_jobs import deliver, waiting
 from tests.log.test_crashes import fresh
-from tests.privacy.test_erase import message_of, worked
-from tests.privacy.test_erase_orders import PREEMPTIONS, with_queue
-from tests.privacy.test_retention import retained, runs_before
+from tests.support.erase_orders import PREEMPTIONS, with_queue
+from tests.support.erasing import message_of, worked
+from tests.support.jobs import deliver, waiting
+from tests.support.retention import retained, runs_before
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import MemoryConfigError, UnavailableError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,52 +10,22 @@ from tests.effort import is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
-from tests.privacy.test_erase import CANARY, KEYS, TOMBSTONE, noise
 from tests.summaries.test_compress import turn
-from turnlog.app import Application
-from turnlog.client.in_process import InProcessBackend
+from tests.support.erase_orders import (
+    PREEMPTIONS,
+    Operation,
+    at_s,
+    erasing,
+    holds_nothing,
+    is_gone,
+    session_of,
+    with_queue,
+)
+from tests.support.erasing import CANARY, KEYS, noise
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
-from turnlog.core.identity import Owner
-from turnlog.engines import Engine
-from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_tables import SqliteJobQueue
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
-from turnlog.privacy.erase import SECOND_PASS_SECONDS
-from turnlog.settings import Settings
-from turnlog.testing.fixed import FixedClock, SequentialIds
-
-PREEMPTIONS = 2 if is_full() else 1
-Operation = Callable[[ItemTable, BlobStore], Any]
-
-
-def with_queue(items: ItemTable, blobs: BlobStore, start: int) -> tuple[Application, FixedClock]:
-    """An application whose queue is its own: what is sent to it is no request of the engine."""
-    clock = FixedClock()
-    queue = SqliteJobQueue(SqliteDatabase(MEMORY), SequentialIds(10**6), clock.now_ms)
-    engine = Engine("explored", items, blobs, queue, lambda: None)
-    return Application(engine, Settings(token_counter="estimate"), clock=clock, ids=SequentialIds(start)), clock
-
-
-def session_of(items: ItemTable, blobs: BlobStore, start: int) -> Session:
-    app, _ = with_queue(items, blobs, start)
-    return Session(InProcessBackend(app, Owner.of("acme", "ada")), "s")
-
-
-def erasing(start: int = 5000, *, passes: int = 0) -> Operation:
-    """The request, and so many passes of its job."""
-
-    def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        app, clock = with_queue(items, blobs, start)
-        job = Session(InProcessBackend(app, Owner.of("acme", "ada")), "s").erase(idempotency_key="erase")
-        for _ in range(passes):
-            for delivery in app.engine.queue.receive() if app.engine.queue else ():
-                app.run_job(delivery.body, kinds=JOB_KINDS)
-            clock.advance(SECOND_PASS_SECONDS)
-        return job
-
-    return operation
+from turnlog.ports import BlobStore, ItemTable
 
 
 def sweep(items: ItemTable, blobs: BlobStore) -> None:
@@ -65,36 +34,9 @@ def sweep(items: ItemTable, blobs: BlobStore) -> None:
     app.erasure.erase(KEYS)
 
 
-def is_gone(items: ItemTable, blobs: BlobStore) -> None:
-    session = session_of(items, blobs, 10**8)
-    log = Turnlog(session._backend)
-    for read in (
-        session.info,
-        lambda: list(session.messages()),
-        session.context,
-        session.state,
-        lambda: session.recall("2.0"),
-    ):
-        with pytest.raises(NotFoundError):
-            read()
-    assert "s" not in [one.session_id for one in log.sessions.list()]
-    with pytest.raises(SessionExistsError):
-        log.sessions.create("s", idempotency_key="again")
-
-
-def holds_nothing(items: ItemTable, blobs: BlobStore) -> None:
-    found = [item for item in sqlite_items(items) if item["sk"] == KEYS.directory.sk or item["pk"] == KEYS.partition]
-    assert places_of(CANARY, found, local_blobs(blobs)) == []
-    assert {name for item in found if item["pk"] == KEYS.partition for name in item} <= TOMBSTONE
-
-
 def prepared(log: Turnlog) -> None:
     session = log.sessions.create("s", title=CANARY, state={"a": CANARY})
     session.append(*turn(1), *turn(2), *turn(3))
-
-
-def at_s(what: Callable[[Session], Any]) -> Operation:
-    return lambda items, blobs: what(session_of(items, blobs, 1000))
 
 
 def forked(session: Session) -> Session:

@@ -10,11 +10,11 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import boundaries
 from tests.explorer import ScheduleRun, explore
-from tests.jobs.test_jobs import deliver
 from tests.log.everything import held, items_of, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
-from tests.privacy.test_erase import CANARY, OWNER, TOMBSTONE, message_of, noise, said, worked
-from tests.privacy.test_erase_orders import PREEMPTIONS, with_queue
+from tests.support.erase_orders import PREEMPTIONS, with_queue
+from tests.support.erasing import CANARY, OWNER, TOMBSTONE, message_of, noise, said, worked
+from tests.support.jobs import deliver
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError, UnavailableError

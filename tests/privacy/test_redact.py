@@ -12,9 +12,10 @@ from tests.effort import boundaries, is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
-from tests.privacy.test_erase import KEYS, OWNER, worked
-from tests.privacy.test_erase_orders import at_s, with_queue
 from tests.summaries.test_compress import turn
+from tests.support.erase_orders import at_s, with_queue
+from tests.support.erasing import KEYS, OWNER, worked
+from tests.support.redacting import CANARY, bodies_are_gone, noise, said
 from tests.support.scripted import ScriptedSummariser
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
@@ -27,38 +28,8 @@ from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.snapshots.full import parts_of
-from turnlog.snapshots.segment_format import read_segment
 
-CANARY = "canary-8d20"
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
-
-
-def noise(size: int) -> str:
-    return CANARY + "".join(f"{at * 7919 % 1_000_003:06x}" for at in range(size // 6))
-
-
-def said(harness: Harness, content: str, *, many: bool = False) -> tuple[Session, int]:
-    """A session with one message that has the canary, in everything that is made of messages."""
-    session = harness.log().sessions.create("s")
-    session.append(*turn(1))
-    meta = [{"metadata": {"m": CANARY}, "author": CANARY, "id": CANARY}]
-    position = session.append({"role": "user", "content": content}, meta=meta).first
-    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"path": "/etc/hosts"}'}}
-    session.append(
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "found"},
-        {"role": "assistant", "content": "done"},
-    )
-    session.append(*turn(2))
-    session.append(*turn(3))
-    session.create_snapshot("inline", kind="full")
-    session.compress(keep_loops=1)
-    if many:
-        for at in range(12):
-            session.append(*({"role": "user", "content": f"more {at} {n}"} for n in range(25)))
-        harness.log().run_jobs()
-    session.create_snapshot("full", kind="full")
-    return session, position
 
 
 @pytest.mark.parametrize("size", [0, 6_000, 60_000])
@@ -89,19 +60,6 @@ def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
         session.redact(1)
     with pytest.raises(NotFoundError):
         session.redact(10**6)
-
-
-def bodies_are_gone(harness: Harness) -> None:
-    """Also where `held` does not look: in snapshots that are whole in their record."""
-    assert held(CANARY, harness) == []
-    for session_id in ("s", "forked"):
-        for record in harness.app.log.records.every(SessionKeys(OWNER, session_id).snapshots):
-            for part in parts_of(record) if record.content["kind"] == "full" else ():
-                if part.inline is not None:
-                    lines = [line for one in read_segment(part.inline, name="x") for line in one.lines]
-                    assert CANARY.encode() not in b"\n".join(lines)
-                    continue
-                assert harness.app.engine.blobs.get(f"acme/ada/{session_id}/{part.blob}") is not None
 
 
 def verified(harness: Harness, keys: SessionKeys) -> int:

@@ -14,8 +14,10 @@ from tests.explorer import ScheduleRun, explore
 from tests.log.everything import blobs_of, held, local_blobs, places_of, sqlite_items
 from tests.log.test_crashes import fresh
 from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
-from tests.privacy.test_erase import CANARY, KEYS, OWNER, TOMBSTONE, deliver, message_of, noise, of_session, worked
-from tests.privacy.test_erase_orders import is_gone, with_queue
+from tests.support.erase_orders import is_gone, with_queue
+from tests.support.erasing import CANARY, KEYS, OWNER, TOMBSTONE, message_of, noise, of_session, worked
+from tests.support.jobs import deliver
+from tests.support.retention import retained
 from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
@@ -36,19 +38,7 @@ from turnlog.testing.fixed import FixedClock
 DAY = DAY_MS // 1000
 
 
-@pytest.fixture(autouse=True)
-def runs_before(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the schedule had been run a few days ago: moto takes seconds for a year of days."""
-    if "looks_back" not in request.node.name:
-        monkeypatch.setattr(retention, "FIRST_DAYS", 5)
-
-
 HI = {"role": "user", "content": CANARY}
-
-
-def retained(harness: Harness) -> Retained:
-    done: Retained = harness.app.retain_sessions()
-    return done
 
 
 def erasures(harness: Harness) -> list[Job]:

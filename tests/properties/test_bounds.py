@@ -21,8 +21,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
-from turnlog.windows import bounds
-from turnlog.windows.bounds import ONE_TOKEN_CHARACTERS, SIGNS, tabled, upper_bound_tokens
+from turnlog.core import token_bounds
+from turnlog.core.token_bounds import ONE_TOKEN_CHARACTERS, SIGNS, lower_bound_tokens, tabled, upper_bound_tokens
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data"
 SIGNS_BEFORE_WORDS = [chr(code) for code in range(128) if chr(code) not in f"{ascii_letters}{digits}\r\n"]
@@ -76,7 +76,7 @@ def test_a_space_makes_a_token_with_a_letter_or_sign() -> None:
 
 
 def test_a_space_and_a_sign_are_bounded_by_their_one_token() -> None:
-    assert {character: bounds._piece(f" {character}", end=True) for character in punctuation} == dict.fromkeys(
+    assert {character: token_bounds._piece(f" {character}", end=True) for character in punctuation} == dict.fromkeys(
         punctuation, 1
     )
 
@@ -151,7 +151,7 @@ BOUNDS = [
 @pytest.mark.parametrize(("text", "upper", "lower"), BOUNDS)
 def test_w8_the_bounds_of_a_text_stay_the_same(text: str, upper: int, lower: int) -> None:
     """Windows are cut by bounds, so a change of them changes windows."""
-    assert (upper_bound_tokens(text), bounds.lower_bound_tokens(text)) == (upper, lower)
+    assert (upper_bound_tokens(text), lower_bound_tokens(text)) == (upper, lower)
 
 
 def test_w8_the_bounds_of_characters_stay_the_same() -> None:
@@ -166,14 +166,14 @@ def test_up_to_three_digits_are_a_token() -> None:
 
 
 def test_runs_of_a_sign_are_tokens_up_to_the_listed_length() -> None:
-    for sign, longest in bounds._LONGEST_RUN.items():
+    for sign, longest in token_bounds._LONGEST_RUN.items():
         assert all(is_token(sign * length) for length in range(1, longest + 1)), sign
 
 
 def test_words_are_tokens_in_all_their_forms() -> None:
     listed = tabled("words")
     forms = [form for word in listed for form in (word, word.capitalize())] + tabled("capitals")
-    assert set(forms) == bounds._WORDS
+    assert set(forms) == token_bounds._WORDS
     for form in forms:
         assert is_token(form)
         assert is_token(f" {form}")
@@ -183,7 +183,7 @@ def test_words_are_tokens_in_all_their_forms() -> None:
 
 @pytest.mark.full
 def test_words_between_a_sign_and_a_contraction_are_three_tokens_at_most() -> None:
-    for form in bounds._WORDS:
+    for form in token_bounds._WORDS:
         assert all(count_piece(sign + form + end) <= 3 for sign in SIGNS_BEFORE_WORDS for end in CONTRACTIONS), form
 
 
@@ -194,7 +194,7 @@ def test_the_other_listed_pieces_are_tokens() -> None:
 
 
 def test_what_is_tabled_is_a_whole_piece_of_the_pattern() -> None:
-    assert all(bounds._PIECE.fullmatch(piece) for piece in bounds._PIECES)
+    assert all(token_bounds._PIECE.fullmatch(piece) for piece in token_bounds._PIECES)
 
 
 def test_contractions_cost_one_token() -> None:
@@ -274,11 +274,11 @@ def test_no_character_costs_more_than_its_table_says() -> None:
     costs = Costs()
     listed = [
         *range(0x80, 0x800),
-        *(code for low, high in bounds._TWO + bounds._THREE for code in range(low, high + 1)),
+        *(code for low, high in token_bounds._TWO + token_bounds._THREE for code in range(low, high + 1)),
     ]
-    for character in {*map(chr, listed), *ONE_TOKEN_CHARACTERS, *bounds._CHARACTERS.keys(), "\ufffd"}:
-        assert costs.most(character) <= bounds._CHARACTERS[character], hex(ord(character))
-    assert all(bounds._CHARACTERS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
+    for character in {*map(chr, listed), *ONE_TOKEN_CHARACTERS, *token_bounds._CHARACTERS.keys(), "\ufffd"}:
+        assert costs.most(character) <= token_bounds._CHARACTERS[character], hex(ord(character))
+    assert all(token_bounds._CHARACTERS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
 
 
 def test_a_character_costs_at_least_what_it_takes_and_at_most_its_bytes() -> None:
@@ -298,7 +298,7 @@ def test_half_a_surrogate_pair_costs_as_much_as_the_half_of_it() -> None:
 @pytest.mark.parametrize(("length", "most"), [(24, 30_000), (25, 1)])
 def test_the_cache_of_pieces_ends(monkeypatch: pytest.MonkeyPatch, length: int, most: int) -> None:
     """A process that lives long keeps short pieces, and of these a limited number."""
-    monkeypatch.setattr(bounds, "_PIECES", kept := bounds._Pieces())
+    monkeypatch.setattr(token_bounds, "_PIECES", kept := token_bounds._Pieces())
     words = ("".join(ascii_lowercase[int(digit)] for digit in f"{number:05d}") for number in range(31_000))
     upper_bound_tokens("()".join(f"{word:x>{length}}" for word in words))
     assert len(kept) <= most
@@ -308,7 +308,7 @@ def test_the_cache_of_pieces_ends(monkeypatch: pytest.MonkeyPatch, length: int, 
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 @example("don'table I'll 'sx IT'S 12345\t\n  \n x  y --a -b\r\n/c")
 def test_the_pattern_on_ascii_finds_the_pieces_of_the_encoding(text: str) -> None:
-    pieces = bounds._PIECE.findall(text)
+    pieces = token_bounds._PIECE.findall(text)
     assert "".join(pieces) == text
     assert encoding().encode_ordinary(text) == [token for piece in pieces for token in encode_piece(piece.encode())]
 
@@ -377,7 +377,7 @@ NASTY += [
     "가",
 ]
 NASTY += ["====", "-----", "กข", "\x95"]
-PIECES = sorted(bounds._PIECES.keys())
+PIECES = sorted(token_bounds._PIECES.keys())
 HAN = "".join(map(chr, range(0x4E00, 0x9FFF)))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

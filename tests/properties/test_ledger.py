@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
 from turnlog import build_window
-from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, note_text
 from turnlog.windows.ledger import chosen
 from turnlog.windows.view import Note

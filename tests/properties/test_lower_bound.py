@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.test_bounds import CONVERSATIONS, OBJECT, PROSE, TEXTS, count, real_texts
-from turnlog.windows.bounds import lower_bound_tokens
+from turnlog.core.token_bounds import lower_bound_tokens
 
 SIGNS = st.sampled_from(
     [

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.effort import is_full
-from tests.snapshots.test_export import exported, members, zipped
+from tests.support.exports import exported, members, zipped
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, TurnlogError

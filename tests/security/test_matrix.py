@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import is_full
 from tests.http.events import event
-from tests.jobs.test_jobs import deliver
 from tests.log.everything import blobs_of, items_of
+from tests.support.jobs import deliver
 from turnlog.app import Application
 from turnlog.client.model import Session
 from turnlog.core.identity import Owner

@@ -94,7 +94,7 @@ NOT_INPUT: dict[str, str] = {
         ),
         _CHECKED,
     ),
-    "windows/bounds": "a table of the package",
+    "core/token_bounds": "a table of the package",
     "engines/sqlite": "one attribute of rows of an older file; tests/engines/test_sqlite_file.py damages them",
     **dict.fromkeys(
         (

@@ -10,16 +10,16 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.jobs.test_jobs import poller
 from tests.log.everything import held
 from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
 from tests.privacy.expired import expire
-from tests.privacy.test_erase import worked
-from tests.privacy.test_redact import CANARY
 from tests.sessions.test_rewind import contents, everything, said, seen
-from tests.snapshots.test_export import members
-from tests.snapshots.test_segments import OWNER, noise
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
+from tests.support.erasing import worked
+from tests.support.exports import members
+from tests.support.jobs import poller
+from tests.support.redacting import CANARY
+from tests.support.segments import OWNER, noise
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import (

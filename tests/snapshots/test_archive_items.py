@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Harness, sqlite_harness
-from tests.snapshots.test_segments import FEW, KEYS, noise
+from tests.support.segments import FEW, KEYS, noise
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError
 from turnlog.core.events import MessageEvent

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
-from tests.privacy.test_erase import worked
-from tests.snapshots.test_restore import fold, info, items_of, step_of, unseen, varied
-from tests.snapshots.test_segments import KEYS, filled, noise, said
+from tests.support.erasing import worked
+from tests.support.exports import exported, members, zipped
+from tests.support.restores import fold, info, items_of, step_of, unseen, varied
+from tests.support.segments import KEYS, filled, noise, said
 from turnlog import import_files
 from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
@@ -38,12 +39,6 @@ from turnlog.settings import Settings
 from turnlog.snapshots import exports as export_service
 
 
-def exported(source: Session | Turnlog) -> bytes:
-    into = io.BytesIO()
-    source.export(into)
-    return into.getvalue()
-
-
 def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) -> None:
     log = harness.log()
     other = log.sessions.create("other")
@@ -54,27 +49,6 @@ def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) ->
     assert log.run_jobs() == 2, "the message of the export finds its job done"
     assert log.job(waiting.job_id).status == "done"
     assert [job.attempts for job in log.jobs()] == [1, 1]
-
-
-def members(data: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
-    """The file of other members; with ``retell`` the manifest tells of them as they are."""
-    if retell:
-        manifest = json.loads(found["manifest.json"])
-        for session in manifest["sessions"]:
-            for name, member in session["members"].items():
-                content = found.get(f"sessions/{session['session_id']}/{name}", b"")
-                member.update(sha256=sha256(content).hexdigest(), size_bytes=len(content), lines=content.count(b"\n"))
-        found = {**found, "manifest.json": json.dumps(manifest).encode()}
-    into = io.BytesIO()
-    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in found.items():
-            archive.writestr(name, content)
-    return into.getvalue()
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.privacy.expired import expire
-from tests.snapshots.test_restore import varied
-from tests.snapshots.test_segments import FEW, KEYS, filled, noise, said
+from tests.support.restores import varied
+from tests.support.segments import FEW, KEYS, filled, noise, said
 from turnlog.client.model import Session
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnavailableError

@@ -13,14 +13,15 @@ import pytest
 from tests.explorer import ScheduleRun, explore
 from tests.log.test_crashes import application, fresh
 from tests.privacy.expired import expire
-from tests.snapshots.test_segments import FEW, KEYS, OWNER, filled, noise, rich, said
+from tests.support.restores import fold, info, items_of, step_of, unseen, varied
+from tests.support.segments import FEW, KEYS, OWNER, filled, noise, said
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.jobs.models import Job
 from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import BlobStore, ItemTable, Query
+from turnlog.ports import BlobStore, ItemTable
 from turnlog.snapshots import restore
 from turnlog.testing.fixed import SequentialIds
 
@@ -28,47 +29,6 @@ from turnlog.testing.fixed import SequentialIds
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
-
-
-def fold(session: Session, at: int) -> dict[str, Any]:
-    """All that can be read of a session at a position."""
-    windows = [session.context(at=at, budget=120_000)]
-    return {
-        "messages": [one for one in session.messages() if one.position <= at],
-        "state": session.state(at=at),
-        "history": [one for one in session.history() if one.last <= at],
-        "windows": [(window.messages, window.system, window.tools, window.manifest) for window in windows],
-        "loops": [one for one in session.loops() if one.last <= at],
-    }
-
-
-def info(session: Session) -> dict[str, Any]:
-    return session.info().model_dump(exclude={"session_id", "head", "updated_at"})
-
-
-def items_of(harness: Any, keys: SessionKeys, last: int) -> list[dict[str, Any]]:
-    found, after = [], None
-    while True:
-        page = harness.app.engine.items.query(Query(keys.partition, "C#", f"C#{last:012d}", after=after))
-        found += [{name: value for name, value in item.items() if name != "pk"} for item in page.items]
-        after = page.next
-        if after is None:
-            return found
-
-
-def varied(harness: Any) -> Session:
-    """Every kind of commit; on the slow engine those that are stored in several places."""
-    if harness.name == "sqlite":
-        session = rich(harness.log())
-        session.compress()
-        return session
-    session = harness.log().sessions.create("s", system=noise(5_000), state={"a": 1})
-    session.append(*(said(at) for at in range(20)), run={"iteration": 1}, idempotency_key="k")
-    session.append(*({"role": "user", "content": noise(size)} for size in (3_000, 9_000, 90_000)))
-    session.update(title="Renamed")
-    session.append(*(said(at) for at in range(25)))
-    session.append(*(said(at) for at in range(25)))
-    return session
 
 
 @pytest.mark.parametrize("target", ["again", "s"])
@@ -279,33 +239,6 @@ def test_while_a_person_is_erased_nothing_is_restored(harness: Any) -> None:
 
 
 # ------------------------------------------------------------ D1
-
-
-def step_of(harness: Any) -> int:
-    """Which boundaries are tried: all of them; on the slow engine, which takes the same calls, every third."""
-    return 1 if harness.name == "sqlite" else 3
-
-
-def unseen(log: Turnlog, session_id: str, messages: list[Any]) -> bool:
-    """Whether nothing tells of a session; pages of its messages may, when they are whole."""
-    session = Session(log._backend, session_id)
-    reads: list[Callable[[], Any]] = [
-        session.info,
-        lambda: session.append(said(0)),
-        lambda: list(session.loops()),
-        session.compress,
-        session.context,
-        session.state,
-    ]
-    for read in reads:
-        try:
-            read()
-        except (NotFoundError, ConflictError):
-            continue
-        return False
-    with contextlib.suppress(NotFoundError):
-        assert list(session.messages()) == messages
-    return session_id not in [one.session_id for one in log.sessions.list()]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

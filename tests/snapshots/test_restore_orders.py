@@ -14,8 +14,8 @@ import pytest
 from tests.effort import is_full
 from tests.explorer import Crash, Operation, ScheduleRun, explore
 from tests.log.everything import local_blobs, places_of, sqlite_items
-from tests.privacy.test_erase import CANARY, KEYS, OWNER, noise
-from tests.privacy.test_erase_orders import with_queue
+from tests.support.erase_orders import with_queue
+from tests.support.erasing import CANARY, KEYS, OWNER, noise
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -10,8 +10,10 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import boundaries, is_full
 from tests.log.everything import blobs_of, held, items_of
-from tests.privacy.test_erase import CANARY, OWNER, deliver, message_of, of_session, worked
-from tests.snapshots.test_restore import fold, unseen
+from tests.support.erasing import CANARY, OWNER, message_of, of_session, worked
+from tests.support.jobs import deliver
+from tests.support.own_ids import back, erased, expiring
+from tests.support.restores import fold, unseen
 from turnlog.client.model import Session
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError, SessionExistsError, UnavailableError
@@ -55,29 +57,6 @@ def told(harness: Harness) -> Session:
     session = whole(harness)
     session.append({"role": "user", "content": CANARY})
     return session
-
-
-def expiring(harness: Harness) -> list[Job]:
-    return [job for job in harness.log().jobs() if job.kind == "erase" and job.status == "queued"]
-
-
-def erased(harness: Harness) -> None:
-    """What the schedule finds, and both passes of it."""
-    harness.app.retain_sessions()
-    for job in expiring(harness):
-        assert worked(harness, job).status == "done"
-    VERIFIED.clear()
-
-
-def back(harness: Harness, session: Session, snapshot: str = "whole", **how: Any) -> Any:
-    """The session is restored: the worker makes room for it, when that was asked for."""
-    try:
-        return session.restore_snapshot(snapshot, as_="rewind", **how)
-    except ConflictError as error:
-        assert (error.error_code, error.retry_after_seconds) == ("session_expiring", 10)
-    for job in expiring(harness):
-        assert worked(harness, job).status == "done"
-    return session.restore_snapshot(snapshot, as_="rewind", **how)
 
 
 def refused(session: Session, snapshot: str = "whole") -> ConflictError:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from turnlog.windows.covering import Facts, chosen_facts, seen
+from turnlog.summaries.covering import Facts, chosen_facts, seen
 from turnlog.windows.ledger import is_identifier
 
 NAMES = (

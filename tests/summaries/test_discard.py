@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.explorer import ScheduleRun, explore
-from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.log.test_crashes import LONG, appending, fresh
 from tests.summaries.test_compress import AMPLE, filled, texts, turn
+from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.app import Application, make_application

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.jobs.test_jobs import poller
 from tests.properties.building import stored
 from tests.properties.histories import FORMATS, disorderly
 from tests.properties.plain_pairing import plainly_paired
 from tests.summaries.test_compress import turn
 from tests.summaries.test_summary_life import summaries
 from tests.summaries.test_trigger import script
+from tests.support.jobs import poller
 from turnlog.client.model import Session
 from turnlog.core.summaries import LEASE_MS
 from turnlog.linter.rules import lint
-from turnlog.windows.covering import KEEP_STEPS, closed_steps
+from turnlog.summaries.covering import KEEP_STEPS, closed_steps
 
 SMALL: dict[str, Any] = {"output_reserve": 120_000, "recall": "never"}
 """A budget of 8,000 tokens."""

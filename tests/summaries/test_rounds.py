@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.test_jobs import poller
 from tests.summaries.test_compress import turn
 from tests.summaries.test_trigger import POLICY, script
+from tests.support.jobs import poller
 from tests.support.scripted import ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
-from tests.jobs.test_jobs import deliver, poller, waiting
 from tests.summaries.test_compress import filled, turn
 from tests.summaries.test_trigger import POLICY, asks, script
+from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog.app import make_application
 from turnlog.client.model import Session

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.test_jobs import poller, waiting
 from tests.summaries.test_compress import filled, turn
+from tests.support.jobs import poller, waiting
 from tests.support.scripted import Outcome, ScriptedSummariser
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
-from turnlog.windows.bounds import upper_bound_tokens
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.windows.build import entry_of
 from turnlog.windows.large_results import LEAST_TOKENS, capped_tokens, cut_middle, cut_results, results_tokens
 from turnlog.windows.steps import pinned

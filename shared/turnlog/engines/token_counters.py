@@ -55,7 +55,7 @@ class EstimateCounter:
 
     Fitted to o200k_base: on average within 15 % for English, JSON, code, Chinese and Korean, and roughly right elsewhere; single
     short texts differ more. On average, 1 token is 4.5 characters of English prose, 1.3 of Chinese, 1.6 of Korean, a group of 3
-    digits, or half a run of punctuation. For an upper bound see `turnlog.windows.bounds`.
+    digits, or half a run of punctuation. For an upper bound see `turnlog.core.token_bounds`.
     """
 
     @property

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.patterns import Pattern, PatternError
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.search.models import RecallQuery
-from turnlog.windows.bounds import upper_bound_tokens
 
 _KEYS_SHOWN = 20
 _MARK_TOKENS = 40

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.ports import TokenCounter
 
 _LINE_TOKENS = 200
 """Tokens of a line, about."""
@@ -33,6 +33,7 @@ _TOKEN = re.compile(rf"[{_HAN}]+|[{_KANA}]+|[^\s{_HAN}{_KANA}]+")
 _SMALL_RUN = re.compile(f"[^{_SMALL}]+")
 _AROUND = ".,;:!?\"'()[]{}<>*_`~“”‘’…，。！？；：、（）《》「」【】"
 _ENDING = re.compile(r"[.,;:!?…，。！？；：、)\]）」】\n]")
+_QUOTES = frozenset("'\"“”‘’")
 _STOP = (
     "i you he she it we they me him her us them my your his its our their mine yours this that these those a an the and or but "
     "so if as of in on at to for with from by about into is am are was were be been being have has had do does did will would "
@@ -62,16 +63,19 @@ class _Word:
     key: str
 
 
-def quoted(stretches: Sequence[Stretch], room: int, counter: TokenCounter) -> str:
-    """Return lines of about ``room`` tokens together, ``FIRST-LAST. passages``, with an even share for each loop."""
-    history = _Vocabulary(stretches, counter)
+def quoted(stretches: Sequence[Stretch], room: int, cost: Callable[[str], int]) -> str:
+    """Return lines of about ``room`` tokens together, ``FIRST-LAST. passages``, with an even share for each loop.
+
+    ``cost`` gives the tokens of a word behind a space.
+    """
+    history = _Vocabulary(stretches, cost)
     total = sum(stretch.last - stretch.first + 1 for stretch in stretches)
     left, lines = 0.0, list[str]()
     for group in _groups(stretches, max(1, room // _LINE_TOKENS)):
         share = room * sum(stretch.last - stretch.first + 1 for stretch in group) / total
         first, last = group[0].first, group[-1].last
-        text = "\n".join(text for stretch in group for text in stretch.texts)
-        passages, left = _Selection(text, history).within(left + share - _LABEL_TOKENS)
+        texts = [text for stretch in group for text in stretch.texts]
+        passages, left = _Selection(texts, history).within(left + share - _LABEL_TOKENS)
         label = f"{first}." if first == last else f"{first}-{last}."
         lines.append(f"{label} {passages}".rstrip())
     return "\n".join(lines)
@@ -94,11 +98,11 @@ def _groups(stretches: Sequence[Stretch], count: int) -> Iterator[Sequence[Stret
 class _Vocabulary:
     """The words of a history: how much each says, and what has been quoted."""
 
-    def __init__(self, stretches: Sequence[Stretch], counter: TokenCounter) -> None:
+    def __init__(self, stretches: Sequence[Stretch], cost: Callable[[str], int]) -> None:
         self.seen = set[str]()
         self.pairs = set[tuple[str, str]]()
-        self._counter = counter
-        self._costs = dict[str, int]()
+        self.cost = cost
+        self._weights = dict[str, tuple[float, float]]()
         self._stretches = len(stretches)
         self._in_stretches = Counter[str]()
         capitals = Counter[str]()
@@ -121,30 +125,28 @@ class _Vocabulary:
         return len(word.key) > 1 and word.key not in _STOP_WORDS
 
     def weight(self, key: str) -> float:
-        is_name = key in self._names or any(map(str.isdigit, key))
-        is_common = self._in_stretches[key] > self._common or key in self.seen
-        factor = (_NAME_WEIGHT if is_name else 1) * (_LITTLE if is_common else 1)
-        return math.log(1 + self._stretches / self._in_stretches[key]) * factor
-
-    def cost(self, text: str) -> int:
-        """Return the tokens of a text behind a space."""
-        cost = self._costs.get(text)
-        if cost is None:
-            cost = self._costs[text] = self._counter.count(f" {text}")
-        return cost
+        """Return how much a word says: less when it is common, or when an earlier line has it."""
+        weights = self._weights.get(key)
+        if weights is None:
+            count = self._in_stretches[key]
+            factor = _NAME_WEIGHT if key in self._names or any(map(str.isdigit, key)) else 1
+            weight = math.log(1 + self._stretches / count) * factor
+            weights = weight * _LITTLE if count > self._common else weight, weight * _LITTLE
+            self._weights[key] = weights
+        return weights[key in self.seen]
 
 
 class _Selection:
-    """Passages of one text. Words are taken in the order of what they say for a token."""
+    """Passages of some texts. Words are taken in the order of what they say for a token."""
 
-    def __init__(self, text: str, history: _Vocabulary) -> None:
-        self._text, self._history = text, history
-        self._words = list(words_of(text))
+    def __init__(self, texts: Sequence[str], history: _Vocabulary) -> None:
+        self._history = history
+        self._words = [word for text in texts for word in words_of(text)]
+        self._texts = [text for text in texts for _ in words_of(text)]
         telling = [index for index, word in enumerate(self._words) if history.says_something(word)]
         self._near = defaultdict[int, list[int]](list)
         for before, after in pairwise(telling):
-            is_near = self._words[before].clause == self._words[after].clause and after - before <= _NEAR + 1
-            if is_near:
+            if after - before <= _NEAR + 1 and self._is_one_clause(before, after):
                 self._near[before].append(after)
                 self._near[after].append(before)
         self._telling = telling
@@ -197,23 +199,42 @@ class _Selection:
         self._seen.add(self._words[index].key)
 
     def _passages(self) -> Iterator[str]:
-        start = end = previous = None
+        first = last = None
         for index in sorted(self._taken):
-            word = self._words[index]
-            if previous is None or index != previous + 1 or word.clause != self._words[previous].clause:
-                if start is not None:
-                    yield self._text[start:end]
-                start = word.start
-            end, previous = word.end, index
-        if start is not None:
-            yield self._text[start:end]
+            if first is None or last is None or index != last + 1 or not self._is_one_clause(last, index):
+                if first is not None and last is not None:
+                    yield self._passage(first, last)
+                first = index
+            last = index
+        if first is not None and last is not None:
+            yield self._passage(first, last)
+
+    def _passage(self, first: int, last: int) -> str:
+        """Return the text from one word to another, with quotation marks around it."""
+        text, start, end = self._texts[first], self._words[first].start, self._words[last].end
+        if text[start - 1 : start] in _QUOTES and text[end : end + 1] in _QUOTES and start:
+            start, end = start - 1, end + 1
+        return text[start:end]
+
+    def _is_one_clause(self, before: int, after: int) -> bool:
+        """Return whether two words stand in one part of a text between punctuation marks."""
+        is_one_text = self._texts[before] is self._texts[after]
+        return is_one_text and self._words[before].clause == self._words[after].clause
 
     def _shown(self, index: int) -> str:
-        return self._text[self._words[index].start : self._words[index].end]
+        return self._texts[index][self._words[index].start : self._words[index].end]
 
 
-def words_of(text: str) -> Iterator[_Word]:
-    """Yield the words of a text without punctuation around them. Runs of Chinese characters are parted at particles."""
+@lru_cache(maxsize=512)
+def words_of(text: str) -> tuple[_Word, ...]:
+    """Return the words of a text without punctuation around them. Runs of Chinese characters are parted at particles.
+
+    The same texts are asked for again, by the summary and by the outline of a round.
+    """
+    return tuple(_words_of(text))
+
+
+def _words_of(text: str) -> Iterator[_Word]:
     clause, end = 0, 0
     for token in _TOKEN.finditer(text):
         start, stripped = token.start(), token[0].lstrip(_AROUND)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from string import Template
 from typing import Literal, TypeAlias
@@ -31,6 +31,7 @@ _INDENT = "   "
 _EXTRACT_CHARS = 300
 """Characters kept of each text that is quoted from its beginning."""
 _LABEL = re.compile(r"(\d+)(?:-(\d+))?\. ?")
+_TRUNCATED = re.compile(r"\.{3}\[truncated \d+ characters\]")
 MAX_RECORD_TOKENS = 48_000
 """Tokens of a history that a model gets at most."""
 _WIDTHS = ((600, 40), (300, 20), (160, 8), (80, 3))
@@ -85,6 +86,7 @@ class ExtractiveSummariser:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
+        self._cost = lru_cache(maxsize=20_000)(lambda word: counter.count(f" {word}"))
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         return Summarised(self._text(request), self.name)
@@ -100,7 +102,7 @@ class ExtractiveSummariser:
         stretches = [*_stretches_of(earlier), *(_stretch_of(loop, words) for loop in request.loops)]
         room = request.max_tokens
         while room > 0:
-            text = quoted(stretches, room, self._counter)
+            text = quoted(stretches, room, self._cost)
             excess = self._counter.count(text) - request.max_tokens
             if excess <= 0:
                 return text
@@ -121,7 +123,8 @@ def _extract_lines(loop: LoopText, words: _Words) -> Iterator[str]:
 
 def _stretch_of(loop: LoopText, words: _Words) -> Stretch:
     calls = (f"{words.tools}{_tools(loop, words)}",) if loop.calls else ()
-    return Stretch(loop.number, loop.number, tuple(" ".join(text.split()) for text in (loop.asked, *calls, loop.reply)))
+    texts = (" ".join(_TRUNCATED.sub("", text).split()) for text in (loop.asked, *calls, loop.reply))
+    return Stretch(loop.number, loop.number, tuple(texts))
 
 
 def _stretches_of(lines: Sequence[str]) -> list[Stretch]:

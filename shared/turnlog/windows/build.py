@@ -9,6 +9,7 @@ from dataclasses import replace
 from turnlog.core.calls import Ref
 from turnlog.core.json_values import JsonObject, canonical_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
@@ -24,7 +25,6 @@ from turnlog.providers.cache_breakpoints import (
 )
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.plan import (

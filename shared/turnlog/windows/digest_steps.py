@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from pydantic import ConfigDict, Field
 
 from turnlog.core.events import SummaryEvent
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import escaped
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import final_reply, value_cost
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Room, Step, digest, out
 from turnlog.windows.text import most_tokens_around, summary_tokens

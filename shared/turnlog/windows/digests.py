@@ -13,9 +13,9 @@ from functools import lru_cache
 from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once, once_for_all
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.ledger import chosen, is_name, is_said
 from turnlog.windows.text import NO_REPLY, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit

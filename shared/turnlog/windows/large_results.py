@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from turnlog.core.calls import Ref
 from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.token_rules import image_size
-from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.render import Place, Share
 from turnlog.windows.stubs import answers_in, result_entries, results_cost, stub_overhead
 from turnlog.windows.view import Entry, Stub, Unit

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
+from turnlog.core.token_bounds import lower_bound_tokens
 from turnlog.providers import Codec, Turn
 from turnlog.providers.blocks import is_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import lower_bound_tokens
 from turnlog.windows.render import Share
 from turnlog.windows.view import Entry
 

@@ -15,10 +15,10 @@ from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit

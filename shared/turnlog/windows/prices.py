@@ -13,6 +13,7 @@ from turnlog.core.calls import MessageOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Media, Message, ToolCall
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
 from turnlog.providers.blocks import (
@@ -27,7 +28,6 @@ from turnlog.providers.blocks import (
 )
 from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks, summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft

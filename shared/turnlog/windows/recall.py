@@ -12,9 +12,9 @@ from functools import cache
 
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.blocks import tool_name
 from turnlog.providers.registry import codec_of
-from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.build import WindowRequest, system_cost, upper_bound_of_json, with_tools_of
 
 RECALL_LINE = (
@@ -148,7 +148,7 @@ def _joint(text: str, following: str) -> int:
     """Return the most tokens that joining ``text`` and ``following`` may add to the sum of their counts.
 
     Only the pieces between the text's last letter or digit, of any script, and the end of ``following`` can change, so these are
-    charged with the bound. ``following`` begins with neither and ends at a border of pieces (see `turnlog.windows.bounds`).
+    charged with the bound. ``following`` begins with neither and ends at a border of pieces (see `turnlog.core.token_bounds`).
     """
     end = len(text)
     while end and not text[end - 1].isalnum():

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows.digests import value_cost
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step

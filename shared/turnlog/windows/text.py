@@ -11,9 +11,9 @@ from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import SummaryEvent
 from turnlog.core.messages import Message, Opaque, ToolCall
 from turnlog.core.scripts import Script, main_script
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import escaped, fenced, placeholder_text
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
 
 SETTLEMENT = "result unavailable; do not assume it ran"
 NO_REPLY = "(interrupted: no final reply)"

@@ -17,9 +17,9 @@ from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
 
 _OF_ITEMS = "openai_responses"

@@ -19,12 +19,12 @@ from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import ToolCall
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers import Turn
 from turnlog.providers.blocks import tool_input
 from turnlog.providers.registry import codec_of, recognise
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import StoredMessage
-from turnlog.windows.bounds import upper_bound_tokens
 from turnlog.windows.build import system_cost
 
 GRAPH_METADATA = "graph"

@@ -7,7 +7,7 @@ import pytest
 from tests.properties.building import Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.summaries import LoopText
-from turnlog.windows.covering import ASKED_CHARS, Coverage, chosen_facts, cover
+from turnlog.summaries.covering import ASKED_CHARS, Coverage, chosen_facts, cover
 from turnlog.windows.policy import Pin
 
 

@@ -15,7 +15,7 @@ The argument. The encoding cuts text into pieces by a pattern, and each piece in
    used and a token that begins in the stretch and ends behind it is allowed for.
 
 So ``upper_bound_tokens(a) + upper_bound_tokens(b)`` is at least the tokens of ``a + b``, for any cut of any text. The
-facts of the vocabulary that the argument uses are in ``bound_tables.json``; ``tests/properties/test_bounds.py`` proves each.
+facts of the vocabulary that the argument uses are in ``token_bounds.json``; ``tests/properties/test_bounds.py`` proves each.
 
 The least is simpler: no token crosses a border of pieces, so there are as many tokens as pieces. What stands beside a stretch
 of ASCII can make a part of its first piece its own, or of its last, and no more; beyond ASCII nothing is counted.
@@ -169,7 +169,7 @@ def _within(ranges: list[tuple[int, int]], code: int) -> bool:
     return index >= 0 and ranges[index][1] >= code
 
 
-_TABLES: dict[str, dict[str, list[str]]] = json.loads(get_data(__package__, "bound_tables.json") or b"")
+_TABLES: dict[str, dict[str, list[str]]] = json.loads(get_data(__package__, "token_bounds.json") or b"")
 
 
 def tabled(name: str) -> list[str]:

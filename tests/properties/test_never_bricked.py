@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from tests.effort import is_full
-from tests.properties.building import AMPLE, TOOLS, Asked, stored, window
+from tests.properties.building import AMPLE, TOOLS, Asked, recounted, stored, texts, window
+from tests.properties.histories import FORMATS as ALL_FORMATS
 from tests.properties.histories import Given
 from tests.support.provider_blocks import FORMATS, Body, history
+from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
+from turnlog.core.messages import Opaque, Thinking
 from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
 
@@ -55,6 +59,54 @@ def test_W1_no_append_makes_a_session_unsendable_in_its_own_format(format: str) 
         messages = taken(history(seed, format), format)
         if problems(messages, format, seed):
             pytest.fail(f"seed {seed}: {told(messages, format, seed)}")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_W5_no_block_of_a_provider_is_lost_in_another_format_without_a_word_in_the_manifest(format: str) -> None:
+    first = 0 if is_full() else int.from_bytes(os.urandom(3))
+    others: list[Any] = [other for other in ALL_FORMATS if other != format]
+    for seed in range(first, first + WINDOWS):
+        messages = taken(history(seed, format), format)
+        asked = Asked(format=others[seed % len(others)], tools=TOOLS, others_calls="text" if seed % 2 else "calls")
+        built = window(stored(messages), asked)
+        assert recounted(built, asked) <= built.tokens, f"seed {seed}"
+        parts, sent = built.manifest.parts, f"{built.system}\n{texts(built)}"
+        whole = {part.first for part in parts if part.kind == "message" and part.level == "whole"}
+        words = {(part.first, part.reason) for part in parts if part.kind == "block"}
+        outlines = [outline_of(CODECS[given.format].parse(given.body)) for given in messages]
+        paired = set(pair(enumerate(outlines, start=1)).result_of.values())
+        for position in whole:
+            assert position is not None
+            answering = [index for place, index in paired if place == position]
+            for kind, text in provider_blocks(messages[position - 1], asked.format, answering):
+                is_said = text in sent if text else (position, kind) in words
+                assert is_said, f"seed {seed}: {kind} of message {position} is lost in {asked.format}"
+
+
+def provider_blocks(given: Given, sent: str, answering: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Yield type and first text of each block that only the message's own format has; the text is empty when there is none.
+
+    ``answering``: the indices of results that belong to a call; the others are not sent.
+    """
+    message = CODECS[given.format].parse(given.body)
+    for block in [*message.content, *(block for index in answering for block in message.tool_results[index].content)]:
+        if isinstance(block, Thinking) and sent != "turnlog":
+            yield "thinking", ""
+        elif isinstance(block, Opaque) and isinstance(block.value, dict):
+            kind = block.value.get("type") or next(iter(block.value), "")
+            readable = [text for text in _strings(block.value) if text.strip()]
+            if isinstance(kind, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", kind):
+                yield kind, readable[0] if readable else ""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    for key, member in value.items() if isinstance(value, dict) else ():
+        if isinstance(member, str) and key in ("text", "title", "content", "context"):
+            yield member
+        yield from _strings(member)
 
 
 def told(messages: list[Given], format: str, seed: int) -> str:

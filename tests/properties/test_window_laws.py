@@ -331,6 +331,7 @@ def _totals(parts: tuple[WindowPart, ...]) -> dict[str, int]:
         kind = {
             "older": "omission_notice",
             "message": "whole" if loop else "system",
+            "block": "whole",  # no tokens: a word about what is not sent
             "loop": "whole" if part.level == "out" else part.level,
         }
         totals[kind.get(part.kind, part.kind)] += part.tokens

@@ -324,7 +324,7 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
     out_by_loop = Counter(part.loop for part in out)
     waiting: list[WindowPart] = []
     for part in parts:
-        if part.kind == "message" and (part.loop is not None or part.level == "out"):
+        if part.kind == "block" or (part.kind == "message" and (part.loop is not None or part.level == "out")):
             continue
         is_out_loop = part.kind == "loop" and part.level == "out" and not part.tokens
         if waiting and not (is_out_loop and part.reason == waiting[-1].reason):
@@ -340,6 +340,8 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
         yield _out_loops(waiting)
     for reason, count in Counter(part.reason or "" for part in out).items():
         yield _Row(_messages(count), "", "out", 0, STYLES["out"], reason)
+    for kind, count in Counter(part.reason or "" for part in parts if part.kind == "block").items():
+        yield _Row(f"blocks in {_messages(count)}", "", "out", 0, STYLES["out"], kind)
 
 
 def _single(part: WindowPart) -> _Row:

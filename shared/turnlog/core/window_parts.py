@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
-PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "omission_notice"]
+PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "block", "omission_notice"]
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
 
 
@@ -14,6 +14,7 @@ PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
 class WindowPart:
     """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
 
+    A part ``block`` says that the format has no place for some blocks of a message; ``reason`` is their type.
     The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
     """
 

@@ -347,7 +347,7 @@ def _result_block(result: ToolResult, call_id: str) -> JsonObject:
 
 
 def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """Return the content blocks that this format has: no thinking, no blank text, no block that only another format has.
+    """Return the content blocks that this format has: no thinking, no blank text; other formats' blocks as text.
 
     Without ``has_media``, as in an assistant message, media are only named.
     """
@@ -355,10 +355,10 @@ def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list
     for block in blocks:
         if isinstance(block, Media):
             made.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
-        elif isinstance(block, Text) and block.text.strip():
-            made.append({"type": "text", "text": block.text})
         elif isinstance(block, Opaque) and block.format == FORMAT:
             made.append(block.value)
+        elif (text := placeholder_text(block)).strip():
+            made.append({"type": "text", "text": text})
     return made
 
 

@@ -376,7 +376,7 @@ def _result_block(result: ToolResult, call_id: str) -> JsonObject:
 
 
 def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """Return the content blocks that this format has: no reasoning, no blank text, no block that only another format has.
+    """Return the content blocks that this format has: no reasoning, no blank text; other formats' blocks as text.
 
     Without ``has_media``, as in an assistant message, media are only named.
     """
@@ -384,8 +384,8 @@ def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list
     for block in blocks:
         if isinstance(block, Media):
             made.append(media_block(block) if has_media else {"text": placeholder_text(block)})
-        elif isinstance(block, Text) and block.text.strip():
-            made.append({"text": block.text})
         elif isinstance(block, Opaque) and block.format == FORMAT:
             made.append(block.value)
+        elif (text := placeholder_text(block)).strip():
+            made.append({"text": text})
     return made

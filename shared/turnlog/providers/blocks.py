@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Block, Media, Message, Role, Text, ToolCall, ToolResult
+from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -114,12 +114,37 @@ def result_text(result: ToolResult) -> str:
 
 
 def placeholder_text(block: object) -> str:
-    """Return a block as text, for a place that takes only text: media as a label, an empty string for other blocks."""
+    """Return a block as text, for a place that takes only text.
+
+    Media are a label. A block that only one provider has is the text in it, fenced; empty when there is none, and for thinking.
+    """
     if isinstance(block, Text):
         return block.text
     if isinstance(block, Media):
         return f"[{block.kind}{': ' + block.name if block.name else ''}]"
-    return ""
+    readable = "\n".join(_readable_texts(block.value)) if isinstance(block, Opaque) else ""
+    return fenced(kind_of(block), readable) if readable.strip() else ""
+
+
+def kind_of(block: object) -> str:
+    """Return the name of a block that only one provider has, as that provider gives it; ``thinking`` for reasoning."""
+    if not isinstance(block, Opaque) or not isinstance(block.value, dict):
+        return "thinking" if isinstance(block, Thinking) else "unknown"
+    kind = string_of(block.value.get("type")) or next(iter(block.value), "")
+    return kind if is_tool_name(kind) else "unknown"
+
+
+_READABLE = ("title", "text", "context", "content")
+"""Members with text for people in the blocks of all providers: of compactions, search results, documents and guarded texts."""
+
+
+def _readable_texts(value: JsonValue) -> Iterator[str]:
+    """Yield the texts of a block, in order, at any depth."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in inner:
+        if isinstance(member, str) and key in _READABLE and member.strip():
+            yield member
+        yield from _readable_texts(member)
 
 
 def text_with_placeholders(message: Message) -> str:

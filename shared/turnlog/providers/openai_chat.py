@@ -264,10 +264,10 @@ def _user_content(message: Message) -> JsonValue:
         return text_with_placeholders(message)
     parts = list[JsonValue]()
     for block in message.content:
-        if isinstance(block, Text):
-            parts.append({"type": "text", "text": block.text})
-        elif isinstance(block, Media):
+        if isinstance(block, Media):
             parts.append(_media_part(block))
+        elif text := placeholder_text(block):
+            parts.append({"type": "text", "text": text})
     return parts
 
 

@@ -328,9 +328,8 @@ def _output(result: ToolResult) -> JsonValue:
     parts = [_media_part(block) for block in result.content if isinstance(block, Media)]
     if all(part["type"] == "input_text" for part in parts):
         return result_text(result)
-    text = result_text(
-        ToolResult("", tuple(b for b in result.content if isinstance(b, Text)), is_error=result.is_error)
-    )
+    others = tuple(block for block in result.content if not isinstance(block, Media))
+    text = result_text(ToolResult("", others, is_error=result.is_error))
     texts: list[JsonValue] = [{"type": "input_text", "text": text}] if text else []
     return [*texts, *parts]
 
@@ -340,10 +339,10 @@ def _user_content(message: Message) -> JsonValue:
         return text_with_placeholders(message)
     parts = list[JsonValue]()
     for block in message.content:
-        if isinstance(block, Text) and block.text:
-            parts.append({"type": "input_text", "text": block.text})
-        elif isinstance(block, Media):
+        if isinstance(block, Media):
             parts.append(_media_part(block))
+        elif text := placeholder_text(block):
+            parts.append({"type": "input_text", "text": text})
     return parts
 
 

@@ -169,4 +169,6 @@ def _rendered_content(message: Message) -> JsonValue:
         elif isinstance(block, Media):
             fields = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
             blocks.append({"type": block.kind, **fields})
+        elif text := placeholder_text(block):
+            blocks.append({"type": "text", "text": text})
     return blocks

@@ -161,7 +161,7 @@ class ManifestAnswer(Answer):
 
     def _repr_html_(self) -> str:
         """Return the picture of `turnlog context` for a notebook: a bar for each part that is not within a loop."""
-        shown = [part for part in self.parts if part.kind != "message" or part.loop is None]
+        shown = [part for part in self.parts if part.kind not in ("message", "block") or part.loop is None]
         largest = max([part.tokens for part in shown], default=0) or 1
         rows = "".join(_row(part, largest) for part in shown)
         return f"<table>{rows}</table><p>{escape(self._size())} (budget {escape(self.budget.source)})</p>"

@@ -168,6 +168,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     manifest = manifest_of(
         plan.view,
         request.budget,
+        format=request.format,
         system_tokens=request.system_tokens,
         tools_tokens=request.tools_tokens,
         frame_tokens=frame_tokens(request.format),

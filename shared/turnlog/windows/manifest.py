@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
+from turnlog.core.messages import Message, Opaque, Thinking
 from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
+from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.windows.budgets import Budget
 from turnlog.windows.prices import (
     LINE_TOKENS,
@@ -30,7 +32,7 @@ class Manifest:
 
 
 def manifest_of(
-    view: WindowDraft, budget: Budget, *, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
+    view: WindowDraft, budget: Budget, *, format: str, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
 ) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last.
 
@@ -38,6 +40,7 @@ def manifest_of(
     """
     costs = loops_tokens(view.loops)
     parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens))
+    parts += _lost_blocks(view, format)
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
@@ -71,6 +74,24 @@ def _parts(
             yield from _parts_of(loop, costs[loop.number], costs_of_notes, tellers)
     for entry, reason in view.set_aside:
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
+
+
+def _lost_blocks(view: WindowDraft, format: str) -> Iterator[WindowPart]:
+    """Yield a part for each type of blocks of a whole message that the format can't send, not even as text."""
+    in_loops = (unit for loop in view.loops for unit in loop.units if unit.pinned or loop.level == "whole")
+    for unit in (*view.preamble, *in_loops):
+        stubs = {stub.position for stub in unit.stubs}
+        for entry in unit.entries if unit.level == "whole" else ():
+            if entry.event.format == format or entry.message is None or entry.position in stubs:
+                continue
+            for kind in dict.fromkeys(_lost_kinds(entry.message, format)):
+                yield WindowPart("block", entry.loop or None, entry.position, entry.position, "out", 0, kind, ())
+
+
+def _lost_kinds(message: Message, format: str) -> Iterator[str]:
+    lost = Opaque if format == "turnlog" else Opaque | Thinking
+    for content in (message.content, *(result.content for result in message.tool_results)):
+        yield from (kind_of(block) for block in content if isinstance(block, lost) and not placeholder_text(block))
 
 
 def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:

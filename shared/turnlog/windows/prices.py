@@ -29,7 +29,7 @@ from turnlog.providers.blocks import (
 from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.digests import Tally, shown_pieces
-from turnlog.windows.text import NOTHING_SAID, left_out_line, summary_tokens
+from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks, summary_tokens
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
@@ -69,6 +69,7 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
         extra += sum(_as_object(call, sent) for call in message.tool_calls)
     if sent in FENCING:
         extra += _NO_OUTPUT * len(results)
+    extra += most_tokens_of_blocks(message, (sent,) if sent in FENCING else ())
     if sent in FENCING and message.role == "system":
         extra += _in_fence(message)
     return extra

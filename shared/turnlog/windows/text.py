@@ -5,14 +5,14 @@ Text in a fence (`turnlog.providers.blocks`) is data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import SummaryEvent
-from turnlog.core.messages import ToolCall
+from turnlog.core.messages import Message, Opaque, ToolCall
 from turnlog.core.scripts import Script, main_script
 from turnlog.core.token_bounds import upper_bound_tokens
-from turnlog.providers.blocks import escaped, fenced
+from turnlog.providers.blocks import escaped, fenced, placeholder_text
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 
 SETTLEMENT = "result unavailable; do not assume it ran"
@@ -67,6 +67,17 @@ def most_tokens_of_calls(refs: Iterable[Ref], outlines: Iterable[MessageOutline]
     tokens = _CALLS_FENCE_TOKENS + sum(upper_bound_tokens(str(ref)) + _JOINTS * _JOIN_TOKENS for ref in refs)
     texts = [text for outline in outlines for text in _texts_of_calls(outline)]
     return tokens + sum(upper_bound_tokens(escaped(text)) for text in texts if escaped(text) != text)
+
+
+def most_tokens_of_blocks(message: Message, formats: Container[str] = ()) -> int:
+    """Return the most tokens that blocks of other formats than these take as text."""
+    blocks = [
+        block
+        for content in (message.content, *(result.content for result in message.tool_results))
+        for block in content
+    ]
+    texts = [placeholder_text(block) for block in blocks if isinstance(block, Opaque) and block.format not in formats]
+    return sum(upper_bound_tokens(text) for text in texts)
 
 
 def _texts_of_calls(outline: MessageOutline) -> Iterable[str]:

@@ -20,7 +20,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.text import most_tokens_of_calls
+from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
 
 _OF_ITEMS = "openai_responses"
 NOT_READ = "not_read"
@@ -417,6 +417,7 @@ class _Grouping:
         ):
             yield replace(whole, tokens=tokens)
             return
+        tokens += sum(most_tokens_of_blocks(member.message) for member in whole.entries if member.message is not None)
         tokens += most_tokens_of_calls([answer.ref for answer in answers], [member.facts for member in whole.entries])
         yield replace(whole, tokens=tokens, calls_as_text=True)
 

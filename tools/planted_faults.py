@@ -289,8 +289,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/summaries/rounds.py",
-                "newest = tail.header.flow.loop.number - 1 - keep_loops",
-                "newest = tail.header.flow.loop.number - keep_loops",
+                "return self.open_loop - 1 - (self.keep_loops",
+                "return self.open_loop - (self.keep_loops",
             ),
         ),
         ("tests/summaries/test_compress.py::test_s2_covers_closed_loops_only_and_never_the_newest[sqlite]",),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError, Problem, problem_text
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Answer, problem_text
+from turnlog.core.models import Answer
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

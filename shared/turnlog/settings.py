@@ -9,9 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.errors import InvalidInputError, MalformedError, problem_text
 from turnlog.core.json_values import parse_strict_json
-from turnlog.core.models import problem_text
 
 PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})

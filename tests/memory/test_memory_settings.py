@@ -41,7 +41,7 @@ def test_each_name_has_its_engine() -> None:
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({"TURNLOG_MEMORY": "other"}, "TURNLOG_MEMORY:"),
+        ({"TURNLOG_MEMORY": "other"}, "TURNLOG_MEMORY is not 'facts'"),
         ({"TURNLOG_MEMORY": "agentcore"}, "TURNLOG_MEMORY_ID is not set"),
         ({**WEBHOOK, "TURNLOG_MEMORY_WEBHOOK_URL": ""}, "TURNLOG_MEMORY_WEBHOOK_URL"),
         ({**WEBHOOK, "TURNLOG_MEMORY_WEBHOOK_SECRET": ""}, "TURNLOG_MEMORY_WEBHOOK_SECRET"),

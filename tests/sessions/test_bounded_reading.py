@@ -175,3 +175,23 @@ def test_what_is_pinned_before_a_fork_is_in_every_window_of_it(session: Session,
 
 def talks(count: int) -> list[dict[str, str]]:
     return [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(count)]
+
+
+def test_many_rewinds_hide_nothing_from_a_window(session: Session) -> None:
+    """A header names the last 16 of them only."""
+    for _ in range(4):
+        talk(session, 24)
+    session.append({"role": "user", "content": "What now?"})
+    expected = session.context(budget=1_000).messages
+    for _ in range(40):
+        session.rewind(to=96 + 1)
+        session.append({"role": "user", "content": "What now?"})
+        assert session.context(budget=1_000).messages == expected
+
+
+def test_a_fork_without_messages_has_windows(session: Session) -> None:
+    fork = session.fork(at=1)
+    first = fork.context().messages
+    assert fork.context().messages == first
+    fork.append({"role": "user", "content": "Hello"})
+    assert "Hello" in str(fork.context().messages)

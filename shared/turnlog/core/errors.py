@@ -31,9 +31,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -230,3 +233,35 @@ class CorruptError(TurnlogError):
 
 class NewerSchemaError(CorruptError):
     code = "newer_schema"
+
+
+_PROBLEMS = {
+    "missing": "{field} is missing",
+    "extra_forbidden": "unknown field {field!r}",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "{field} is not an object"),
+    **dict.fromkeys(("list_type", "tuple_type"), "{field} is not a list"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "{field} is not an integer"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "{field} is not a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "{field} is neither true nor false"),
+    "string_type": "{field} is not a string",
+    "string_too_short": "{field} has fewer characters than {min_length}",
+    "string_too_long": "{field} has more characters than {max_length}",
+    "string_pattern_mismatch": "{field} does not match {pattern}",
+    "too_short": "{field} has fewer items than {min_length}",
+    "too_long": "{field} has {actual_length} items; at most {max_length} are allowed",
+    "greater_than": "{field} is not more than {gt}",
+    "greater_than_equal": "{field} is less than {ge}",
+    "less_than": "{field} is not less than {lt}",
+    "less_than_equal": "{field} is more than {le}",
+    "literal_error": "{field} is not {expected}",
+}
+
+
+def problem_text(error: ErrorDetails, pointer: str) -> str:
+    """Return an error of pydantic as a plain sentence about the value at a JSON pointer, or the model's own words."""
+    sentence = _PROBLEMS.get(error["type"])
+    if sentence is None:
+        return error["msg"].removeprefix("Value error, ")
+    *parents, name = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))
+    field = f"item {name} of {parents[-1]}" if name.isdigit() else name or "the body"
+    return sentence.format(field=field, **error.get("ctx", {}))

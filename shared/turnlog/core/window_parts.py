@@ -9,6 +9,8 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 PartKind: TypeAlias = Literal[
     "system", "tools", "summary", "older", "loop", "message", "block", "omission_notice", "recalled"
 ]
+OthersCalls: TypeAlias = Literal["text", "calls"]
+"""How calls of tools that a request does not offer are sent."""
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
 
 
@@ -67,3 +69,12 @@ BreakReason: TypeAlias = Literal[
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
 - ``recall``: a loop ended, and what was recalled for it is not sent any more.
 """
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RecalledMessage:
+    """A message that a search brought back: its position, its score, and the most tokens that it takes."""
+
+    position: int
+    score: float
+    tokens: int

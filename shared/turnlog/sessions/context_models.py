@@ -9,10 +9,8 @@ from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_seri
 
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
-from turnlog.core.window_parts import BreakReason, WindowPart
+from turnlog.core.window_parts import BreakReason, OthersCalls, RecalledMessage, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
-from turnlog.windows.plan import OthersCalls
-from turnlog.windows.view import RecalledMessage
 
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]

@@ -155,6 +155,8 @@ def read_newest(log: SessionLog, keys: SessionKeys, warm: WarmSession | None) ->
     page = log.items.query(Query(keys.partition, first, last, descending=True, limit=FIRST_ITEMS))
     commits = [item for item in page.items if str(item["sk"]).startswith(COMMITS_FROM)]
     caches = {str(item["sk"]): item for item in page.items if not str(item["sk"]).startswith(COMMITS_FROM)}
+    if not commits and warm is not None:
+        return read_newest(log, keys, None)  # A fork's first commit has the key of the first position.
     if not commits or is_tombstone(commits[:1]) or MATERIALISING in caches.get(META, {}):
         log.commits.tail(keys)
     header = header_in(commits[0])
@@ -244,7 +246,7 @@ class SessionHistory:
         )
         self._item_count = len(items)
         self._oldest_read = first_position(items[-1])
-        self._page_count, self._cold_count, self._calls = 1, 0, None
+        self._page_count, self._stretches, self._cold_count, self._calls = 1, 0, 0, None
         self._commits, self._held, self.sources, self._older = [], [], [], None
         self._read_page()
 
@@ -253,7 +255,11 @@ class SessionHistory:
 
         A redaction is noted in the session that stores the message, before it is answered; in forks, it is noted later.
         """
-        if self._is_limited or any(commit.home != self._keys.partition for commit in self._commits):
+        if (
+            self._is_limited
+            or not self._commits
+            or any(commit.home != self._keys.partition for commit in self._commits)
+        ):
             return None
         if self._older and self._header.rewound:
             return None  # They may be the parent's.
@@ -332,6 +338,7 @@ class SessionHistory:
         page = next(self._pages, None) if self._pages is not None and not self._is_limited else None
         if page is None:
             return False
+        self._stretches += bool(self._commits) and page[-1].header.last + 1 < self._commits[0].header.first
         self._page_count += page[0].header.first < self._oldest_read
         commits = newest_commits(
             [*(commit for commit in page if commit.header.last > self._covered_to), *self._commits],
@@ -344,7 +351,7 @@ class SessionHistory:
             *self.sources,
         ]
         self._held = self.sources = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
-        is_last_page = self._page_count == MAX_PAGES + len(self._header.view.closed)
+        is_last_page = self._page_count >= MAX_PAGES + self._stretches
         self._is_limited = (
             len(self.sources) < len(messages)
             or sum(len(commit.lines) for commit in commits) >= MAX_WINDOW_MESSAGES

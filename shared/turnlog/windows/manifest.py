@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Message, Opaque, Thinking
-from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
+from turnlog.core.window_parts import PartKind, PartLevel, RecalledMessage, WindowPart
 from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.windows.budgets import Budget
 from turnlog.windows.prices import (
@@ -19,7 +19,7 @@ from turnlog.windows.prices import (
     says_nothing,
 )
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import Loop, RecalledMessage, RecalledPart, Unit, WindowDraft
+from turnlog.windows.view import Loop, RecalledPart, Unit, WindowDraft
 
 
 @lazy_dataclass(frozen=True, slots=True)

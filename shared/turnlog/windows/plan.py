@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, zip_longest
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import BudgetTooSmallError
@@ -16,6 +16,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
 from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.core.window_parts import OthersCalls
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -46,7 +47,6 @@ from turnlog.windows.view import (
     turns_of,
 )
 
-OthersCalls: TypeAlias = Literal["text", "calls"]
 WINDOW_OVERHEAD = 3
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 

@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from turnlog.core.errors import InvalidInputError, MalformedError, Problem
+from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
 from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_json
-from turnlog.core.models import problem_text
 from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.recalled import RecallMessages

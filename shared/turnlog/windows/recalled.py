@@ -17,6 +17,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Text
 from turnlog.core.times import caller_time
 from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.digests import shown_pieces, value_cost
@@ -24,7 +25,7 @@ from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import summary_body, truncation_mark
-from turnlog.windows.view import Entry, RecalledMessage, RecalledPart, Unit, WindowDraft, is_whole, never_sent
+from turnlog.windows.view import Entry, RecalledPart, Unit, WindowDraft, is_whole, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20

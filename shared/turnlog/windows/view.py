@@ -18,6 +18,7 @@ from turnlog.core.loops import REASONING
 from turnlog.core.messages import Message, Role, Text
 from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
@@ -164,15 +165,6 @@ class SummaryWording:
 
 
 AS_USER = SummaryWording()
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class RecalledMessage:
-    """A message that a search brought back: its position, its score, and the most tokens that it takes."""
-
-    position: int
-    score: float
-    tokens: int
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # Windows, summaries and segments on conversations, and load; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: replay bench-load bench-windows bench-worst bench-breakpoints bench-search bench-segments bench-snapshots bench-summaries
+.PHONY: replay bench-load bench-windows bench-worst bench-breakpoints bench-search bench-recall bench-segments bench-snapshots bench-summaries
 
 replay: $(VENV)/dev.stamp  ## Replay conversations over HTTP and check every message and window [ARGS='FOLDER --policy run_loops']
 	@$(BIN)/python -m benchmarks.replay $(or $(ARGS),examples/conversations)
@@ -15,6 +15,9 @@ bench-breakpoints: $(VENV)/dev.stamp  ## What calls cost with our prompt-cache b
 
 bench-search: $(VENV)/dev.stamp  ## What search finds, and what it costs at 100 to 10,000 messages [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.search $(ARGS)
+
+bench-recall: $(VENV)/dev.stamp  ## How much of a question's evidence stands in the window, by budget [ARGS='FOLDER --loader FILE.py --costs']
+	@$(BIN)/python -m benchmarks.recall $(ARGS)
 
 bench-segments: $(VENV)/dev.stamp  ## What segments take of the bytes that were said [ARGS='FOLDER --loader FILE.py']
 	@$(BIN)/python -m benchmarks.segments $(ARGS)

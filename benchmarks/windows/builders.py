@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 from benchmarks.windows.baselines import DEFAULTS, Baseline, baseline_of
 from benchmarks.windows.histories import COUNTER, FORMAT, History
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
+from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, WindowRequest, build, system_cost
 from turnlog.windows.policy import PRESETS, Policy, policy_of
@@ -82,6 +84,7 @@ def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
         tools_tokens=history.tools_tokens,
     )
     totals = [0, *accumulate(history.sizes)]
+    request = replace(request, recaller=ListSearch(Fts5SearchEngine(), history.sources))
 
     def make(upto: int) -> Made | None:
         start = time.process_time()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from turnlog.jobs.redrive import RedriveJobs
     from turnlog.jobs.worker import GetJob, ListJobs, RunJob, StartJobs, Work
     from turnlog.linter.lint_messages import LintHistories
+    from turnlog.log.commit import Commit
     from turnlog.log.commit_items import Forks
     from turnlog.log.headers import Header
     from turnlog.log.keys import SessionKeys
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import SearchSessions
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import Reranker, SearchSession, SessionReader
+    from turnlog.search.session import FindMessages, Reranker, SearchSession, SessionReader
     from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
@@ -98,6 +99,8 @@ if TYPE_CHECKING:
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
+    from turnlog.windows.plan import Source
+    from turnlog.windows.recalled import RecallHit, RecallSearch
 
 
 def use_case(path: str, *parts: str, **named: str) -> Any:
@@ -189,8 +192,12 @@ class Application:
     put_documents: PutDocuments = use_case("sessions.documents.PutDocuments", "log", "documents")
 
     # windows
-    build_context: BuildContexts = use_case("sessions.context.BuildContexts", "log", "summaries", "settings.models")
-    build_window: BuildWindows = use_case("sessions.context.BuildWindows", "lazy_counter", "settings.models")
+    build_context: BuildContexts = use_case(
+        "sessions.context.BuildContexts", "log", "summaries", "settings.models", "find_in_session"
+    )
+    build_window: BuildWindows = use_case(
+        "sessions.context.BuildWindows", "lazy_counter", "settings.models", "find_in_list"
+    )
     lint_messages: LintHistories = use_case("linter.lint_messages.LintHistories")
 
     # summaries
@@ -212,6 +219,7 @@ class Application:
     corpus: SessionReader = use_case("search.session.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
+    find_messages: FindMessages = use_case("search.session.FindMessages", "corpus", "words")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
     session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
     owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
@@ -430,6 +438,16 @@ class Application:
             return visible_memories(self.items, owner, memories)
 
         return BringMemories(lambda: self.memory, self.lazy_counter, self.engine.release, visible)(owner, ask)
+
+    def find_in_session(
+        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], query: RecallSearch
+    ) -> Sequence[RecallHit] | None:
+        """Return the messages of a session that a window recalls."""
+        return self.find_messages.in_session(keys, header, commits, query)
+
+    def find_in_list(self, sources: Sequence[Source], query: RecallSearch) -> Sequence[RecallHit]:
+        """Return the messages of a list that a window recalls."""
+        return self.find_messages.in_list(sources, query)
 
     def make_snapshots(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings

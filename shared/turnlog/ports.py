@@ -373,6 +373,9 @@ class SearchEngine(Protocol):
         neighbours, because an answer follows its question. Statistics are those of all documents.
         """
 
+    def highest_score(self, documents: TermDocuments, question: str) -> float:
+        """Return the score that a text with each term of the question, ever so often, would come near to."""
+
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         """Return for each text the spans (begin, end) of words that share a term with the question.
 

@@ -72,7 +72,9 @@ def assert_all_is_well(report: ReplayReport) -> Compression:
     assert (found.wrong, found.jobs["failed"], found.jobs["pending"]) == (0, 0, 0)
     assert found.sessions == report.total.sessions
     most = found.asked + found.jobs["published"]
-    assert sum(found.jobs.values()) <= most, "one job for each append that asked, and one behind a job that left more to do"
+    assert sum(found.jobs.values()) <= most, (
+        "one job for each append that asked, and one behind a job that left more to do"
+    )
     assert found.made >= found.jobs["published"]
     assert 0 < found.tokens < 0.6 * found.source_tokens
     return found

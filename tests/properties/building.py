@@ -14,13 +14,15 @@ from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
+from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.plan import OthersCalls
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000
-PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full")
+PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full", "recall")
 
 
 class _Remembering:
@@ -41,6 +43,7 @@ class _Remembering:
 
 
 COUNTER = _Remembering()
+_SEARCH = Fts5SearchEngine()
 TOOLS: tuple[Body, ...] = (
     {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object"}}},
 )
@@ -111,10 +114,11 @@ def first(held: Stored, count: int) -> Stored:
 def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
     """The window of the first ``upto`` messages."""
     sources = held.sources[:upto]
-    return build(MessageList(sources, sum(source.event.tokens for source in sources)), request(asked))
+    return build(MessageList(sources, sum(source.event.tokens for source in sources)), request(asked, sources))
 
 
-def request(asked: Asked) -> WindowRequest:
+def request(asked: Asked, sources: Sequence[Source] = ()) -> WindowRequest:
+    """What is asked; ``sources`` are searched for the step recall."""
     return WindowRequest(
         policy=policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy),
         budget=Budget(asked.budget, "given"),
@@ -125,6 +129,7 @@ def request(asked: Asked) -> WindowRequest:
         tools_tokens=count_tools(asked.tools, COUNTER),
         answer_open_calls=asked.answer_open_calls,
         others_calls=asked.others_calls,
+        recaller=ListSearch(_SEARCH, sources),
     )
 
 
@@ -164,7 +169,7 @@ def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None
             fetched.extend(event.position for event in events)
         return {event.position: held.sources[event.position - 1].event for event in events}
 
-    return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked))
+    return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked, held.sources))
 
 
 def recounted(built: Window, asked: Asked) -> int:

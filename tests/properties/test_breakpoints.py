@@ -43,11 +43,11 @@ asked = st.builds(
 
 
 def applied(held: Stored, wanted: Asked) -> Window:
-    return build(MessageList(held.sources, held.total), replace(request(wanted), apply_breakpoints=True))
+    return build(MessageList(held.sources, held.total), replace(request(wanted, held.sources), apply_breakpoints=True))
 
 
 def suggested(held: Stored, wanted: Asked) -> Window:
-    return build(MessageList(held.sources, held.total), request(wanted))
+    return build(MessageList(held.sources, held.total), request(wanted, held.sources))
 
 
 def without_marks(value: Any, format: Format) -> Any:

@@ -48,9 +48,10 @@ laws = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
+RECALLING = '{"steps": [{"step": "turns", "n": 1}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
 asked = st.builds(
     Asked,
-    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)")),
+    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)", RECALLING)),
     budget=st.one_of(st.just(AMPLE), st.integers(150, 6000)),
     format=st.sampled_from(FORMATS),
     answer_open_calls=st.booleans(),
@@ -186,7 +187,7 @@ class Pages:
 def test_W12_a_window_is_the_same_however_much_is_read_at_once(history: History, wanted: Asked, size: int) -> None:
     held = stored(history)
     whole, wanted = built(window, held, wanted)
-    assert build(Pages(held, size), request(wanted)) == whole
+    assert build(Pages(held, size), request(wanted, held.sources)) == whole
 
 
 @laws
@@ -194,7 +195,7 @@ def test_W12_a_window_is_the_same_however_much_is_read_at_once(history: History,
 def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None:
     held = stored(history)
     whole, wanted = built(window, held, wanted)
-    assert build(Pages(held, size), request(wanted)) == whole
+    assert build(Pages(held, size), request(wanted, held.sources)) == whole
 
 
 def build_or_need(held: Stored, wanted: Asked, memory: Memory | None = None) -> Window | int:
@@ -265,9 +266,9 @@ def test_W12_what_is_read_depends_on_the_budget_alone(budget: int, count: int) -
         for role in ("user", "assistant")
     ]
     held = stored([*turns, Given({"role": "user", "content": "And now?"})])
-    for policy in ("default", "run_loops", "turns", "classic"):
+    for policy in ("default", "run_loops", "turns", "classic", "recall"):
         pages = Pages(held, 20)
-        made = build(pages, request(Asked(policy, budget=budget)))
+        made = build(pages, request(Asked(policy, budget=budget), held.sources))
         read = sum(source.event.tokens for source in pages.sources)
         assert read <= 4 * budget + 2_000, policy
         assert made == window(held, Asked(policy, budget=budget))
@@ -279,6 +280,7 @@ def test_W11_holds_on_the_projects_own_conversations(name: str, history: History
     for format in FORMATS:
         for budget in (AMPLE, max(200, held.total // 2), max(200, held.total // 4)):
             assert_W11(held, Asked("default", budget, format))
+            assert_W11(held, Asked("recall", budget, format))
     for policy in ("run_loops", "turns(2)", "buffer", "classic"):
         for budget in (AMPLE, max(200, held.total // 2), max(200, held.total // 5)):
             assert_W11(held, Asked(policy, budget))
@@ -296,7 +298,7 @@ def test_W12_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[
         policy = ("default", "run_loops", "classic", "turns(3)")[index % 4]
         held, wanted = stored(history), Asked(policy, 8_000 if index % 2 else 2_000, FORMATS[index % len(FORMATS)])
         whole, wanted = built(window, held, wanted)
-        assert build(Pages(held, index % 20 + 1), request(wanted)) == whole
+        assert build(Pages(held, index % 20 + 1), request(wanted, held.sources)) == whole
 
 
 @pytest.mark.full

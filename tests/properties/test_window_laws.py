@@ -113,8 +113,8 @@ def test_W1_every_window_passes_the_linter(format: Format, history: History, wan
 
 
 def without_notes(text: str) -> str:
-    """What is sent but for the notes of digests, which tell of calls that are not sent."""
-    return re.sub(r"<turnlog-data kind='notes .*?</turnlog-data>", "", text, flags=re.S)
+    """What is sent but for notes and what is recalled, which tell of calls that are not sent."""
+    return re.sub(r"<turnlog-data kind='(?:notes|recalled) .*?</turnlog-data>", "", text, flags=re.S)
 
 
 def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> None:
@@ -326,6 +326,7 @@ def finest(parts: tuple[WindowPart, ...]) -> list[WindowPart]:
 
 def _totals(parts: tuple[WindowPart, ...]) -> dict[str, int]:
     totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "omission_notice": 0}
+    totals |= {part.kind: 0 for part in parts if part.kind == "recalled"}
     for part in finest(parts):
         loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
         kind = {

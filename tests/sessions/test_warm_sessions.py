@@ -35,6 +35,7 @@ WINDOWS: list[dict[str, Any]] = [
     {"budget": 2_500, "format": "anthropic"},
     {"budget": 1_500, "policy": "run_loops"},
     {"budget": 4_000, "policy": "classic"},
+    {"budget": 1_500, "policy": "recall"},
     {},
 ]
 appends = st.tuples(st.just("append"), st.lists(st.sampled_from(range(len(MESSAGES))), min_size=1, max_size=4))

@@ -6,7 +6,9 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
-PartKind: TypeAlias = Literal["system", "tools", "summary", "older", "loop", "message", "block", "omission_notice"]
+PartKind: TypeAlias = Literal[
+    "system", "tools", "summary", "older", "loop", "message", "block", "omission_notice", "recalled"
+]
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
 
 
@@ -48,6 +50,7 @@ BreakReason: TypeAlias = Literal[
     "large_result",
     "media",
     "past_loop",
+    "recall",
     "stub",
 ]
 """The reasons why a new epoch began:
@@ -62,4 +65,5 @@ BreakReason: TypeAlias = Literal[
 - ``unprompted``: an answer came that nothing prompted, so it sends no thinking, nor does any answer before it.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
+- ``recall``: a loop ended, and what was recalled for it is not sent any more.
 """

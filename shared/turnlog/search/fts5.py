@@ -94,6 +94,12 @@ class Fts5SearchEngine:
             scores[row] = (K1 + 1) * score * (1 + covered / of_question)
         return sorted(scores.items(), key=itemgetter(1), reverse=True)
 
+    def highest_score(self, documents: TermDocuments, question: str) -> float:
+        total = len(documents.lengths)
+        terms = ((weight, len(documents.rows_of(term))) for term, weight in self._question_terms(question).items())
+        rarities = (weight * math.log(1 + (total - count + 0.5) / (count + 0.5)) for weight, count in terms if count)
+        return 2 * (K1 + 1) * sum(rarities)
+
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         asked = {term for term, weight in self._question_terms(question).items() if weight == 1.0}
         terms = _terms_by_word({match[0].lower() for text in texts for match in _WORD.finditer(text)})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from typing import Literal
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
@@ -35,6 +36,8 @@ from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
+from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.recalled import RecallHit, RecallSearch
 
 KEPT = 1_024
 """Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
@@ -51,6 +54,8 @@ TEXT_CHARS = 2_000
 WORDS_WEIGHT = 0.5
 """Weight of the score by words; the embedder's similarity has the rest."""
 MAX_QUESTION_CHARS = 1_000
+DECAY = 0.8
+"""Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -117,10 +122,44 @@ class SessionReader:
         searched = SearchedSession(
             keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
         )
-        # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
-        if is_complete and not any(part.is_shared for part in index.parts):
-            self._warm.put(keys, index)
+        if is_complete:
+            self._remember(keys, index)
         return searched
+
+    def read_before(
+        self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit]
+    ) -> SearchedSession:
+        """Read the corpus of the messages before a position that are in view at a header.
+
+        ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
+        """
+        kept, warm = dict[int, Located](), self._warm.take(keys)
+        index = self._followed(keys, warm, header, commits, kept) if warm is not None else None
+        if index is None and warm is not None:
+            index = self._extended(keys, warm, kept)
+        stretches = [
+            (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
+        ]
+        if index is None or subtract(stretches, index.covered):
+            index = self._built(keys, MAX_POSITION, kept, stretches)
+        searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), kept)
+        self._remember(keys, index)
+        return searched
+
+    def _remember(self, keys: SessionKeys, index: WarmIndex) -> None:
+        # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
+        if not any(part.is_shared for part in index.parts):
+            self._warm.put(keys, index)
+
+    def _followed(
+        self, keys: SessionKeys, warm: WarmIndex, header: Header, commits: Sequence[Commit], kept: dict[int, Located]
+    ) -> WarmIndex | None:
+        """Return a known index with the commits behind it; None when it is not known that they follow it."""
+        known = warm.header
+        start = next((index for index, commit in enumerate(commits) if commit.header.hash == known.hash), None)
+        if start is None or known.view != header.view or commits[-1].header.hash != header.hash:
+            return None
+        return self._grown(keys, warm, commits[start:], kept)
 
     def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
         """Return a known index with the messages behind it; None when the log before has changed."""
@@ -136,6 +175,13 @@ class SessionReader:
         commits = checked_chain(items)
         header = commits[-1].header
         self._log.commits.check_alive(keys, header)
+        return self._grown(keys, warm, commits, kept)
+
+    def _grown(
+        self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit], kept: dict[int, Located]
+    ) -> WarmIndex | None:
+        """Return a known index with newer commits, the first of which it has; None when the log before has changed."""
+        known, header = warm.header, commits[-1].header
         if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card):
             return None
         messages = self.messages(keys, commits[1:], known.last + 1)
@@ -154,20 +200,29 @@ class SessionReader:
 
     def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
+        messages = self.located(searched, entries)
+        events = [message.event for message in messages]
+        beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
+        bodies = self._log.commits.fetch(searched.keys, beside)
+        messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
+        return [searchable_text(message, message.message, message.facts) for message in messages]
+
+    def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
+        """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
         keys, kept = searched.keys, searched.kept
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
         begins = sorted({entry.commit for entry in entries if entry.position not in by_position})
         commits = self._log.commits.at(keys, begins) if begins else []
         by_position |= {message.event.position: message for message in located(self._log.commits, keys, commits)}
-        messages = [by_position[entry.position] for entry in entries]
-        events = [message.event for message in messages]
-        beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
-        bodies = self._log.commits.fetch(keys, beside)
-        messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
-        return [searchable_text(message, message.message, message.facts) for message in messages]
+        return [by_position[entry.position] for entry in entries]
 
-    def _built(self, keys: SessionKeys, newest: int, kept: dict[int, Located]) -> WarmIndex:
-        """Return the index of a session's ``newest`` positions at least, from its segments' indexes and the log."""
+    def _built(
+        self, keys: SessionKeys, newest: int, kept: dict[int, Located], others: Sequence[Stretch] = ()
+    ) -> WarmIndex:
+        """Return the index of a session's ``newest`` positions at least, from its segments' indexes and the log.
+
+        It has what is in view, and the ``others``, which were in view before a rewind.
+        """
         segments = list(self._segments.list(keys))
         end, first, first_card = segments[-1].last if segments else 0, 1, 0
         header, pages = None, list[Index]()
@@ -182,6 +237,8 @@ class SessionReader:
                 break
         assert header is not None  # noqa: S101 - a session has a first commit
         stretches = self._stretches(keys, header)
+        if hidden := subtract(others, stretches):
+            stretches = sorted([*stretches, *hidden])
         sealed = self._sealed(keys, segments, [stretch for stretch in stretches if stretch[1] >= first], first)
         return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
 
@@ -426,6 +483,90 @@ class SearchSession:
                 )
             )
         return SearchAnswer(results=results, searched_from=searched.stretches[0][0], reranking=reranked.how)
+
+
+class FindMessages:
+    """Use case: find the messages before a position that are about a question, for the step recall of a window.
+
+    Ranks the log before the position by its own statistics, so newer messages change nothing.
+    """
+
+    def __init__(self, sessions: SessionReader, engine: SearchEngine) -> None:
+        self._sessions = sessions
+        self._engine = engine
+
+    def in_session(
+        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], query: RecallSearch
+    ) -> list[RecallHit] | None:
+        """Return messages that are in view at a header; None when the engine is not available.
+
+        ``commits`` are the newest ones up to the header, as far as they are known.
+        """
+        try:
+            searched = self._sessions.read_before(keys, header, query.before, commits)
+            corpus = searched.corpus
+            scores = _chosen(self._engine, corpus, query)
+            messages = self._sessions.located(searched, [corpus.entries[row] for row in scores])
+        except UnavailableError as error:
+            _log.warning("nothing is recalled: %s", error.error_code)
+            return None
+        return _hits(corpus, scores, messages)
+
+    def in_list(self, sources: Sequence[Source], query: RecallSearch) -> list[RecallHit]:
+        """Return messages of a list."""
+        return ListSearch(self._engine, sources)(query)
+
+
+class ListSearch:
+    """Finds messages of a list for the step recall. The list is indexed once."""
+
+    def __init__(self, engine: SearchEngine, sources: Sequence[Source]) -> None:
+        self._engine = engine
+        self._sources = sources
+
+    @cached_property
+    def _index(self) -> tuple[Index, dict[int, Located]]:
+        messages = [Located(source.event, source.loop, source.time_ms) for source in self._sources]
+        index = Index()
+        index.add(self._engine, ((message, message.event.position) for message in messages))
+        return index, {message.event.position: message for message in messages}
+
+    def __call__(self, query: RecallSearch) -> list[RecallHit]:
+        index, messages = self._index
+        corpus = SessionCorpus([index], [(1, query.before - 1)])
+        scores = _chosen(self._engine, corpus, query)
+        return _hits(corpus, scores, [messages[corpus.entries[row].position] for row in scores])
+
+
+def _chosen(engine: SearchEngine, corpus: SessionCorpus, query: RecallSearch) -> dict[int, float]:
+    """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
+
+    A neighbour of a message has a share of that message's score, so it comes before what matters less than both.
+    """
+    documents, question = corpus.documents, dated(query.question, corpus)
+    ranked = engine.rank(documents, question) if corpus.entries else []
+    if not ranked or ranked[0][1] < query.min_score * engine.highest_score(documents, question):
+        return {}
+    values, total = dict[int, float](), len(corpus.entries)
+    for row, score in ranked[: query.limit]:
+        if corpus.has_echoes and corpus.is_echo(row):
+            continue
+        for distance in range(-query.neighbours, query.neighbours + 1):
+            near, value = row + distance, score * DECAY ** abs(distance)
+            if 0 <= near < total and value > values.get(near, 0.0):
+                values[near] = value
+    chosen = sorted(values, key=lambda row: (-values[row], row))
+    left_out = (row for row in chosen if corpus.entries[row].position not in query.shown)
+    return {row: values[row] for row in islice(left_out, query.limit)}
+
+
+def _hits(corpus: SessionCorpus, scores: Mapping[int, float], messages: Sequence[Located]) -> list[RecallHit]:
+    hits = list[RecallHit]()
+    for (row, score), message in zip(scores.items(), messages, strict=True):
+        entry = entry_of(Source(message.event, message.loop, message.time_ms))
+        made = len(entry.facts.calls)
+        hits.append(RecallHit(entry, float(f"{score:.6g}"), tuple(corpus.refs(row)[made:])))
+    return hits
 
 
 def check_question(q: str) -> None:

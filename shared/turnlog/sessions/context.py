@@ -6,9 +6,10 @@ Nothing is written and no model is called. Windows of a session use stored token
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError, Problem
 from turnlog.core.events import MessageEvent
@@ -39,6 +40,7 @@ from turnlog.sessions.context_models import (
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
 from turnlog.sessions.incoming import understand, with_calls
 from turnlog.sessions.session_history import (
+    FindInSession,
     SessionHistory,
     SessionReading,
     WarmSession,
@@ -48,8 +50,11 @@ from turnlog.sessions.session_history import (
 )
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.recalled import RecallHit, RecallSearch
 from turnlog.windows.version import RENDERER_VERSION
 
+FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[RecallHit]]
+"""Searches a list of messages."""
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 
 if TYPE_CHECKING:
@@ -142,10 +147,18 @@ class BuildContexts:
     built windows of last, and reads only what is new.
     """
 
-    def __init__(self, log: SessionLog, summaries: Summaries, models: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        summaries: Summaries,
+        models: Mapping[str, int] | None = None,
+        find: FindInSession | None = None,
+    ) -> None:
+        """``find`` searches a session for the step recall."""
         self._log = log
         self._summaries = summaries
         self._models = models
+        self._find = find
         self._warm = WarmSessions[WarmSession]()
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
@@ -162,7 +175,8 @@ class BuildContexts:
         codec_of(body.format)
         context = self._context_request(keys, reading, body, stored_build)
         request, budget = context.request, context.budget
-        history = SessionHistory(self._log, reading, context)
+        history = SessionHistory(self._log, reading, context, self._find)
+        request = replace(request, recaller=history.recall if self._find is not None else None)
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
         if position is None:
@@ -200,9 +214,13 @@ class BuildContexts:
 class BuildWindows:
     """Use case: build a window over a list of messages. Stores nothing."""
 
-    def __init__(self, counter: TokenCounter, models: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, counter: TokenCounter, models: Mapping[str, int] | None = None, find: FindInList | None = None
+    ) -> None:
+        """``find`` searches the messages for the step recall."""
         self._counter = counter
         self._models = models
+        self._find = find
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -215,6 +233,8 @@ class BuildWindows:
             tools_tokens=count_tools(list(tools), self._counter),
         )
         request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
+        if self._find is not None:
+            request = replace(request, recaller=partial(self._find, sources))
         window = build(MessageList(sources, total), request)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
@@ -282,6 +302,7 @@ def window_answer(
             breakpoints=[
                 Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
             ],
+            recalled=list(manifest.recalled),
             epoch=EpochAnswer(id=window.epoch, since=window.since),
             build=build,
         ),

@@ -12,6 +12,7 @@ from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, Give
 from turnlog.core.window_parts import BreakReason, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
 from turnlog.windows.plan import OthersCalls
+from turnlog.windows.view import RecalledMessage
 
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
@@ -138,12 +139,14 @@ class ManifestAnswer(Answer):
     """A description of a window: its parts, their tokens, and how to build it again.
 
     ``breakpoints``: at most four, counting those that messages or tools have already. Empty for providers that cache
-    automatically. ``build`` is null for a window over a list of messages: it can't be built again from a log.
+    automatically. ``recalled``: the messages in the part of that name. ``build`` is null for a window over a list of messages: it
+    can't be built again from a log.
     """
 
     position: int
     budget: BudgetAnswer
     parts: list[WindowPart]
+    recalled: list[RecalledMessage]
     totals: dict[str, int]
     breakpoints: list[Breakpoint]
     epoch: EpochAnswer

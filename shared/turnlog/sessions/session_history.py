@@ -6,10 +6,10 @@ A process remembers what it has read of a session. The next window reads the new
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from turnlog.core.errors import BuildMismatchError, CorruptError
 from turnlog.core.events import MessageEvent, SummaryEvent
@@ -28,6 +28,7 @@ from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import Source
 from turnlog.windows.epochs import EpochStart
+from turnlog.windows.recalled import RecallHit, RecallSearch
 from turnlog.windows.view import Memory
 
 MAX_PAGES = 8
@@ -50,6 +51,7 @@ class WarmSession:
     ``header`` is that of the newest commit. ``calls`` counts calls and results.
     ``cold_count`` is the number of messages that were read from the log at once. ``first`` is the position of the oldest one that
     the last window looked at, ``budget`` what that window had: with the same one, the next window looks at the same messages.
+    ``recalled`` is what was searched for last, and what was found.
     """
 
     header: Header
@@ -65,6 +67,7 @@ class WarmSession:
     cold_count: int
     first: int
     budget: int
+    recalled: tuple[RecallSearch, Sequence[RecallHit] | None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -85,6 +88,10 @@ class WarmSession:
         if len(newer) > MAX_WINDOW_MESSAGES or calls > MAX_CALLS:
             return None
         return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
+
+
+FindInSession: TypeAlias = Callable[[SessionKeys, Header, Sequence[Commit], RecallSearch], "Sequence[RecallHit] | None"]
+"""Searches what is in view of a session at a header. The commits are the newest ones, as far as they are known."""
 
 
 class _Sized(Protocol):
@@ -199,8 +206,10 @@ def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: b
 class SessionHistory:
     """The messages of a session as a window reads them: from the newest commit back, as far as the plan needs."""
 
-    def __init__(self, log: SessionLog, reading: SessionReading, context: ContextRequest) -> None:
-        """Begin with the messages of a warm session, or else with the first page."""
+    def __init__(
+        self, log: SessionLog, reading: SessionReading, context: ContextRequest, find: FindInSession | None = None
+    ) -> None:
+        """Begin with the messages of a warm session, or else with the first page. ``find`` searches the session."""
         self._log, self._keys, self._header, self._context = log.commits, reading.keys, reading.header, context
         self.total = self._header.flow.tokens
         self._requests = RequestHistory(log, reading.keys, self._header, context)
@@ -209,6 +218,8 @@ class SessionHistory:
         self._covered_to = self._covered.last if self._covered is not None else 0
         self._is_limited = False
         self._calls: int | None = None
+        self._find = find
+        self._recalled = reading.warm.recalled if reading.warm is not None else None
         self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
@@ -260,7 +271,15 @@ class SessionHistory:
             cold_count=self._cold_count or len(self._held),
             first=self.sources[0].event.position if self.sources else 0,
             budget=self._context.request.budget.tokens,
+            recalled=self._recalled,
         )
+
+    def recall(self, query: RecallSearch) -> Sequence[RecallHit] | None:
+        """Return messages about a question, which a process remembers for the next windows of the loop."""
+        if self._recalled is None or self._recalled[0] != query:
+            hits = self._find(self._keys, self._header, self._commits, query) if self._find is not None else ()
+            self._recalled = query, hits
+        return self._recalled[1]
 
     @property
     def kept(self) -> Sequence[Source]:

@@ -25,7 +25,7 @@ from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, messag
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Loop, Unit, WindowDraft, turns_of
+from turnlog.windows.view import OLDER_TOO, Loop, Unit, WindowDraft, is_whole, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -62,11 +62,15 @@ def _place(start: EpochStart) -> tuple[int, int]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Fitted:
-    """A view within the budget, and the breaks that the budget caused. ``is_final``: no older message would change them."""
+    """A view within the budget, and the breaks that the budget caused. ``is_final``: no older message would change them.
+
+    ``reserve`` is the number of tokens that are set aside, where something is left out.
+    """
 
     view: WindowDraft
     breaks: tuple[EpochStart, ...] = ()
     is_final: bool = True
+    reserve: int = 0
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -85,16 +89,22 @@ class _Element:
     saved: int = 0
 
 
-def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
-    """Return the view within ``room`` tokens of messages.
+def fit(view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0) -> Fitted:
+    """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
     Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
     """
-    if message_tokens(view) <= room:
-        return Fitted(view, (), not _is_open(view))
-    for fitted in _candidates(view, room, step):
-        if message_tokens(fitted.view) <= room:
+    of_whole = reserve if reserve and _is_lowered(view) else 0
+    if message_tokens(view) <= room - of_whole:
+        return Fitted(view, (), not _is_open(view), of_whole)
+    for fitted in _candidates(view, room, step, reserve, of_whole):
+        if message_tokens(fitted.view) <= room - fitted.reserve:
             return fitted
+    if reserve:
+        # A part that is left out here may have been in the window before.
+        fitted = fit(view, room=room, step=step)
+        newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
+        return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
     # Older messages matter where all that was read would fit without the line about what was not.
@@ -109,12 +119,15 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull) -> Fitted:
     return Fitted(shorter, breaks, is_final)
 
 
-def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[Fitted]:
-    """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
+def _candidates(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int) -> Iterator[Fitted]:
+    """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail.
+
+    ``reserve`` tokens are set aside of the room, ``of_whole`` without a border.
+    """
     if not view.loops:
         return
     fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
-    epoch = _Epoch(view, room - fixed, step)
+    epoch = _Epoch(view, room - fixed, step, reserve, of_whole)
     border = epoch.border()
     if border is not None:
         yield epoch.fitted(border)
@@ -124,6 +137,13 @@ def _candidates(view: WindowDraft, room: int, step: DigestWhenFull) -> Iterator[
             yield epoch.fitted(empty)
 
 
+def _is_lowered(view: WindowDraft) -> bool:
+    """Return whether the policy sends less than everything, of what has been read and of what is older."""
+    loops = [loop for loop in view.loops if loop.number >= view.oldest]
+    is_older_out = bool(view.unread) and not _is_open(view)
+    return is_older_out or view.summary is not None or not all(map(is_whole, loops))
+
+
 def _is_open(view: WindowDraft) -> bool:
     """Return whether older messages could be sent. They could not when the policy leaves out the oldest loop that was read."""
     oldest = next((loop for loop in view.loops if loop.number >= view.oldest), None)
@@ -131,16 +151,23 @@ def _is_open(view: WindowDraft) -> bool:
 
 
 class _Epoch:
-    """The border of a view, its base, and its tail. ``room`` is what the messages may take besides preamble and summary."""
+    """The border of a view, its base, and its tail. ``room`` is what the messages may take besides preamble and summary.
 
-    def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull) -> None:
-        self.view, self.room, self.step = view, room, step
+    ``reserve`` tokens are set aside of it, ``of_whole`` without a border.
+    """
+
+    def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull, reserve: int = 0, of_whole: int = 0) -> None:
+        self.view, self.step, self._reserve, self._of_whole = view, step, reserve, of_whole
+        self.room, self.whole_room = room - reserve, room - of_whole
+        # What is set aside may differ between loops; where large results are cut must not.
+        self._margin = int(MARGIN * room)
         self.elements, self._starts = list[_Element](), list[int]()
         for elements in _elements(view, max(1, int(GIANT * room))):
             self._starts.append(len(self.elements))
             self.elements += elements
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
+        room = self.room
         size = self._size = max(1.0, (step.high - step.low) * room)
         self._short = step.low * room / 2
         first = (1 - step.low) * room
@@ -154,7 +181,12 @@ class _Epoch:
     def border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""
         fitting = self._least_fitting() if self._is_open else chain([0], self._least_fitting())
-        return next((index for index in fitting if self._tail(index) + self.base_room(index) <= self.room), None)
+        return next(
+            (index for index in fitting if self._tail(index) + self.base_room(index) <= self._room(index)), None
+        )
+
+    def _room(self, index: int) -> int:
+        return self.room if index else self.whole_room
 
     def base_room(self, index: int) -> int:
         """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line.
@@ -174,11 +206,12 @@ class _Epoch:
         """Return the view with its tail behind the element at ``index``."""
         base = base_of(self.view, self._place(index), self.base_room(index), self.step) if index else None
         taken = base.tokens if base is not None else self.base_room(0)
-        missing, shrunk = _cuts(self.elements[index:], self.room - taken, int(MARGIN * self.room))
+        missing, shrunk = _cuts(self.elements[index:], self._room(index) - taken, self._margin)
         cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)
         start, is_full = self._start(index), base is None or base.is_full
-        return Fitted(view, (start or NEVER_BROKEN, shrunk), not self._is_open or (start is not None and is_full))
+        is_final = not self._is_open or (start is not None and is_full)
+        return Fitted(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
 
     def _start(self, index: int) -> EpochStart | None:
         """Return since when this border has been in use: since the tail behind the border before it became too large.
@@ -193,7 +226,7 @@ class _Epoch:
         if earlier is None:
             return None
         position = self._overflow(earlier, self.room - self._usual_base(earlier))
-        without_border = self._overflow(self._oldest, self.room - self._usual_base(0))
+        without_border = self._overflow(self._oldest, self.whole_room - self._usual_base(0))
         if self._is_open and not 0 < without_border <= position:
             return None
         position = max(position, without_border)

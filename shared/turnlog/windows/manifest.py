@@ -19,16 +19,17 @@ from turnlog.windows.prices import (
     says_nothing,
 )
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import Loop, Unit, WindowDraft
+from turnlog.windows.view import Loop, RecalledMessage, RecalledPart, Unit, WindowDraft
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Manifest:
-    """The parts of a window, the tokens of each kind of part, and the budget."""
+    """The parts of a window, the tokens of each kind of part, and the budget. ``recalled``: the messages that came back."""
 
     budget: Budget
     parts: tuple[WindowPart, ...]
     totals: dict[str, int]
+    recalled: tuple[RecalledMessage, ...] = ()
 
 
 def manifest_of(
@@ -45,9 +46,11 @@ def manifest_of(
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
+    if view.recalled is not None:
+        totals["recalled"] = view.recalled.tokens
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
-    return Manifest(budget, tuple(parts), totals)
+    return Manifest(budget, tuple(parts), totals, view.recalled.messages if view.recalled is not None else ())
 
 
 def _parts(
@@ -67,6 +70,8 @@ def _parts(
     yield from _lines(view, frame)
     notes = notes_tokens(view.loops)
     for loop in view.loops:
+        if view.recalled is not None and view.recalled.loop == loop.number:
+            yield _recalled(view.recalled)
         costs_of_notes = tuple(notes[loop.number, note.at] for note in loop.notes)
         if are_apart:
             yield from _loop_parts(loop, costs[loop.number], costs_of_notes)
@@ -128,6 +133,13 @@ def _loop(loop: Loop, tokens: int) -> WindowPart:
     refs = tuple(ref for unit in loop.units for ref in _refs(unit))
     reason = loop.reason or None
     return WindowPart("loop", loop.number, loop.first, loop.last, loop.level, tokens, reason, refs)
+
+
+def _recalled(part: RecalledPart) -> WindowPart:
+    if not part.messages:
+        return WindowPart("recalled", part.loop, None, None, "out", 0, "skipped", ())
+    first, last = part.messages[0].position, part.messages[-1].position
+    return WindowPart("recalled", part.loop, first, last, "whole", part.tokens, None, ())
 
 
 def _unlogged(kind: PartKind, tokens: int, reason: str | None = None) -> WindowPart:

@@ -26,6 +26,7 @@ from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
+from turnlog.windows.recalled import Recaller, start_of, with_recalled
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
@@ -41,6 +42,7 @@ from turnlog.windows.view import (
     WindowDraft,
     assemble,
     is_item,
+    is_whole,
     turns_of,
 )
 
@@ -117,7 +119,8 @@ class WindowRequest:
 
     ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
-    those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent.
+    those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
+    the step recall, which does nothing without it.
     """
 
     policy: Policy
@@ -133,6 +136,7 @@ class WindowRequest:
     answer_open_calls: bool = False
     apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
+    recaller: Recaller | None = None
     others_calls: OthersCalls = "calls"
 
     @property
@@ -254,8 +258,10 @@ class WindowPlan:
         fixed = fixed_tokens(request)
         stepped = self._stepped(view)
         steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
+        room, recall = request.budget.tokens - fixed, request.policy.recall if request.recaller is not None else None
+        reserve = recall.reserve(stepped, room) if recall is not None else 0
         try:
-            fitted = fit(stepped, room=request.budget.tokens - fixed, step=steps[-1] if steps else DigestWhenFull())
+            fitted = fit(stepped, room=room, step=steps[-1] if steps else DigestWhenFull(), reserve=reserve)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
@@ -264,7 +270,13 @@ class WindowPlan:
             ) from error
         is_final = fitted.is_final and self.is_final and self._keeps_newest
         shown = self._without_oldest(fitted.view)
-        return Fitted(shown, (*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)), is_final)
+        breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
+        if fitted.reserve and recall is not None:
+            position, broke_at = start_of(shown, recall, room, reserve)
+            breaks.append(EpochStart(position, "recall", "base" if broke_at is None else broke_at))
+        elif recall is not None and not reserve and recall.reserve(replace(stepped, loops=stepped.past), room):
+            breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
+        return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
 
     @property
     def _keeps_newest(self) -> bool:
@@ -323,7 +335,7 @@ class WindowPlan:
         # The loop before the oldest one that is sent matters when a step has left it out: then each new loop moves the border.
         before = [loop for loop in stepped.past if loop.number < oldest]
         lowered = [loop for loop in (*before[-1:], *sent[:-1]) if not loop.is_covered and loop.reason != NOT_READ]
-        if not all(map(_is_whole, lowered)):
+        if not all(map(is_whole, lowered)):
             # A late result of a past call makes its loop larger, so the steps may leave other messages.
             entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
             newest = max((entry.position for entry in entries), default=0)
@@ -343,10 +355,6 @@ def _pinned_alone(loop: Loop, reason: str) -> Loop:
     units = tuple(unit for unit in loop.units if unit.pinned)
     positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
     return replace(loop, units=units, first=min(positions), last=max(positions), reason=reason)
-
-
-def _is_whole(loop: Loop) -> bool:
-    return loop.level == "whole" and all(unit.level == "whole" for unit in loop.units)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -386,8 +394,16 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
-                return Settled(plan, fitted.view, (*fitted.breaks, *_late_breaks(plan, fitted)))
+                return Settled(plan, _recalling(fitted, request), (*fitted.breaks, *_late_breaks(plan, fitted)))
         read.bring(wanted)
+
+
+def _recalling(fitted: Fitted, request: WindowRequest) -> WindowDraft:
+    """Return the view, with what is recalled where the fit has set room aside."""
+    step = request.policy.recall
+    if not fitted.reserve or step is None or request.recaller is None:
+        return fitted.view
+    return with_recalled(fitted.view, step, fitted.reserve, request.recaller)
 
 
 class _Entries:

@@ -18,6 +18,7 @@ from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_j
 from turnlog.core.models import problem_text
 from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
+from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
 from turnlog.windows.steps import MAX_MESSAGE_CHARS, DigestWhenFull, Step
 from turnlog.windows.stubs import StubToolResults
@@ -31,6 +32,7 @@ __all__ = [
     "Messages",
     "Pin",
     "Policy",
+    "RecallMessages",
     "Recent",
     "StubToolResults",
     "Summary",
@@ -83,6 +85,11 @@ class Policy(BaseModel):
         return _takes_summary(self.steps)
 
     @property
+    def recall(self) -> RecallMessages | None:
+        """The last step that recalls messages; None when there is none."""
+        return next((step for step in reversed(self.steps) if isinstance(step, RecallMessages)), None)
+
+    @property
     def pins(self) -> tuple[Pin, ...]:
         """The steps that pin messages; a summary keeps the messages they select."""
         return tuple(step for step in self.steps if isinstance(step, Pin))
@@ -126,6 +133,7 @@ PRESETS: dict[str, Policy] = {
     "tokens": Policy(steps=(Tokens(),)),
     "buffer": Policy(steps=(Messages(),)),
     "full": Policy(),
+    "recall": Policy(steps=(Summary(), DigestWhenFull(), RecallMessages()), compress=Trigger(any=(_HIGH_MARK,))),
 }
 _CALL = re.compile(r"([a-z_]+)\(([0-9]{1,9})\)")
 _CALLED: dict[str, Callable[[int], Policy]] = {

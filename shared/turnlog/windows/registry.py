@@ -17,6 +17,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.windows.digest_steps import Loops, Summary
 from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
+from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.steps import DigestWhenFull, Room, Step, pinned
 from turnlog.windows.stubs import StubToolResults
 from turnlog.windows.view import Loop, Unit, WindowDraft
@@ -31,6 +32,7 @@ BUILT_IN: tuple[type[Step], ...] = (
     StubToolResults,
     Summary,
     Pin,
+    RecallMessages,
 )
 """Turnlog's own steps, in the order in which messages and the schema list them."""
 OwnStep = TypeVar("OwnStep", bound=Step)

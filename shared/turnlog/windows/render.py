@@ -27,7 +27,7 @@ from turnlog.windows.text import (
 )
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
-Place: TypeAlias = int | Literal["summary", "line"]
+Place: TypeAlias = int | Literal["summary", "line", "recalled"]
 
 
 def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
@@ -130,6 +130,8 @@ class _Renderer:
             yield _line(NOTHING_SAID)
         said = list[str]()
         for loop in view.loops:
+            if view.recalled is not None and view.recalled.loop == loop.number and view.recalled.text:
+                yield _line(view.recalled.text, "recalled")
             for piece in sent_parts(loop):
                 if isinstance(piece, Note):
                     yield _line(note_text(piece, said), piece.at or loop.last)

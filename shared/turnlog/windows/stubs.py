@@ -89,7 +89,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
     texts, tokens = list[str](), 0
     for answer in answers:
         result = entry.facts.results[answer.index]
-        shown, bound = _beginning(result.text[:chars], preview_tokens)
+        shown, bound = beginning(result.text[:chars], preview_tokens)
         missing = result.chars - len(shown)
         mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
         texts.append(shown + mark)
@@ -104,7 +104,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
 
 
 @lru_cache(maxsize=1024)
-def _beginning(text: str, tokens: int) -> tuple[str, int]:
+def beginning(text: str, tokens: int) -> tuple[str, int]:
     """Return the text's beginning of at most ``tokens`` tokens, and an upper bound of its tokens."""
     text = text[: tokens * _CHARS_PER_TOKEN]
     while text and (bound := upper_bound_tokens(text)) > tokens:

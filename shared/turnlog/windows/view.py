@@ -167,6 +167,25 @@ AS_USER = SummaryWording()
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class RecalledMessage:
+    """A message that a search brought back: its position, its score, and the most tokens that it takes."""
+
+    position: int
+    score: float
+    tokens: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RecalledPart:
+    """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped."""
+
+    loop: int
+    text: str
+    tokens: int
+    messages: tuple[RecalledMessage, ...]
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class WindowDraft:
     """The draft of a window. ``preamble``: system messages before the first loop. The last loop is the current one.
 
@@ -191,6 +210,7 @@ class WindowDraft:
     summary: SummaryEvent | None = None
     summary_reason: str = ""
     wording: SummaryWording = AS_USER
+    recalled: RecalledPart | None = None
 
     @property
     def past(self) -> tuple[Loop, ...]:
@@ -198,6 +218,9 @@ class WindowDraft:
 
     def with_past(self, past: Iterable[Loop]) -> WindowDraft:
         return replace(self, loops=(*past, *self.loops[-1:]))
+
+    def with_recalled(self, part: RecalledPart | None) -> WindowDraft:
+        return replace(self, recalled=part)
 
     def with_current(self, loop: Loop) -> WindowDraft:
         return replace(self, loops=(*self.past, loop))
@@ -568,6 +591,11 @@ def never_sent(entry: Entry) -> str:
     if entry.event.envelope.status == "interrupted":
         return "interrupted"
     return "unknown_role" if entry.facts.role == "unknown" else ""
+
+
+def is_whole(loop: Loop) -> bool:
+    """Return whether all of a loop is sent as it is."""
+    return loop.level == "whole" and all(unit.level == "whole" for unit in loop.units)
 
 
 def is_turn(entry: Entry) -> bool:

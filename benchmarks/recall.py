@@ -1,0 +1,222 @@
+"""Recall: how much of a question's evidence stands in the window, and what that costs, by budget.
+
+    make bench-recall ARGS='FOLDER --loader load.py'    # FOLDER/locomo, and the conversations with tools beside it
+
+Each question of LoCoMo is asked at the end of its conversation, as the user's next message. The windows come from the pure core.
+Exit 1 when less of the evidence is there than the limits say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.progress import say
+from benchmarks.replay.loading import load_transcripts
+from benchmarks.search import CATEGORIES
+from benchmarks.windows.histories import COUNTER, FORMAT, sources_of
+from benchmarks.windows.rows import Row
+from benchmarks.windows.running import Plan, run
+from turnlog.cli.transcripts import Transcript
+from turnlog.core.calls import outline_of
+from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import count_message
+from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
+from turnlog.windows.budgets import Budget
+from turnlog.windows.build import MessageList, Source, WindowRequest, build
+from turnlog.windows.policy import PRESETS, Policy, policy_of
+
+LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
+"""The least share of the evidence in windows of the preset `recall`, by budget."""
+_SHOWN_CHARS = 80
+"""Characters of a message by which it is known in a window."""
+_TOOLS = ("agentdojo", "deer-flow-threads", "openhands", "session-share", "swe-agent", "mini-swe-agent", "tau-bench")
+_WITH_TOOLS = (*_TOOLS, "tau2-bench")
+
+
+def recalling(**fields: Any) -> Policy:
+    """Return the preset `recall` with other fields of its step."""
+    steps = [step if step.step != "recall" else step.model_copy(update=fields) for step in PRESETS["recall"].steps]
+    return Policy(steps=tuple(steps))
+
+
+def policies(*, sweep: bool) -> dict[str, Policy]:
+    """Return the policies that are compared, by name."""
+    named = {
+        "newest that fit": policy_of({"steps": [{"step": "digest_when_full", "high": 1.0, "low": 0.99}]}),
+        "`default`": PRESETS["default"],
+        "hits alone": recalling(neighbours=0, min_score=0.0),
+        "`recall`": PRESETS["recall"],
+    }
+    if sweep:
+        shares, reaches, scores = (0.15, 0.25, 0.4, 0.6), (0, 1, 2), (0.0, 0.08, 0.1)
+        named |= {f"share {share}": recalling(share=share, tokens=None) for share in shares}
+        named |= {f"neighbours {reach}": recalling(neighbours=reach) for reach in reaches}
+        named |= {f"min_score {score}": recalling(min_score=score) for score in scores}
+    return named
+
+
+@dataclass
+class Evidence:
+    """Shares of the evidence that stand in windows, a value for each question, and the tokens of these windows."""
+
+    shares: list[float] = field(default_factory=list)
+    tokens: int = 0
+
+    @property
+    def share(self) -> float:
+        return sum(self.shares) / max(1, len(self.shares))
+
+
+Cells = dict[tuple[str, int, int], Evidence]
+"""By policy, budget and category; category 0 has all questions."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation of LoCoMo with its questions: each with its category and the places of its evidence."""
+
+    bodies: Sequence[dict[str, Any]]
+    sources: Sequence[Source]
+    questions: Sequence[tuple[str, int, Sequence[int]]]
+
+
+def conversations(loader: Any, folder: Path, every: int) -> Iterator[Conversation]:
+    for conversation in loader.iter_sessions(str(folder / "locomo")):
+        messages = conversation["messages"]
+        places = {message["dia_id"]: place for place, message in enumerate(messages)}
+        questions = list[tuple[str, int, Sequence[int]]]()
+        for question in conversation["meta"]["qa"][::every]:
+            evidence = [places[name] for name in loader.fix_evidence(question.get("evidence")) if name in places]
+            if evidence:
+                questions.append((question["question"], question["category"], evidence))
+        bodies = [
+            {name: message[name] for name in ("role", "name", "content") if message.get(name)} for message in messages
+        ]
+        yield Conversation(bodies, _dated(sources_of(bodies), messages), questions)
+
+
+def _dated(sources: Sequence[Source], messages: Sequence[Mapping[str, Any]]) -> list[Source]:
+    return [
+        replace(
+            source,
+            event=replace(source.event, envelope=replace(source.event.envelope, created_at=message["created_at"])),
+        )
+        for source, message in zip(sources, messages, strict=True)
+    ]
+
+
+def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Sequence[int], cells: Cells) -> None:
+    recaller, total = None, sum(source.event.tokens for source in conversation.sources)
+    for text, category, evidence in conversation.questions:
+        asked = _next(conversation.sources, text)
+        recaller = recaller or ListSearch(Fts5SearchEngine(), asked)
+        for budget in budgets:
+            for name, policy in named.items():
+                request = WindowRequest(policy, Budget(budget, "given"), FORMAT, recaller=recaller)
+                window = build(MessageList(asked, total + asked[-1].event.tokens), request)
+                shown = "\n".join(str(message.get("content")) for message in window.messages)
+                texts = [str(conversation.bodies[place]["content"])[:_SHOWN_CHARS] for place in evidence]
+                share = sum(said in shown for said in texts) / len(texts)
+                for cell in (0, category):
+                    held = cells.setdefault((name, budget, cell), Evidence())
+                    held.shares.append(share)
+                    held.tokens += window.tokens
+
+
+def _next(sources: Sequence[Source], text: str) -> list[Source]:
+    """Return the messages with a question behind them; it opens a loop when the newest message is an answer."""
+    body = {"role": "user", "content": text}
+    message, newest = CODECS[FORMAT].parse(body), sources[-1]
+    is_answered = newest.event.body is not None and newest.event.body["role"] == "assistant"
+    loop = newest.loop + is_answered
+    event = replace(
+        newest.event,
+        position=newest.event.position + 1,
+        body=body,
+        tokens=count_message(message, COUNTER),
+        facts=outline_of(message),
+        opens_loop=loop if is_answered else 0,
+        head_tokens=None,
+    )
+    return [*sources, Source(event, loop, newest.time_ms + 1000)]
+
+
+def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
+    heads = [f"{budget:,}" for budget in budgets]
+    print(f"\n{'evidence in the window, %':24}" + "".join(f"{head:>9}" for head in heads))
+    for name in names:
+        print(f"{name:24}" + "".join(f"{100 * cells[name, budget, 0].share:9.1f}" for budget in budgets))
+    for number, category in CATEGORIES.items():
+        row = [cells.get(("`recall`", budget, number)) for budget in budgets]
+        if all(row):
+            count = len(row[0].shares) if row[0] else 0
+            print(f"- {category:22}" + "".join(f"{100 * held.share:9.1f}" for held in row if held) + f"  of {count}")
+
+
+def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: str) -> None:
+    """Print cost with a prompt cache, and the tool calls that lose a value, with recall and without."""
+    rows = run(transcripts, Plan(("default", "recall"), tuple(budgets)), processes=2, say=say)
+    print(f"\n{title:24}{'tokens':>9}{'cost':>9}{'ids lost':>10}{'leaves':>9}{'either':>9}")
+    for budget in budgets:
+        for policy in ("default", "recall"):
+            total = Row()
+            for cell, row in rows.items():
+                if (cell.policy, cell.budget) == (policy, budget):
+                    total.add(row)
+            cost = (total.fitting_cost + total.beyond_cost) / (total.fitting_full_cost + total.beyond_full_cost)
+            lost = (
+                (total.identifiers_lost, total.identifiers_needed),
+                (total.leaves_lost, total.leaves_needed),
+                (total.either_lost, total.either_needed),
+            )
+            shares = "".join(f"{100 * part / max(1, whole):9.1f}" for part, whole in lost)
+            print(f"{policy:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    spec = importlib.util.spec_from_file_location("loader", options.loader)
+    assert spec is not None and spec.loader is not None
+    loader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loader)
+    named, cells = policies(sweep=options.sweep), Cells()
+    for conversation in conversations(loader, options.folder, options.every):
+        measure(conversation, named, options.budget, cells)
+        say(f"{len(conversation.questions)} questions")
+    show(cells, list(named), options.budget)
+    if options.costs:
+        tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
+        show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
+        chats = load_transcripts([options.folder / "locomo"], loader=options.loader)
+        show_cost(chats, (8_000, 2_000), "chats")
+    if options.json:
+        figures = {f"{name} {budget} {cell}": held.share for (name, budget, cell), held in cells.items()}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    held = {budget: cells["`recall`", budget, 0].share for budget in options.budget if budget in LIMITS}
+    return 1 if any(share < LIMITS[budget] for budget, share in held.items()) else 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recall", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--loader", type=Path, required=True, metavar="FILE.py", help="its iter_sessions(path)")
+    parser.add_argument("--budget", nargs="+", type=int, default=[2_000, 4_000, 8_000, 16_000], metavar="N")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one of N questions")
+    parser.add_argument("--sweep", action="store_true", help="other shares, neighbours and scores, too")
+    parser.add_argument("--costs", action="store_true", help="cost with a prompt cache, and values lost")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -205,6 +205,7 @@ RELATED = {
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
         "windows/test_items"
     ),
+    "windows/media": "windows/test_media windows/test_windows properties/test_window_laws properties/test_prefix",
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_own_steps properties/test_policies"

@@ -11,11 +11,13 @@ import pytest
 
 from tests.properties.building import Asked, first, stored, window
 from tests.properties.histories import Body, Format, Given
-from turnlog.core.messages import Media
+from turnlog.core.messages import Media, Message
 from turnlog.linter.rules import lint
+from turnlog.providers import Turn
 from turnlog.providers.token_rules import count_image_of_claude
 from turnlog.windows.build import Window
-from turnlog.windows.large_results import MEDIA_LIMITS
+from turnlog.windows.media import MEDIA_LIMITS, within_media_limits
+from turnlog.windows.render import Share
 
 PROVIDERS: tuple[Format, ...] = ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
 
@@ -133,3 +135,26 @@ def test_an_image_costs_what_claude_counts(size: tuple[int, int], tokens: int) -
 def test_a_window_for_claude_is_charged_with_its_count() -> None:
     made = built([Given(shot(1, width=1_920), "turnlog")], "anthropic")
     assert made.tokens >= count_image_of_claude(Media("image", data=png(1_920, 1_170)))
+
+
+class CountedKind(str):
+    """The kind of an image, which counts how often it is compared."""
+
+    looks = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedKind.looks += 1
+        return str(self) is other or str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("width", [1_000, 2_532])
+def test_choosing_among_twice_as_many_images_looks_at_twice_as_many(width: int) -> None:
+    def looks(count: int) -> int:
+        block = Media(CountedKind("image"), data=png(width, 1_170))  # type: ignore[arg-type]
+        turns = [Turn(Message(role, (block,) if role == "user" else ())) for role in ("user", "assistant")] * count
+        CountedKind.looks = 0
+        within_media_limits([Share(turn) for turn in turns], "anthropic", {})
+        return CountedKind.looks
+
+    assert 400 <= looks(400) <= 2 * looks(200) + 10

@@ -173,9 +173,10 @@ def with_thinking_first(turns: Bodies, is_thinking: IsKind) -> list[list[JsonObj
 
 
 class ServerBlocks(NamedTuple):
-    """How a format writes calls that the provider runs itself.
+    """Readers of a format's blocks for server calls, which are calls of tools that the provider itself runs.
 
-    ``call_id_of`` and ``result_id_of`` return the id of such a call or of its result; an empty string for any other block.
+    ``call_id_of`` returns the id of the call in a block, ``result_id_of`` the id of the call that a block is the result of. Each
+    returns an empty string for any other block.
     """
 
     call_id_of: Callable[[JsonValue], str]

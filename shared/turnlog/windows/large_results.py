@@ -1,27 +1,19 @@
-"""Large tool results and media: how much of them is sent.
-
-**Results.** Only the middle of a text is left out.
+"""Large tool results: how much of them is sent. Only the middle of a text is left out.
 
 A result is cut at the borders of lines or JSON elements. Its beginning and its end stay, because errors stand at the end. A mark
 between them says how much is missing and how to get it back.
-
-**Media.** A provider limits the images and files of a request: their number, their bytes and their pixels. When a new one does not
-fit, the oldest leave a line behind, and so many at once that the next ones fit: windows begin otherwise only then.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from turnlog.core.calls import Ref
-from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.core.messages import Text, ToolResult
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
-from turnlog.providers.token_rules import image_size
-from turnlog.windows.render import Place, Share
 from turnlog.windows.stubs import answers_in, result_entries, results_cost, stub_overhead
 from turnlog.windows.view import Entry, Stub, Unit
 
@@ -205,159 +197,3 @@ def _mark(text: str, head: int, tail: int, ref: str) -> str:
     first = text.count("\n", 0, head) + 1
     where = f", lines {first} to {first + lines}" if lines > 1 else ""
     return f"\n[... {len(middle)} characters{where} left out here; ref {ref} has the whole result ...]\n"
-
-
-# ---------------------------------------------------------------- media
-
-
-class MediaLimits(NamedTuple):
-    """What a provider takes of images and files in one request.
-
-    ``images`` and ``chars`` are of a request, ``turn_images`` and ``turn_files`` of what stands between two answers.
-    ``image_chars`` and ``side`` are of an image: its base64 and its longest side in pixels. With more than ``many`` images none
-    may have a side over ``many_side``. Characters are those of base64.
-    """
-
-    images: int
-    chars: int
-    image_chars: int
-    side: int
-    many: int
-    many_side: int
-    turn_images: int
-    turn_files: int
-
-
-_MB = 1_000_000
-_ANY = 1_000_000_000
-MEDIA_LIMITS: Mapping[str, MediaLimits] = {
-    # https://platform.claude.com/docs/en/build-with-claude/vision: 600 images for models with more than 200,000 tokens of context,
-    # a request of 32 MB (2 are left for texts), 10 MB of base64 for an image.
-    "anthropic": MediaLimits(100, 30 * _MB, 10 * _MB, 8_000, 20, 2_000, _ANY, _ANY),
-    # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: 3.75 MB for an image, of each message 20
-    # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
-    "bedrock_converse": MediaLimits(100, 18 * _MB, 5 * _MB, 8_000, 20, 2_000, 20, 5),
-    # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
-    "openai_chat": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
-    "openai_responses": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
-}
-_HEADROOM = 0.5
-"""Share of each limit that is left when the oldest media leave: so many messages later the next ones do."""
-
-
-class _Item(NamedTuple):
-    """An image or file of a window: the index of its turn, its number among the turn's blocks, and what is limited of it."""
-
-    turn: int
-    number: int
-    media: Media
-    chars: int
-    side: int
-    answers_before: int
-
-
-def within_media_limits(
-    shares: Sequence[Share], format: str, refs: Mapping[tuple[int, int], Ref]
-) -> tuple[list[Share], Place | None, Place | None]:
-    """Return the turns with as many of their newest media as the provider takes; the others leave a line.
-
-    ``refs`` are those of calls by the place of their results. The second value is the place with which media left the last time,
-    the third that of the first turn that they left; both None when they never did.
-    """
-    limits = MEDIA_LIMITS.get(format)
-    has_media = limits is not None and any(True for share in shares for _ in _media_of(share.turn.message))
-    if limits is None or not has_media:
-        return list(shares), None, None
-    kept, left, since, first = list[_Item](), list[_Item](), None, None
-    for items in _items(shares):
-        large = [item for item in items if item.chars > limits.image_chars or item.side > limits.side]
-        left += large
-        kept += [item for item in items if item not in large]
-        gone = _overflow(kept, limits)
-        if gone:
-            if gone[0].turn != items[0].turn:
-                since, first = shares[items[0].turn].place, shares[gone[0].turn].place
-            left += gone
-            kept = [item for item in kept if item not in gone]
-    by_turn = dict[int, set[int]]()
-    for item in left:
-        by_turn.setdefault(item.turn, set()).add(item.number)
-    sent = list(shares)
-    for turn, numbers in by_turn.items():
-        share = shares[turn]
-        message = _without_media(share, numbers, refs)
-        sent[turn] = replace(share, turn=replace(share.turn, message=message, body=None))
-    return sent, since, first
-
-
-def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
-    """Yield the media of each turn that has some. An assistant's media are never sent."""
-    answers = 0
-    for turn, share in enumerate(shares):
-        answers += share.turn.message.role == "assistant"
-        media = list(_media_of(share.turn.message))
-        if media and share.turn.message.role != "assistant":
-            yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
-
-
-def _item(turn: int, number: int, media: Media, answers: int) -> _Item:
-    size = image_size(media.data) if media.kind == "image" and media.data else None
-    return _Item(turn, number, media, len(media.data or ""), max(size) if size else 0, answers)
-
-
-def _media_of(message: Message) -> Iterator[Media]:
-    for blocks in (message.content, *(result.content for result in message.tool_results)):
-        yield from (block for block in blocks if isinstance(block, Media))
-
-
-def _overflow(kept: Sequence[_Item], limits: MediaLimits) -> list[_Item]:
-    """Return the oldest media that must leave so that the others fit, with room for more. Those of the newest turn leave last."""
-    if _fits(kept, limits, 1):
-        return []
-    newest, rest = kept[-1].turn, list(kept)
-    while rest and rest[0].turn != newest and not _fits(rest, limits, _HEADROOM):
-        del rest[0]
-    while rest and not _fits(rest, limits, 1):
-        del rest[0]
-    return list(kept[: len(kept) - len(rest)])
-
-
-def _fits(items: Sequence[_Item], limits: MediaLimits, share: float) -> bool:
-    images = [item for item in items if item.media.kind == "image"]
-    in_turn = [item for item in items if item.answers_before == items[-1].answers_before]
-    images_in_turn = sum(item.media.kind == "image" for item in in_turn)
-    is_many = len(images) > limits.many * share and any(image.side > limits.many_side for image in images)
-    return (
-        not is_many
-        and len(images) <= limits.images * share
-        and sum(item.chars for item in items) <= limits.chars * share
-        and images_in_turn <= limits.turn_images
-        and len(in_turn) - images_in_turn <= limits.turn_files
-    )
-
-
-def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
-    """Return the message of a turn with a line in the place of some of its media."""
-    message, count = share.turn.message, 0
-    position = share.place
-
-    def shown(blocks: Sequence[Block], where: str) -> tuple[Block, ...]:
-        nonlocal count
-        lines = list[Block]()
-        for block in blocks:
-            is_left = isinstance(block, Media) and count in numbers
-            count += isinstance(block, Media)
-            lines.append(Text(_media_line(block, where)) if is_left and isinstance(block, Media) else block)
-        return tuple(lines)
-
-    content = shown(message.content, f"message {position}")
-    results = list[ToolResult]()
-    for index, result in enumerate(message.tool_results):
-        is_known = isinstance(position, int) and share.part != "some results"
-        ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
-        results.append(replace(result, content=shown(result.content, f"ref {ref}" if ref else f"message {position}")))
-    return replace(message, content=content, tool_results=tuple(results))
-
-
-def _media_line(media: Media, where: str) -> str:
-    return f"[{media.kind} not shown here: {where} has it]"

@@ -15,8 +15,8 @@ from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
-from turnlog.windows.large_results import within_media_limits
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
+from turnlog.windows.media import within_media_limits
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned

@@ -1,0 +1,183 @@
+"""Images and files of a window, as many of the newest as the provider takes; the others leave a line behind.
+
+A provider limits the images and files of a request: their number, their bytes and their pixels. When a new one does not fit, the
+oldest leave, and so many at once that the next ones fit: windows begin otherwise only then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from turnlog.core.calls import Ref
+from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.providers.token_rules import image_size
+from turnlog.windows.render import Place, Share
+
+
+class MediaLimits(NamedTuple):
+    """The limits of a provider on images and files.
+
+    A request has at most ``images`` images, and its media at most ``chars`` characters of base64. An image has at most
+    ``image_chars`` characters of base64, and no side over ``side`` pixels; in a request of more than ``many`` images, none over
+    ``many_side``. The messages between two answers have at most ``turn_images`` images and ``turn_files`` files.
+    """
+
+    images: int
+    chars: int
+    image_chars: int
+    side: int
+    many: int
+    many_side: int
+    turn_images: int
+    turn_files: int
+
+
+_MB = 1_000_000
+_ANY = 1_000_000_000
+MEDIA_LIMITS: Mapping[str, MediaLimits] = {
+    # https://platform.claude.com/docs/en/build-with-claude/vision: 600 images for models with more than 200,000 tokens of context,
+    # a request of 32 MB (2 are left for texts), 10 MB of base64 for an image.
+    "anthropic": MediaLimits(100, 30 * _MB, 10 * _MB, 8_000, 20, 2_000, _ANY, _ANY),
+    # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: 3.75 MB for an image, of each message 20
+    # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
+    "bedrock_converse": MediaLimits(100, 18 * _MB, 5 * _MB, 8_000, 20, 2_000, 20, 5),
+    # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
+    "openai_chat": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
+    "openai_responses": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
+}
+_HEADROOM = 0.5
+"""Share of each limit that is left when the oldest media leave: so many messages later the next ones do."""
+
+
+class _Item(NamedTuple):
+    """An image or file of a window: the index of its turn, its number among the turn's blocks, and what is limited of it."""
+
+    turn: int
+    number: int
+    is_image: bool
+    chars: int
+    side: int
+    answers_before: int
+
+
+class _Sent:
+    """The media that are sent, oldest first, and the totals that limits are compared with."""
+
+    def __init__(self, limits: MediaLimits) -> None:
+        self._limits = limits
+        self._items = deque[_Item]()
+        self._images = self._chars = self._wide = self._turn_images = self._turn_files = 0
+
+    def add(self, items: Sequence[_Item]) -> list[_Item]:
+        """Add a turn's media and return the oldest that leave, its own last, so that the others fit with room for more."""
+        for item in items:
+            if self._items and self._items[-1].answers_before != item.answers_before:
+                self._turn_images = self._turn_files = 0
+            self._items.append(item)
+            self._count(item, 1)
+        if not items or self._fits(1):
+            return []
+        gone, turn = list[_Item](), items[-1].turn
+        while self._items[0].turn != turn and not self._fits(_HEADROOM):
+            gone.append(self._items.popleft())
+            self._count(gone[-1], -1)
+        while not self._fits(1):
+            gone.append(self._items.popleft())
+            self._count(gone[-1], -1)
+        return gone
+
+    def _count(self, item: _Item, change: int) -> None:
+        self._images += item.is_image * change
+        self._chars += item.chars * change
+        self._wide += (item.side > self._limits.many_side) * change
+        if not self._items or item.answers_before == self._items[-1].answers_before:
+            self._turn_images += item.is_image * change
+            self._turn_files += (not item.is_image) * change
+
+    def _fits(self, share: float) -> bool:
+        limits = self._limits
+        return (
+            not (self._images > limits.many * share and self._wide)
+            and self._images <= limits.images * share
+            and self._chars <= limits.chars * share
+            and self._turn_images <= limits.turn_images
+            and self._turn_files <= limits.turn_files
+        )
+
+
+def within_media_limits(
+    shares: Sequence[Share], format: str, refs: Mapping[tuple[int, int], Ref]
+) -> tuple[list[Share], Place | None, Place | None]:
+    """Return the turns with as many of their newest media as the provider takes; the others leave a line.
+
+    ``refs`` are those of calls by the place of their results. The second value is the place with which media left the last time,
+    the third that of the first turn that they left; both None when they never did.
+    """
+    limits = MEDIA_LIMITS.get(format)
+    if limits is None:
+        return list(shares), None, None
+    media, left, since, first = _Sent(limits), dict[int, set[int]](), None, None
+    for items in _items(shares):
+        large = {item.number for item in items if item.chars > limits.image_chars or item.side > limits.side}
+        gone = media.add([item for item in items if item.number not in large])
+        if gone and gone[0].turn != items[0].turn:
+            since, first = shares[items[0].turn].place, shares[gone[0].turn].place
+        for item in (*gone, *(item for item in items if item.number in large)):
+            left.setdefault(item.turn, set()).add(item.number)
+    sent = list(shares)
+    for turn, numbers in left.items():
+        share = shares[turn]
+        message = _without_media(share, numbers, refs)
+        sent[turn] = replace(share, turn=replace(share.turn, message=message, body=None))
+    return sent, since, first
+
+
+def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
+    """Yield the media of each turn that has some. An assistant's media are never sent."""
+    answers = 0
+    for turn, share in enumerate(shares):
+        answers += share.turn.message.role == "assistant"
+        media = list(_media_of(share.turn.message))
+        if media and share.turn.message.role != "assistant":
+            yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
+
+
+def _item(turn: int, number: int, media: Media, answers: int) -> _Item:
+    is_image = media.kind == "image"
+    size = image_size(media.data) if is_image and media.data else None
+    return _Item(turn, number, is_image, len(media.data or ""), max(size) if size else 0, answers)
+
+
+def _media_of(message: Message) -> Iterator[Media]:
+    for blocks in (message.content, *(result.content for result in message.tool_results)):
+        yield from (block for block in blocks if isinstance(block, Media))
+
+
+def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
+    """Return the message of a turn with a line in the place of some of its media."""
+    message, count = share.turn.message, 0
+    position = share.place
+
+    def shown(blocks: Sequence[Block], where: str) -> tuple[Block, ...]:
+        nonlocal count
+        lines = list[Block]()
+        for block in blocks:
+            is_left = isinstance(block, Media) and count in numbers
+            count += isinstance(block, Media)
+            lines.append(Text(_media_line(block, where)) if is_left and isinstance(block, Media) else block)
+        return tuple(lines)
+
+    content = shown(message.content, f"message {position}")
+    results = list[ToolResult]()
+    for index, result in enumerate(message.tool_results):
+        is_known = isinstance(position, int) and share.part != "some results"
+        ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
+        results.append(replace(result, content=shown(result.content, f"ref {ref}" if ref else f"message {position}")))
+    return replace(message, content=content, tool_results=tuple(results))
+
+
+def _media_line(media: Media, where: str) -> str:
+    return f"[{media.kind} not shown here: {where} has it]"

@@ -11,6 +11,7 @@ from tests.properties.histories import Body, Format, Given, History
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.core.window_parts import OthersCalls
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
@@ -18,7 +19,6 @@ from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
-from turnlog.windows.plan import OthersCalls
 from turnlog.windows.policy import policy_of
 
 AMPLE = 10_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -34,13 +35,18 @@ NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server
 """Packages that no Lambda function imports."""
 
 
-BUDGETS = [*budgets(sources()), *docs_budgets(), *template_budgets()]
+@pytest.mark.parametrize(
+    "measured", [lambda: budgets(sources()), docs_budgets, template_budgets], ids=["code", "docs", "template"]
+)
+def test_no_figure_of_the_house_gets_worse(measured: Callable[[], list[Budget]]) -> None:
+    worse = [budget for budget in measured() if not holds(budget)]
+    assert worse == [], "\n".join(place for budget in worse for place in (budget.name, *budget.places[:20]))
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: budget.name)
-def test_no_figure_of_the_house_gets_worse(budget: Budget) -> None:
+def holds(budget: Budget) -> bool:
+    """Say whether a figure is at its limit, or at the ceiling that it has today."""
     ceiling = CEILINGS.get(budget.name, budget.limit)
-    assert budget.value >= budget.limit if budget.at_least else budget.value <= ceiling, "\n".join(budget.places[:20])
+    return budget.value >= budget.limit if budget.at_least else budget.value <= ceiling
 
 
 def test_a_riddle_and_a_private_name_are_seen() -> None:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import month
 from benchmarks.cost import PRICES, LambdaModel
 from tests.iam import resolved
-from turnlog.server.stack import expand, template_path
+from tests.support.templates import template
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "costs.md").read_text(encoding="utf-8")
 
@@ -51,7 +51,7 @@ def test_a_month_is_the_sum_of_its_sessions() -> None:
 
 
 def test_an_alarm_of_a_formula_is_billed_for_each_of_its_metrics() -> None:
-    alarms = [alarm for _, alarm in expand(template_path()).of_type("AWS::CloudWatch::Alarm")]
+    alarms = [alarm for _, alarm in template().of_type("AWS::CloudWatch::Alarm")]
     formulas = [alarm for alarm in alarms if "Metrics" in alarm]
     in_formulas = [str(entry) for alarm in formulas for entry in alarm["Metrics"] if "Expression" not in entry]
     assert month.standing()["alarm_metrics"] == len(alarms) - len(formulas) + len(in_formulas) > len(alarms)
@@ -70,17 +70,17 @@ def test_an_idle_stack_costs_what_stands() -> None:
     runs = cost["RetentionWorker"] + cost["Tracing=PassThrough"]
     assert sum(cost.values()) == pytest.approx(no_sessions.total + runs) and 0 < runs < 0.2
     assert (cost["Alarms=false"], cost["Dashboard=false"]) == (pytest.approx(2.8), pytest.approx(3))
-    parameters = expand(template_path()).parameters
+    parameters = template().parameters
     assert all(part.without.split("=")[0] in parameters for part in parts if part.without)
     assert month.markdown(month.idle_lines(parts)) in page
 
 
 def test_a_stack_on_trial_has_no_alarms_and_no_dashboard() -> None:
-    template = expand(template_path(), {"Alarms": "false", "Dashboard": "false"})
-    made = {resource["Type"] for resource in resolved(template).values()}
+    on_trial = template(Alarms="false", Dashboard="false")
+    made = {resource["Type"] for resource in resolved(on_trial).values()}
     assert not {"AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard"} & made
-    assert template.document["Outputs"]["DashboardName"]["Condition"] == "HasDashboard"
-    schedules = [rule for _, rule in template.of_type("AWS::Events::Rule")]
+    assert on_trial.document["Outputs"]["DashboardName"]["Condition"] == "HasDashboard"
+    schedules = [rule for _, rule in on_trial.of_type("AWS::Events::Rule")]
     assert [rule["ScheduleExpression"] for rule in schedules] == [
         f"rate({month.RETENTION_MINUTES} minutes)"
     ] * month.RETENTION_RUNS

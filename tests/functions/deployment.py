@@ -24,16 +24,16 @@ from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 from moto.s3.models import s3_backends
 
-from tests.conftest import ROOT
 from tests.functions.events import Context, Handler, handler_of, load, run_events
 from tests.http.events import event
 from tests.iam import Asked, allows, asked, may_assume, resolved
+from tests.support.templates import template
 from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.memory.embedded import EmbeddedMemory
 from turnlog.routing import function_of
-from turnlog.server.stack import REGION, STACK, Stack, Template, deploy, expand
+from turnlog.server.stack import REGION, STACK, Stack, Template, deploy
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/")
@@ -180,13 +180,13 @@ class Deployment:
 @contextmanager
 def deployed(parameters: Mapping[str, str]) -> Iterator[Deployment]:
     """The template with these parameters, before anything was asked of it."""
-    template = expand(ROOT / "template.yaml", parameters)
+    expanded = template(**parameters)
     with pytest.MonkeyPatch.context() as patch, mock_aws():
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
             patch.setenv(variable, "testing")
         patch.delenv("AWS_PROFILE", raising=False)
         patch.setenv("AWS_DEFAULT_REGION", REGION)
-        made = Deployment(template, deploy(template, make_clients(REGION)), patch)
+        made = Deployment(expanded, deploy(expanded, make_clients(REGION)), patch)
         patch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
         make = Clients._make
 

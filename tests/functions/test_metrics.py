@@ -14,6 +14,7 @@ from tests.functions.events import Context, load, read_event
 from tests.summaries.test_compress import turn
 from tests.summaries.test_trigger import POLICY, asks, script
 from tests.support.jobs import poller
+from tests.support.templates import template
 from turnlog import Turnlog
 from turnlog.core.errors import (
     ConflictError,
@@ -29,7 +30,6 @@ from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
 from turnlog.server.lambda_calls import sqs_event
-from turnlog.server.stack import expand
 from turnlog.summaries.trigger import MAX_FAILURES
 
 
@@ -97,7 +97,7 @@ def test_a_metric_is_what_the_alarm_asks_for(
     EmfSignals().count("compression_off")
     (line,) = emitted(capsys.readouterr().out)
     (described,) = line["_aws"]["CloudWatchMetrics"]
-    resources = expand(ROOT / "template.yaml").document["Resources"]
+    resources = template().document["Resources"]
     alarm = resources["CompressionOffAlarm"]["Properties"]
     assert described["Namespace"] == NAMESPACE == alarm["Namespace"]
     assert [one["Name"] for one in described["Metrics"]] == [METRICS["compression_off"]] == [alarm["MetricName"]]

@@ -13,12 +13,12 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.conftest import ROOT
 from tests.functions.deployment import Deployment, deployed, noise, use
 from tests.iam import allows, like, resolved, statements
+from tests.support.templates import template
 from turnlog.core.identity import serving
 from turnlog.log.keys import SessionKeys
-from turnlog.server.stack import REGION, expand
+from turnlog.server.stack import REGION
 
 TENANT = "111122223333"
 """Who calls in the events."""
@@ -78,7 +78,7 @@ NOT_RUN_HERE = {
 
 @cache
 def resources(isolation: str) -> Mapping[str, Any]:
-    return resolved(expand(ROOT / "template.yaml", {**EVERYTHING, "TenantIsolation": isolation}))
+    return resolved(template(**EVERYTHING, TenantIsolation=isolation))
 
 
 def role_of(function: str, isolation: str = "false") -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.http.events import event
+from tests.support.templates import template
 from turnlog.app import Application, make_application
 from turnlog.core.errors import UnavailableError
 from turnlog.core.limits import check_time, seconds_left, with_deadline
@@ -29,7 +30,6 @@ from turnlog.http import lambda_api as http
 from turnlog.http.lambda_api import make_handler
 from turnlog.ports import Key
 from turnlog.routing import ROUTES
-from turnlog.server.stack import expand
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network
@@ -210,9 +210,7 @@ def test_tries_fit_the_time_of_the_templates_functions(monkeypatch: pytest.Monke
     """By the real numbers: a try that is begun at the last moment ends before the function does, and that before API Gateway."""
     monkeypatch.undo()
     pytest.importorskip("samtranslator")
-    from tests.conftest import ROOT
-
-    resources = expand(ROOT / "template.yaml", {}).resources
+    resources = template().resources
     timeouts = {
         one["Properties"]["Timeout"]
         for name, one in resources.items()

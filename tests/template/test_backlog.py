@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.template.test_template import WORKERS, template
+from tests.support.templates import WORKERS, template
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Delivery
 from turnlog.server.lambda_calls import sqs_event

@@ -17,11 +17,11 @@ import pytest
 from moto import mock_aws
 
 from tests.http.events import event
+from tests.support.templates import template
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.http.lambda_api import make_handler
 from turnlog.routing import ROUTES
-from turnlog.server.stack import expand, template_path
 from turnlog.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,7 +38,7 @@ def test_there_are_ten_commands_and_each_says_what_it_prints() -> None:
 
 
 def test_what_they_name_is_there() -> None:
-    outputs = expand(template_path()).document["Outputs"]
+    outputs = template().document["Outputs"]
     assert set(re.findall(r"OutputKey=='(\w+)'", PAGE) + re.findall(r"\$\(out (\w+)\)", PAGE)) <= set(outputs)
     config = (ROOT / "samconfig.toml").read_text(encoding="utf-8")
     named = set(re.findall(r"--config-env (\w+)", PAGE))
@@ -70,7 +70,7 @@ def test_its_calls_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_stays_of_the_stack_is_removed_by_name() -> None:
-    resources = expand(template_path()).document["Resources"]
+    resources = template().document["Resources"]
     data = {"AWS::DynamoDB::Table": "delete-table", "AWS::S3::Bucket": "delete-bucket"}
     kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
     assert kept == {*data, "AWS::S3::BucketPolicy"}, "the policy goes with its bucket"

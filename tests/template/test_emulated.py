@@ -8,7 +8,8 @@ from samtranslator.yaml_helper import yaml_parse
 
 from tests.conftest import ROOT
 from tests.e2e_aws.deployed import adapted
-from turnlog.server.stack import expand, wiring_problems
+from tests.support.templates import template
+from turnlog.server.stack import wiring_problems
 
 WORKERS = ("CompressWorker", "SnapshotWorker", "EraseWorker", "OffloadWorker")
 FORMULAS = ("TableThrottlesAlarm", "FunctionThrottlesAlarm")
@@ -31,6 +32,6 @@ def test_the_emulator_gets_all_but_what_the_page_names() -> None:
 
 def test_the_template_expands_with_tokens_too() -> None:
     given = {"Authorizer": "Jwt", "JwtIssuer": "https://idp.example", "JwtAudience": "turnlog"}
-    template = expand(ROOT / "template.yaml", given)
-    assert given.items() <= dict(template.parameters).items()
-    assert wiring_problems(template) == []
+    expanded = template(**given)
+    assert given.items() <= dict(expanded.parameters).items()
+    assert wiring_problems(expanded) == []

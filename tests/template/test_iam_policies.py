@@ -7,20 +7,22 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
-
 pytest.importorskip("samtranslator")
-pytest.importorskip("cfnlint")
+CFN_LINT = find_spec("cfnlint")
+if CFN_LINT is None or CFN_LINT.origin is None:  # imported it would cost each process a second; only its data are read
+    pytest.skip("cfn-lint is not installed", allow_module_level=True)
 
 from moto.iam.policy_validation import IAMPolicyDocumentValidator, IAMTrustPolicyDocumentValidator
 
 from tests.iam import resolved
-from turnlog.server.stack import Template, expand, referred
+from tests.support.templates import template
+from turnlog.server.stack import Template, referred
 
 INLINE_CHARACTERS = 10_240
 """Of all inline policies of one role, without white space."""
@@ -44,11 +46,6 @@ VALUES = {
 }
 """Of the parameters that a condition asks for and that a role depends on: each value that makes a difference."""
 VARIANTS = [dict(zip(VALUES, values, strict=True)) for values in itertools.product(*VALUES.values())]
-
-
-@cache
-def template() -> Template:
-    return expand(ROOT / "template.yaml")
 
 
 def variant(parameters: Mapping[str, str]) -> dict[str, Any]:
@@ -148,7 +145,8 @@ def _size(document: Mapping[str, Any]) -> int:
 @cache
 def service(name: str) -> Mapping[str, Any]:
     """Return actions and resources of a service, as AWS lists them for its policies; cfn-lint ships the list."""
-    text = (files("cfnlint") / "data/AdditionalSpecs/Policies.json").read_text(encoding="utf-8")
+    assert CFN_LINT is not None and CFN_LINT.origin is not None
+    text = (Path(CFN_LINT.origin).parent / "data/AdditionalSpecs/Policies.json").read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)[name]
     return found
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.iam import resolved
-from turnlog.server.stack import expand
+from tests.support.templates import template
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("deployed_stack.json").read_text(encoding="utf-8"))
 HOLDS_DATA = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
@@ -23,7 +22,7 @@ HOLDS_DATA = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"}
 
 @cache
 def today() -> dict[str, Any]:
-    return dict(resolved(expand(ROOT / "template.yaml")))
+    return dict(resolved(template()))
 
 
 def replacing(kind: str) -> set[str]:
@@ -60,7 +59,7 @@ def test_what_holds_data_is_recorded() -> None:
 
 
 def test_an_output_keeps_its_name_and_what_it_names() -> None:
-    outputs = expand(ROOT / "template.yaml").document["Outputs"]
+    outputs = template().document["Outputs"]
     changed = {name for name, one in RECORDED["Outputs"].items() if outputs[name]["Value"] != one["Value"]}
     assert changed == {"DashboardName"}, "the dashboard made way for the parameter of its name"
     assert today()["Api"]["Type"] == "AWS::ApiGatewayV2::Api"

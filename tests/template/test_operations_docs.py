@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.templates import template
 from tools.stack_docs import function_rights, tenant_rights
-from turnlog.server.stack import expand, template_path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "operations.md"
@@ -21,7 +21,7 @@ def text() -> str:
 
 @pytest.fixture(scope="module")
 def resources() -> dict[str, Any]:
-    found: dict[str, Any] = expand(template_path()).document["Resources"]
+    found: dict[str, Any] = template().document["Resources"]
     return found
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import RUNS, Context, handler_of, load, run_events
+from tests.support import templates
 from turnlog.core.errors import InvalidInputError
 from turnlog.server.stack import Template, expand, template_path
 
@@ -28,9 +29,9 @@ ENVIRONMENT = ROOT / "events" / "env.json"
 _LOGICAL_ID = re.compile(r"\b(?:[A-Z][a-z]+)+(?:Function|Worker|Queue|DeadLetters)\b")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def template() -> Template:
-    return expand(template_path())
+    return templates.template()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.support import templates
 from turnlog.core.errors import InvalidInputError
 from turnlog.routing import ROUTES
 from turnlog.server import stack as stack_module
@@ -66,9 +67,9 @@ Resources:
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def template() -> Template:
-    return expand(template_path())
+    return templates.template()
 
 
 def _expanded(folder: Path, text: str, **parameters: str) -> Template:

@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
-
 pytest.importorskip("samtranslator")
 
 from tests.iam import Asked, allows, may_assume, resolved, statements
+from tests.support.templates import template
 from turnlog.core.identity import Owner
-from turnlog.server.stack import expand
 
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0a1b2c3d"
 
 
 @cache
 def resources(isolation: str) -> Mapping[str, Any]:
-    return resolved(expand(ROOT / "template.yaml", {"KmsKeyArn": KEY, "TenantIsolation": isolation}))
+    return resolved(template(KmsKeyArn=KEY, TenantIsolation=isolation))
 
 
 def functions(isolation: str = "true") -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.python_blocks import run_alone
 
 PASTED = ("README.md", "docs/tutorial/getting-started.md", "docs/zh-CN/getting-started.md")
 NEEDS = {"make": "a clone of its own and minutes", "sam": "an AWS account", "aws": "an AWS account"}
@@ -53,13 +54,14 @@ def service(tmp_path: Path) -> Iterator[str]:
         server.terminate()
 
 
-@pytest.mark.parametrize(("name", "block"), PYTHON, ids=lambda value: value[:20])
-def test_a_python_block_runs_alone(name: str, block: str, tmp_path: Path) -> None:
-    (tmp_path / "pasted.py").write_text(block, encoding="utf-8")
-    command = [sys.executable, "-W", "error", "pasted.py"]
+def test_a_python_block_runs_alone_and_again(tmp_path: Path) -> None:
+    files = [tmp_path / str(number) / "pasted.py" for number in range(len(PYTHON))]
+    for file, (_, block) in zip(files, PYTHON, strict=True):
+        file.parent.mkdir()
+        file.write_text(block, encoding="utf-8")
     for _ in range(2):
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert (run.returncode, run.stderr) == (0, ""), name
+        results = zip(PYTHON, run_alone(files), strict=True)
+        assert [(name, block, result) for (name, block), result in results if result != (0, "")] == []
 
 
 @pytest.mark.parametrize(("name", "shell"), SHELL, ids=[name for name, _ in SHELL])

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 pytest.importorskip("samtranslator")
-CFN_LINT = find_spec("cfnlint")
-if CFN_LINT is None or CFN_LINT.origin is None:  # imported it would cost each process a second; only its data are read
-    pytest.skip("cfn-lint is not installed", allow_module_level=True)
-
 from moto.iam.policy_validation import IAMPolicyDocumentValidator, IAMTrustPolicyDocumentValidator
 
 from tests.iam import resolved
 from tests.support.templates import template
 from turnlog.server.stack import Template, referred
 
+CFN_LINT = find_spec("cfnlint")
+"""Imported it would cost each process a second: only its data are read."""
+pytestmark = pytest.mark.skipif(CFN_LINT is None, reason="cfn-lint is not installed")
 INLINE_CHARACTERS = 10_240
 """Of all inline policies of one role, without white space."""
 TRUST_CHARACTERS = 2_048

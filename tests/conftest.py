@@ -46,8 +46,19 @@ def service_models_are_read_once() -> Iterator[None]:
     import botocore.session
     from botocore.loaders import create_loader
 
+    from turnlog.engines import aws_service_models
+
+    @functools.cache
+    def loader(search_paths: tuple[str, ...]) -> aws_service_models.ServiceModels:
+        return aws_service_models.ServiceModels(list(search_paths))
+
+    def use_service_models(session: botocore.session.Session) -> None:
+        paths = create_loader(session.get_config_variable("data_path")).search_paths
+        session.register_component("data_loader", loader(tuple(paths)))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", functools.cache(create_loader))
+        patch.setattr(aws_service_models, "use_service_models", use_service_models)
         yield
 
 

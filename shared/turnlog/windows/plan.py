@@ -20,6 +20,7 @@ from turnlog.core.window_parts import OthersCalls
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.windows.assembly import Memory, OfferedTools, assemble
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
@@ -37,11 +38,8 @@ from turnlog.windows.view import (
     OLDER_TOO,
     Entry,
     Loop,
-    Memory,
-    OfferedTools,
     Unit,
     WindowDraft,
-    assemble,
     is_item,
     is_whole,
     turns_of,

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import ROOT, SAMPLES, moto_harness
-from tests.summaries.test_compress import filled
 from tests.support.command_line import SESSION, as_json, ok, refused, run
 from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.talks import filled
 from turnlog import Turnlog
 from turnlog.cli import windows
 from turnlog.cli.jobs import await_job, job_line

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults import FAULT, KINDS, FaultReport, cells_of
 from tests.log import test_faults_of_items, test_faults_of_workers, test_pairs
-from tests.log.test_crashes import STEPS
+from tests.support.steps import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE, PLANTED_PAGE = ROOT / "docs" / "contributing" / "faults.md", ROOT / "docs" / "contributing" / "planted-faults.md"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.functions.events import Context, read_event
-from tests.summaries.test_compress import turn
-from tests.summaries.test_trigger import POLICY
 from tests.support.jobs import poller
+from tests.support.talks import turn
+from tests.support.triggers import POLICY
 from turnlog import correlated
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, InvalidInputError

@@ -11,10 +11,10 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
-from tests.summaries.test_compress import turn
-from tests.summaries.test_trigger import POLICY, asks, script
 from tests.support.jobs import poller
+from tests.support.talks import turn
 from tests.support.templates import template
+from tests.support.triggers import POLICY, asks, script
 from turnlog import Turnlog
 from turnlog.core.errors import (
     ConflictError,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.explorer import Crash, Crashed, run_schedule
-from tests.summaries.test_compress import filled, turn
-from tests.summaries.test_trigger import script
 from tests.support.jobs import deliver, poller, waiting
+from tests.support.talks import filled, turn
+from tests.support.triggers import script
 from turnlog.app import Application
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import UnavailableError

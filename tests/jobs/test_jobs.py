@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import filled, turn
 from tests.support.jobs import deliver, poller, waiting
+from tests.support.talks import filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
 from turnlog.http.lambda_workers import make_worker

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import filled
 from tests.support.jobs import poller, waiting
 from tests.support.scripted import ScriptedSummariser
+from tests.support.talks import filled
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_storage import memory
+from tests.support.memory import memory
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner

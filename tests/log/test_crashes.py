@@ -10,101 +10,25 @@ import pytest
 
 from tests.effort import boundaries, is_full
 from tests.explorer import Crash, Crashed, ScheduleRun, explore
-from turnlog.app import Application
-from turnlog.client.in_process import InProcessBackend
+from tests.support.steps import (
+    LARGE,
+    LONG,
+    STEPS,
+    appending,
+    application,
+    begin,
+    check,
+    contents,
+    fresh,
+)
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines import Engine
-from turnlog.engines.files import MemoryBlobStore
-from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
-from turnlog.settings import Settings
-from turnlog.testing.fixed import FixedClock, SequentialIds
+from turnlog.testing.fixed import SequentialIds
 
-LARGE = {"role": "tool", "tool_call_id": "c1", "content": "".join(f"{at:05x}" for at in range(3_000))}
-HUGE = {"role": "tool", "tool_call_id": "c2", "content": "".join(f"{at * 7919:09x}" for at in range(12_000))}
-CALLS = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [
-        {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for call_id in ("c1", "c2")
-    ],
-}
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
-STEPS: dict[str, Callable[[Turnlog], Any]] = {
-    "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, idempotency_key="create").id,
-    "create with a made id": lambda log: log.sessions.create(idempotency_key="made").id,
-    "append small": lambda log: Session(log._backend, "base").append(
-        {"role": "user", "content": "hi"}, idempotency_key="small"
-    ),
-    "append with payloads": lambda log: Session(log._backend, "base").append(
-        CALLS, LARGE, HUGE, idempotency_key="large"
-    ),
-    "append with run": lambda log: Session(log._backend, "base").append(
-        {"role": "user", "content": "hi"}, run={"iteration": 1}, idempotency_key="run"
-    ),
-    "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, idempotency_key="patch"),
-    "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, idempotency_key="put"),
-    "put a large state": lambda log: Session(log._backend, "base").put_state(
-        {"n": 1, "x": HUGE["content"]}, idempotency_key="put"
-    ),
-    "patch state": lambda log: Session(log._backend, "base").patch_state(
-        [{"op": "add", "path": "/n", "value": 1}], if_version=0, idempotency_key="patch"
-    ),
-    "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", idempotency_key="refuse"),
-    "approve": lambda log: Session(log._backend, "base").decide_pending("approve", idempotency_key="approve"),
-    "append what waited": lambda log: Session(log._backend, "base").append(RESULT, idempotency_key="result"),
-    "put documents": lambda log: [
-        one.revision
-        for one in log._backend.call(
-            "put_documents",
-            path={"session_id": "base"},
-            body={"put": [{"key": "a", "data": "QQ==", "if_absent": True}], "then": [{"key": "b", "data": "QQ=="}]},
-            idempotency_key="documents",
-        ).documents
-    ],
-    "record": lambda log: Session(log._backend, "base").record("handed_over", idempotency_key="record"),
-    "update": lambda log: Session(log._backend, "base").update(
-        title="New", system="x" * 3_000, idempotency_key="update"
-    ),
-    "update with payloads": lambda log: Session(log._backend, "base").update(
-        title="New", system=HUGE["content"], idempotency_key="update"
-    ),
-    "end": lambda log: Session(log._backend, "base").end(idempotency_key="end"),
-    "end without a key": lambda log: Session(log._backend, "base").end(),
-    "reset": lambda log: Session(log._backend, "base").reset(idempotency_key="reset").info(),
-    "rewind": lambda log: Session(log._backend, "base").rewind(1, idempotency_key="rewind"),
-    "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", idempotency_key="fork").info(),
-    "fork with a made id": lambda log: (
-        Session(log._backend, "base").fork(system="x" * 3_000, idempotency_key="fork").info()
-    ),
-    "compress": lambda log: Session(log._backend, "base").compress(idempotency_key="compress"),
-    "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", idempotency_key="job"),
-    "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", idempotency_key="snapshot"),
-    "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
-        "a name", if_name_absent=True, idempotency_key="snapshot"
-    ),
-}
-RESULT = {"role": "tool", "tool_call_id": "c1", "content": "done"}
-REFUSAL = {
-    "role": "tool",
-    "tool_results": [{"tool_call_id": "c1", "result": "This action was rejected. Reason: no", "is_error": True}],
-}
-WAITING = ("refuse", "approve", "append what waited")
-LONG = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
-
-
-def begin(log: Turnlog, step: str) -> None:
-    """What is there before a step."""
-    base = log.sessions.create("base")
-    base.append({"role": "user", "content": "before"})
-    if step.startswith("compress"):
-        base.append(*LONG)
-    if step in WAITING:
-        base.append(CALLS, run={"pending_action": {"call_id": "c1"}})
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -136,92 +60,7 @@ def test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect(
     assert tried == boundaries(calls, harness.name) and calls > 0
 
 
-def check(log: Turnlog, step: str) -> None:
-    listed = {session.session_id for session in log.sessions.list()}
-    assert len(listed) == (2 if step.startswith(("create", "reset", "fork")) else 1)
-    bodies = [message.body for message in Session(log._backend, "base").messages()]
-    added = {
-        "append small": [{"role": "user", "content": "hi"}],
-        "append with payloads": [CALLS, LARGE, HUGE],
-        "append with run": [{"role": "user", "content": "hi"}],
-        "refuse": [REFUSAL],
-        "append what waited": [RESULT],
-    }.get(step, [])
-    before = LONG if step.startswith("compress") else [CALLS] if step in WAITING else []
-    assert bodies == [{"role": "user", "content": "before"}, *before, *added]
-    base = Session(log._backend, "base")
-    if step == "compress":
-        assert base.info().head == 13, "exactly one summary"
-        assert base.summary().position == 13
-    if step == "compress as a job":
-        assert len(list(log.jobs())) == 1
-    if step.startswith("snapshot"):
-        (only,) = base.snapshots()
-        assert base.snapshot("a name").snapshot_id == only.snapshot_id
-    if step in WAITING:
-        pending = base.agent().state.get("pending_action")
-        assert pending == ({"call_id": "c1", "decision": "approve"} if step == "approve" else None)
-        assert base.info().head == (5 if step == "approve" else 6)
-    if "state" in step:
-        assert base.state().state.get("n") == (None if step == "create" else 1)
-        assert base.info().head == 3
-    if step.startswith("update"):
-        assert base.info().head == 3
-        assert [one.title for one in (base.info(), *log.sessions.list())] == ["New", "New"]
-        assert base.context(budget=10**6).messages[0]["role"] == "system"
-    if step.startswith("end"):
-        assert base.info().head == 3
-        assert [one.status for one in (base.info(), *log.sessions.list())] == ["ended", "ended"]
-    if step == "reset":
-        assert base.info().head == 3
-        assert {(one.status, one.reset_of) for one in log.sessions.list()} == {("ended", None), ("active", "base")}
-    if step == "rewind":
-        assert (base.info().head, base.info().messages, list(base.messages(in_view=True))) == (3, 0, [])
-    if step.startswith("fork"):
-        (fork,) = (Session(log._backend, one) for one in listed if one != "base")
-        assert [(one.position, one.body["content"]) for one in fork.messages()] == [(2, "before")]
-        assert (fork.info().head, fork.info().forked_from, base.info().head) == (3, "base", 2)
-    if step == "record":
-        assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
-    if step == "append with run":
-        assert Session(log._backend, "base").agent().state["iteration"] == 1
-    if step == "patch agent":
-        assert Session(log._backend, "base").agent().state["iteration"] == 2
-
-
 # ------------------------------------------------------------ every order
-
-
-def application(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnlog:
-    engine = Engine("explored", items, blobs, None, lambda: None)
-    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=ids)
-    return Turnlog(InProcessBackend(app, Owner.of("acme", "ada")))
-
-
-def fresh(prepare: Callable[[Turnlog], Any]) -> Callable[[], tuple[ItemTable, BlobStore]]:
-    def make() -> tuple[ItemTable, BlobStore]:
-        items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-        prepare(application(items, blobs, SequentialIds()))
-        return items, blobs
-
-    return make
-
-
-def appending(
-    start: int, *contents: str, key: str | None = None, if_head: int | None = None
-) -> Callable[[ItemTable, BlobStore], Any]:
-    def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        session = Session(application(items, blobs, SequentialIds(start))._backend, "s")
-        return session.append(
-            *({"role": "user", "content": text} for text in contents), idempotency_key=key, if_head=if_head
-        )
-
-    return operation
-
-
-def contents(items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
-    session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
-    return [(message.position, message.body["content"]) for message in session.messages()]
 
 
 def acknowledged_and_whole(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:

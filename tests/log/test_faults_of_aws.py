@@ -16,7 +16,7 @@ from tests.conftest import Harness
 from tests.effort import is_full
 from tests.faulty_engines import FaultyGuard
 from tests.log.everything import blobs_of, items_of
-from tests.log.test_crashes import HUGE, STEPS, begin, check
+from tests.support.steps import HUGE, STEPS, begin, check
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog

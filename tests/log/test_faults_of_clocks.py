@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.effort import is_full
-from tests.log.test_crashes import STEPS, begin, check
+from tests.support.steps import STEPS, begin, check
 from turnlog.core.errors import NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.log.keys import SessionKeys

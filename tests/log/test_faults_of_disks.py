@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import is_full
 from tests.log.everything import blobs_of, items_of
-from tests.log.test_crashes import HUGE, STEPS, begin, check
+from tests.support.steps import HUGE, STEPS, begin, check
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.privacy.erase import SECOND_PASS_SECONDS

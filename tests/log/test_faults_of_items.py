@@ -18,8 +18,8 @@ import pytest
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import is_full
 from tests.log.everything import items_of
-from tests.summaries.test_compress import turn
 from tests.support.segments import noise
+from tests.support.talks import turn
 from turnlog.client.model import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_storage import memory
+from tests.support.memory import memory
 from turnlog import Session
 from turnlog.core.errors import ConflictError
 from turnlog.ports import Item, Lost

@@ -14,8 +14,8 @@ import pytest
 
 from tests.effort import is_full
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
 from tests.summaries.test_discard import with_queue
+from tests.support.steps import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.log.everything import items_of
-from tests.sessions.test_append import assistant, user
+from tests.support.chat_messages import assistant, user
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

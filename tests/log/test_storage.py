@@ -11,24 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from turnlog.app import Application
-from turnlog.client.in_process import InProcessBackend
+from tests.support.memory import GOLDEN, _golden_item, memory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
-from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
-from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import checked_chain
 from turnlog.log.headers import hashed_header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
 from turnlog.log.packing import pack, unpack
-from turnlog.ports import Item, Query
-from turnlog.settings import Settings
-from turnlog.testing.fixed import FixedClock, SequentialIds
+from turnlog.ports import Query
 
-GOLDEN = Path(__file__).parent / "golden"
 SCALARS = (
     st.none()
     | st.booleans()
@@ -44,13 +38,6 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def memory() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore]:
-    items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-    engine = Engine("memory", items, blobs, None, lambda: None)
-    app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
-    return Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))), items, blobs
 
 
 def same(value: object) -> str:
@@ -342,10 +329,6 @@ def test_a_position_is_read_back_from_its_sort_key_and_sorts_as_a_number(positio
 
 
 # ------------------------------------------------------------ golden
-
-
-def _golden_item(stored: dict[str, Any]) -> Item:
-    return {name: bytes.fromhex(value["hex"]) if isinstance(value, dict) else value for name, value in stored.items()}
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.session_routes import BODIES, CANARY, QUERIES, SESSION_ROUTES
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.models import Cursors
 from turnlog.log.keys import SessionKeys
-from turnlog.routing import ROUTES, HttpRequest, call
+from turnlog.routing import HttpRequest, call
 
-CANARY = "canary-7f3a9c"
 OTHERS = [
     ("acme", "bob"),
     ("other", "ada"),
@@ -25,26 +25,6 @@ OTHERS = [
     ("acme#U#ada", "x"),
     ("acme", "ada#S#s"),
 ]
-BODIES: dict[str, Any] = {
-    "append_messages": {"messages": [{"role": "user", "content": "x"}]},
-    "build_context": {},
-    "patch_agent": {"iteration": 1},
-    "compress_session": {"mode": "sync"},
-    "create_snapshot": {"name": "theirs"},
-    "put_state": {"state": {"x": 1}},
-    "put_documents": {"put": [{"key": "theirs", "data": ""}]},
-    "get_documents": {"prefix": ""},
-    "patch_state": {"x": 1},
-    "decide_pending": {"decision": "reject"},
-    "record_history": {"action": "theirs"},
-    "update_session": {"title": "theirs"},
-    "rewind_session": {"to": 1},
-    "restore_snapshot": {"as": "rewind"},
-    "export_session": {},
-    "import_session": {"head": 1, "hash": "0" * 32, "commits": ["{}"]},
-}
-QUERIES: dict[str, Any] = {"recall": {"ref": "2.0"}, "search_session": {"q": CANARY}, "diff_session": {"from": "1"}}
-SESSION_ROUTES = [route for route in ROUTES if "{session_id}" in route.path]
 
 
 @pytest.mark.parametrize("owner", OTHERS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.log.test_crashes import STEPS, begin, check
+from tests.support.steps import STEPS, begin, check
 from turnlog.core.errors import ConflictError, ThrottledError, UnavailableError
 
 TRIES = 200

@@ -15,11 +15,11 @@ from tests.conftest import Harness
 from tests.effort import boundaries
 from tests.log.everything import held
 from tests.properties.building import PRESETS
-from tests.summaries.test_compress import turn
 from tests.support.dual_writes import OldList
 from tests.support.erasing import worked
 from tests.support.own_ids import back, erased
 from tests.support.scripted import ScriptedMemory
+from tests.support.talks import turn
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     InvalidInputError,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import fresh
+from tests.support.steps import fresh
 from turnlog.core.errors import MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact, Offloaded

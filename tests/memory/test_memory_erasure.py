@@ -12,12 +12,12 @@ from tests.conftest import Harness
 from tests.effort import is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import blobs_of, held, items_of, local_blobs, places_of, sqlite_items
-from tests.log.test_crashes import fresh
-from tests.memory.test_offload import ANSWER, CITY, SQLITE, TEA, Recorder, copy_of, known, offloads
 from tests.support.erase_orders import erasing, holds_nothing, is_gone, with_queue
 from tests.support.erasing import KEYS, OWNER, TOMBSTONE, message_of, worked
 from tests.support.jobs import deliver, waiting
+from tests.support.offloads import ANSWER, CITY, SQLITE, TEA, Recorder, copy_of, known, offloads
 from tests.support.retention import retained, runs_before
+from tests.support.steps import fresh
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError

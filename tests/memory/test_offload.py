@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import gzip
 import json
 import logging
 import warnings
-from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -17,61 +15,25 @@ import pytest
 from tests.conftest import DATA, Harness, moto_harness
 from tests.effort import boundaries
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.log.test_crashes import fresh
 from tests.support.erase_orders import PREEMPTIONS, with_queue
 from tests.support.erasing import message_of, worked
 from tests.support.jobs import deliver, waiting
+from tests.support.offloads import ANSWER, CITY, SQLITE, TEA, Recorder, copy_of, known, offloads
 from tests.support.retention import retained, runs_before
+from tests.support.steps import fresh
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
-from turnlog.jobs.models import Job
+from turnlog.core.memory import Offloaded
 from turnlog.memory.hand_over import MAX_WAITS
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.settings import Settings
 
 __all__ = ["runs_before"]  # the schedule as if it had been run a few days ago
 
-SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
-"""What is decided above the engines is tried on one of them."""
-TEA = {"role": "user", "content": "I prefer green tea over coffee."}
-CITY = {"role": "user", "content": "I live in Lisbon."}
 DOG = {"role": "user", "content": "My dog is called Rufus."}
-ANSWER = {"role": "assistant", "content": "Noted."}
 TEXTS = ("I live in Lisbon", "I prefer green tea over coffee")
-
-
-class Recorder:
-    """A `MemoryEngine` that writes down what it is told, or fails as it is said to."""
-
-    name = "recorder"
-
-    def __init__(self) -> None:
-        self.parts = list[tuple[Offloaded, list[SpokenMessage]]]()
-        self.failing: Exception | None = None
-
-    def remember(self, part: Offloaded) -> int:
-        if self.failing is not None:
-            raise self.failing
-        self.parts.append((part, list(part.read_messages())))
-        return 7
-
-    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        return []
-
-    def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        return MemoryPage(())
-
-    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None: ...
-
-    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
-        return 0
-
-    @property
-    def told(self) -> list[list[int]]:
-        return [[one.position for one in said] for _, said in self.parts]
 
 
 @pytest.fixture
@@ -79,20 +41,6 @@ def recorder(harness: Harness) -> Recorder:
     made = Recorder()
     harness.app.memory = made
     return made
-
-
-def copy_of(harness: Harness, session_id: str = "s", user: str = "ada") -> list[dict[str, Any]]:
-    """The lines of a session's newest copy."""
-    found = harness.app.engine.blobs.get(f"acme/{user}/{session_id}/offload/messages.jsonl.gz")
-    return [json.loads(line) for line in gzip.decompress(found).splitlines()] if found is not None else []
-
-
-def known(log: Turnlog) -> list[str]:
-    return [one.text for one in log.memory()]
-
-
-def offloads(log: Turnlog) -> list[Job]:
-    return [job for job in log.jobs() if job.kind == "offload"]
 
 
 def silent(harness: Harness) -> Session:

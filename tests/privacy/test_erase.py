@@ -11,9 +11,9 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import boundaries, is_full
 from tests.log.everything import blobs_of, held, items_of
-from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
 from tests.support.erasing import CANARY, KEYS, OWNER, TOMBSTONE, message_of, noise, of_session, said, worked
 from tests.support.jobs import deliver
+from tests.support.session_routes import BODIES, QUERIES, SESSION_ROUTES
 from turnlog.client.model import Session
 from turnlog.core.errors import (
     IdempotencyMismatchError,

@@ -9,8 +9,6 @@ import pytest
 from tests.effort import is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import local_blobs, places_of, sqlite_items
-from tests.log.test_crashes import fresh
-from tests.summaries.test_compress import turn
 from tests.support.erase_orders import (
     PREEMPTIONS,
     Operation,
@@ -22,6 +20,8 @@ from tests.support.erase_orders import (
     with_queue,
 )
 from tests.support.erasing import CANARY, KEYS, noise
+from tests.support.steps import fresh
+from tests.support.talks import turn
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError, SessionExistsError, TurnlogError
 from turnlog.log.keys import SessionKeys

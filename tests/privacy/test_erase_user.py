@@ -11,10 +11,10 @@ from tests.conftest import Harness
 from tests.effort import boundaries
 from tests.explorer import ScheduleRun, explore
 from tests.log.everything import held, items_of, local_blobs, places_of, sqlite_items
-from tests.log.test_crashes import fresh
 from tests.support.erase_orders import PREEMPTIONS, with_queue
 from tests.support.erasing import CANARY, OWNER, TOMBSTONE, message_of, noise, said, worked
 from tests.support.jobs import deliver
+from tests.support.steps import fresh
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError, UnavailableError

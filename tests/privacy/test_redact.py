@@ -11,12 +11,12 @@ from tests.conftest import Harness
 from tests.effort import boundaries, is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
-from tests.log.test_crashes import fresh
-from tests.summaries.test_compress import turn
 from tests.support.erase_orders import at_s, with_queue
 from tests.support.erasing import KEYS, OWNER, worked
 from tests.support.redacting import CANARY, bodies_are_gone, noise, said
 from tests.support.scripted import ScriptedSummariser
+from tests.support.steps import fresh
+from tests.support.talks import turn
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError

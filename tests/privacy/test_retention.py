@@ -12,12 +12,12 @@ import pytest
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
 from tests.log.everything import blobs_of, held, local_blobs, places_of, sqlite_items
-from tests.log.test_crashes import fresh
-from tests.log.test_tenancy import BODIES, QUERIES, SESSION_ROUTES
 from tests.support.erase_orders import is_gone, with_queue
 from tests.support.erasing import CANARY, KEYS, OWNER, TOMBSTONE, message_of, noise, of_session, worked
 from tests.support.jobs import deliver
 from tests.support.retention import retained
+from tests.support.session_routes import BODIES, QUERIES, SESSION_ROUTES
+from tests.support.steps import fresh
 from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.log.test_crashes import application, fresh
-from tests.search.test_recall import calls, filled, result, user
+from tests.support.recalls import calls, filled, result, user
+from tests.support.steps import application, fresh
 from tests.windows.test_media import png
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError

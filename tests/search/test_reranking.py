@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_crashes import application, fresh
-from tests.search.test_recall import user
 from tests.summaries.server import Asked, ModelServer, Reply
+from tests.support.recalls import user
+from tests.support.steps import application, fresh
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

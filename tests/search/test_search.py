@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
 from tests.conftest import DATA
 from tests.effort import examples, is_full
-from tests.search.test_recall import calls, result, user
+from tests.support.recalls import calls, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError

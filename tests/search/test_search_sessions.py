@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.search_sessions import costs
 from tests.log.everything import held
-from tests.search.test_recall import calls, result, user
+from tests.support.recalls import calls, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner

@@ -22,8 +22,8 @@ import pytest
 from tests.conftest import Harness
 from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
-from tests.summaries.test_compress import turn
 from tests.support.scripted import ScriptedMemory, ScriptedSummariser
+from tests.support.talks import turn
 from turnlog.app import Application
 from turnlog.client.exports import ExportFile
 from turnlog.core.errors import TurnlogError, UnavailableError

@@ -28,7 +28,7 @@ from tests.conftest import ROOT
 from tests.effort import examples, is_full
 from tests.http.events import event
 from tests.security.corpus import KEPT, STRINGS
-from tests.summaries.test_compress import turn
+from tests.support.talks import turn
 from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
 from turnlog.app import make_application

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chat_messages import assistant, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     ConflictError,
@@ -20,20 +21,6 @@ from turnlog.core.errors import (
     RunActiveError,
     TooLargeError,
 )
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str | None, *calls: tuple[str, str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": "assistant", "content": text}
-    if calls:
-        body["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
-            for call_id, name in calls
-        ]
-    return body
 
 
 def result(call_id: str, text: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
-from tests.summaries.test_compress import AMPLE, filled, turn
+from tests.support.talks import AMPLE, filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import (
     BuildMismatchError,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
+from tests.support.steps import application, fresh
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
-from tests.summaries.test_compress import filled
+from tests.support.steps import application, fresh
+from tests.support.talks import filled
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.log.caches import LISTING_MS

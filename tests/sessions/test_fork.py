@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held
-from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
 from tests.privacy.expired import expire
-from tests.sessions.test_rewind import contents, everything, said, seen
-from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from tests.support.erasing import worked
 from tests.support.exports import members
 from tests.support.jobs import poller
 from tests.support.redacting import CANARY
+from tests.support.rewinds import contents, everything, said, seen
 from tests.support.segments import OWNER, noise
+from tests.support.steps import HUGE, LARGE, appending, application, fresh
+from tests.support.talks import AMPLE, filled, texts, turn
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import (

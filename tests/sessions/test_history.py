@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.test_crashes import LONG, application, fresh
+from tests.support.steps import LONG, application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, InvalidInputError, NotFoundError, TooLargeError
 from turnlog.sessions.history_routes import HistoryEntry

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import AMPLE, turn
+from tests.support.talks import AMPLE, turn
 from turnlog.client.model import Session
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import RECALL_LINE, recall_tools

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.summaries.test_compress import filled
+from tests.support.talks import filled
 from turnlog.client.model import Session
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS

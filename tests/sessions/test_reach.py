@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.summaries.test_compress import filled, turn
 from tests.support.jobs import poller
+from tests.support.talks import filled, turn
 from turnlog.client.model import Session
 from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer

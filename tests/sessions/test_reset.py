@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
+from tests.support.steps import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.ports import BlobStore, ItemTable

@@ -8,8 +8,9 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import HUGE, LARGE, appending, application, fresh
-from tests.summaries.test_compress import AMPLE, filled, texts, turn
+from tests.support.rewinds import contents, everything, said, seen
+from tests.support.steps import HUGE, LARGE, appending, application, fresh
+from tests.support.talks import AMPLE, filled, texts, turn
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     HeadMismatchError,
@@ -22,26 +23,6 @@ from turnlog.core.errors import (
 from turnlog.core.positions import MAX_HEADER_STRETCHES, VisibleRanges, subtract
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.fixed import SequentialIds
-
-
-def said(n: int) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": f"Question {n}"}, {"role": "assistant", "content": f"Answer {n}"}]
-
-
-def contents(session: Session, **options: Any) -> list[Any]:
-    return [one.body["content"] for one in session.messages(**options)]
-
-
-def seen(session: Session, **options: Any) -> list[Any]:
-    """What a window shows of what was said."""
-    return [one["content"] for one in session.context(budget=AMPLE, **options).messages if one["role"] != "system"]
-
-
-def everything(session: Session, **options: Any) -> list[Any]:
-    """All that is told of a moment."""
-    window = session.context(budget=AMPLE, **options)
-    found: list[Any] = [window.messages, window.tokens, window.open_calls, session.state(**options).model_dump()]
-    return [*found, [one.model_dump() for one in session.messages(**(options or {"in_view": True}))]]
 
 
 @pytest.fixture

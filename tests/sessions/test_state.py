@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from tests.effort import examples
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
+from tests.support.steps import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     CorruptError,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness
-from tests.log.test_cost import FIXTURE, OWNER
-from tests.log.test_cost import filled as filled_fast
 from tests.sessions.test_at import as_json
-from tests.summaries.test_compress import AMPLE, filled, turn
+from tests.support.costs import FIXTURE, OWNER
+from tests.support.costs import filled as filled_fast
+from tests.support.talks import AMPLE, filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 from turnlog.log.headers import read_header

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
 from tests.privacy.expired import expire
 from tests.support.restores import fold, info, items_of, step_of, unseen, varied
 from tests.support.segments import FEW, KEYS, OWNER, filled, noise, said
+from tests.support.steps import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError

@@ -21,11 +21,11 @@ from benchmarks.segments import KEY_BYTES, LIMIT, Row, by_source, measure
 from tests.conftest import DATA, SAMPLES
 from tests.effort import examples, is_full
 from tests.explorer import Crash, ScheduleRun, explore
-from tests.log.test_crashes import application, fresh
-from tests.log.test_storage import GOLDEN, _golden_item
 from tests.properties.histories import History, disorderly
 from tests.support.jobs import deliver, poller, waiting
+from tests.support.memory import GOLDEN, _golden_item
 from tests.support.segments import FEW, KEYS, OWNER, filled, noise, rich, said
+from tests.support.steps import application, fresh
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.summaries.test_compress import filled
 from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.talks import filled
 from turnlog.client.model import Session
 from turnlog.core.errors import (
     CorruptError,

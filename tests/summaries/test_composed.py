@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.summaries.server import ModelServer, Reply
-from tests.summaries.test_compress import filled
+from tests.support.talks import filled
 from turnlog.app import Application, make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.explorer import ScheduleRun, explore
-from tests.log.test_crashes import LONG, appending, fresh
-from tests.summaries.test_compress import AMPLE, filled, texts, turn
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import ScriptedSummariser
+from tests.support.steps import LONG, appending, fresh
+from tests.support.talks import AMPLE, filled, texts, turn
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client.in_process import InProcessBackend

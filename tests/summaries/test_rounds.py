@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import turn
-from tests.summaries.test_trigger import POLICY, script
 from tests.support.jobs import poller
 from tests.support.scripted import ScriptedSummariser
+from tests.support.talks import turn
+from tests.support.triggers import POLICY, script
 from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner

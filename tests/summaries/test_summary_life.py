@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
-from tests.summaries.test_compress import filled, turn
-from tests.summaries.test_trigger import POLICY, asks, script
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.talks import filled, turn
+from tests.support.triggers import POLICY, asks, script
 from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.summaries.server import ModelServer, Reply
-from tests.summaries.test_compress import filled
-from tests.summaries.test_trigger import POLICY, asks
+from tests.support.talks import filled
+from tests.support.triggers import POLICY, asks
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog

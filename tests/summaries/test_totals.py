@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import turn
+from tests.support.talks import turn
 from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError
 from turnlog.core.loops import Amount

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.summaries.test_compress import filled, turn
 from tests.support.jobs import poller, waiting
-from tests.support.scripted import Outcome, ScriptedSummariser
-from turnlog.client.model import Session
+from tests.support.talks import filled, turn
+from tests.support.triggers import POLICY, asks, script
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.loops import Flow
@@ -31,10 +30,6 @@ from turnlog.summaries.trigger import (
 )
 
 OWNER = Owner.of("acme", "ada")
-POLICY = {
-    "steps": [{"step": "summary"}, {"step": "loops", "max": 3}],
-    "compress": {"any": [{"loops_over": 3}]},
-}
 LONG_POLICY = {
     "steps": [{"step": "summary"}, *[{"step": "tokens", "n": 1_000_000 + at} for at in range(7)]],
     "compress": {"any": [{"loops_over": 3}, *[{"tokens_over": 9_000_000 + at} for at in range(7)]]},
@@ -44,16 +39,6 @@ LONG_POLICY = {
 def meta_of(harness: Any) -> Any:
     key = SessionKeys(OWNER, "s").meta
     return harness.app.items.get_many([key])[key]
-
-
-def asks(session: Session, turns: int, *, first: int = 1) -> list[int]:
-    """Appends turns, a message each time; the numbers of the turns in which one of them asked."""
-    return [
-        number
-        for number in range(first, first + turns)
-        for message in turn(number)
-        if session.append(message).compression == "queued"
-    ]
 
 
 @pytest.mark.parametrize("policy", [POLICY, LONG_POLICY])
@@ -225,12 +210,6 @@ def test_a_session_that_can_t_be_compressed_is_left_alone(harness: Any, attempts
     assert list(log.jobs()) == []
     found = asks(session, REST_LOOPS + 4, first=6)
     assert bool(found) == (attempts.useless > 0), "useless attempts are made again when there is more to cover"
-
-
-def script(harness: Any, *outcomes: Outcome) -> ScriptedSummariser:
-    summariser = ScriptedSummariser(outcomes)
-    harness.app.compress_session._summariser = summariser
-    return summariser
 
 
 def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(harness: Any) -> None:

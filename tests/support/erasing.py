@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.conftest import Harness
 from tests.log.everything import blobs_of, held, items_of
-from tests.summaries.test_compress import turn
 from tests.support.jobs import deliver
+from tests.support.talks import turn
 from turnlog.client.model import Session
 from turnlog.core.identity import Owner
 from turnlog.jobs.models import Job

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.conftest import Harness
 from tests.log.everything import held
-from tests.summaries.test_compress import turn
 from tests.support.erasing import OWNER
+from tests.support.talks import turn
 from turnlog.client.model import Session
 from turnlog.log.keys import SessionKeys
 from turnlog.snapshots.full import parts_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.windows.test_windows_policies import counted, levels
+from tests.support.window_levels import counted, levels
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.sessions.context_models import WindowAnswer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.windows.test_windows_policies import TURNS, levels
+from tests.support.window_levels import TURNS, levels
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.windows.policy import policy_of

@@ -13,7 +13,7 @@ import pytest
 from tests.http.test_http import Service
 from tests.properties.own_steps import registered
 from tests.support.command_line import ok
-from tests.windows.test_windows_policies import TURNS, counted, levels
+from tests.support.window_levels import TURNS, counted, levels
 from turnlog import Policy, Turnlog, build_window
 from turnlog.app import make_application
 from turnlog.core.errors import InvalidInputError, StepError

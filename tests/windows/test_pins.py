@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.windows.test_windows_policies import TURNS
+from tests.support.window_levels import TURNS
 from turnlog import Turnlog, build_window
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.window_levels import TURNS, counted, levels
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
-from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.budgets import budget_for, context_of
 from turnlog.windows.policy import (
     PRESETS,
@@ -25,36 +25,6 @@ from turnlog.windows.policy import (
     stored_policy,
 )
 from turnlog.windows.registry import known_steps
-
-TURNS = [
-    message
-    for number in range(1, 15)
-    for message in (
-        {"role": "user", "content": f"question {number}"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"role": "tool", "tool_call_id": f"c{number}", "content": f"result {number}"},
-        {"role": "assistant", "content": f"answer {number}"},
-    )
-] + [{"role": "user", "content": "question 15"}]
-
-
-def levels(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
-    """Level and reason of every loop."""
-    loops = {
-        part.loop: (part.level, part.reason) for part in answer.manifest.parts if part.kind == "loop" and part.loop
-    }
-    older = [part for part in answer.manifest.parts if part.kind == "older"]
-    return {number: ("out", part.reason) for part in older for number in range(1, (part.loop or 0) + 1)} | loops
-
-
-def counted(answer: WindowAnswer) -> dict[str, int]:
-    found = levels(answer).values()
-    return {level: sum(one[0] == level for one in found) for level in ("whole", "digest", "out")}
-
 
 # ---------------------------------------------------------------- names and bodies
 

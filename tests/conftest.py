@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 
-pytest.register_assert_rewrite("turnlog.testing.contracts")
+pytest.register_assert_rewrite("turnlog.testing.contracts", "tests.support")
 
 from tests.effort import FULL, is_full  # noqa: E402
 from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402

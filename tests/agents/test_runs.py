@@ -17,7 +17,7 @@ from tests.agents import events
 from tests.agents.scripts import FORMATS, TOOLS, Script, calls, says
 from tests.conftest import Harness
 from tests.effort import boundaries
-from tests.windows.test_media import png
+from tests.support.pictures import png
 from turnlog import lint
 from turnlog.agents import Hooks, Reply, RequestedCall
 from turnlog.client.model import Session, Turnlog

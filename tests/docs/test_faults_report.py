@@ -10,8 +10,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tests.faults import FAULT, KINDS, FaultReport, cells_of
-from tests.log import test_faults_of_items, test_faults_of_workers, test_pairs
+from tests.support.damaged_items import BLOBS
+from tests.support.damaged_items import KINDS as ITEM_KINDS
+from tests.support.pairs import OPERATIONS
 from tests.support.steps import STEPS
+from tests.support.worker_faults import JOBS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE, PLANTED_PAGE = ROOT / "docs" / "contributing" / "faults.md", ROOT / "docs" / "contributing" / "planted-faults.md"
@@ -50,10 +53,10 @@ def test_every_operation_meets_every_kind_of_fault_that_it_can() -> None:
         for kind in ("no answer before", "no answer after", "throttled", "denied", "clock", "full disk")
         for step in STEPS
     }
-    wanted |= {("at once", operation) for operation in test_pairs.OPERATIONS}
-    wanted |= {("damaged", kind) for kind in test_faults_of_items.KINDS.values()}
-    wanted |= {(kind, blob) for kind in ("blob", "bomb") for blob in test_faults_of_items.BLOBS.values()}
-    wanted |= {(kind, f"{job} job") for kind in ("worker ends", "dead letter") for job in test_faults_of_workers.JOBS}
+    wanted |= {("at once", operation) for operation in OPERATIONS}
+    wanted |= {("damaged", kind) for kind in ITEM_KINDS.values()}
+    wanted |= {(kind, blob) for kind in ("blob", "bomb") for blob in BLOBS.values()}
+    wanted |= {(kind, f"{job} job") for kind in ("worker ends", "dead letter") for job in JOBS}
     assert wanted - set(found) == set(), "run `make faults`"
 
 

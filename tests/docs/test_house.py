@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +124,46 @@ def test_no_docstring_has_a_surrogate() -> None:
         for _, text in first_lines(source):
             text.encode("utf-8")
         (ast.get_docstring(source.tree) or "").encode("utf-8")
+
+
+ALL_RULES = "test_lint_mutants.py"
+"""It tries the cases of every format's rules through the route and the command; nothing else reads another module's tests."""
+PRIVATE_REACHES = 509
+"""Names with an underscore of somebody else that tests read: none may be added."""
+
+
+@cache
+def modules_of_tests() -> dict[Path, ast.Module]:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def test_no_test_module_imports_another() -> None:
+    importing = [
+        f"{path.name} from {module}"
+        for path, tree in modules_of_tests().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests")
+        for module in (f"{node.module}.{alias.name}" for alias in node.names)
+        if ".test_" in module and path.name != ALL_RULES
+    ]
+    assert importing == [], "helpers of several modules go to tests/support"
+
+
+def test_tests_reach_into_no_more_than_before() -> None:
+    """Private attributes of another object, and private names that are imported."""
+    reaches = [
+        name
+        for tree in modules_of_tests().values()
+        for node in ast.walk(tree)
+        for name in private_reaches(node)
+        if name.startswith("_") and not name.startswith("__")
+    ]
+    assert len(reaches) <= PRIVATE_REACHES
+
+
+def private_reaches(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [alias.name for alias in node.names]
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    return [node.attr] if isinstance(node, ast.Attribute) and not own else []

@@ -17,35 +17,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from tests.support.mcp_calls import TOOLS, asked, talked
 from turnlog.client.model import Turnlog
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"q": "x"}'}}
-TOOLS = {"recall_tool_call", "search_history", "append_message", "build_context", "list_sessions", "create_session"}
 COMMAND = [sys.executable, "-c", "from turnlog.cli import main; main()", "mcp"]
-
-
-def talked(log: Turnlog, name: str = "desk") -> None:
-    session = log.sessions.create(name, title="Desk")
-    session.append(
-        {"role": "user", "content": "Where is the parcel?"},
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": "line one\nat the bakery"},
-        {"role": "assistant", "content": "At the bakery."},
-    )
-
-
-async def asked(server: Any, *calls: tuple[str, dict[str, Any]], tools: set[str] = TOOLS) -> list[tuple[str, bool]]:
-    """What each call answers, and whether it is an error."""
-    from mcp import Client
-
-    found = list[tuple[str, bool]]()
-    async with Client(server) as client:
-        listed = await client.list_tools()
-        assert {tool.name for tool in listed.tools} == tools
-        for name, arguments in calls:
-            answer = await client.call_tool(name, arguments)
-            found.append((answer.content[0].text, bool(answer.is_error)))
-    return found
 
 
 def test_all_tools_of_an_owner(harness: Harness) -> None:

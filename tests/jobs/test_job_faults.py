@@ -7,16 +7,15 @@ import contextlib
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.explorer import Crash, Crashed, run_schedule
+from tests.support.job_faults import SAID, application, said
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.talks import filled, turn
 from tests.support.triggers import script
-from turnlog.app import Application
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
@@ -26,10 +25,7 @@ from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable, Query
 from turnlog.server.lambda_calls import LocalContext, sqs_event
-from turnlog.settings import Settings
-from turnlog.testing.fixed import SequentialIds
 
-SAID = [{"role": ("user", "assistant")[at % 2], "content": f"{at} " + "something to say " * 40} for at in range(10)]
 MESSAGE = {"v": 1, "job_id": "1700000000000-a", "kind": "compress", "tenant": "acme", "user": "ada", "session_id": "s"}
 
 
@@ -42,12 +38,6 @@ def held(harness: Any) -> list[str]:
         return ["?"] * sum(int(found[name]) for name in names)
     with queue._inner._database.reading() as connection:
         return [body for (body,) in connection.execute("SELECT body FROM jobs")]
-
-
-def said(log: Turnlog, session_id: str = "s") -> Session:
-    session = log.sessions.create(session_id)
-    session.append(*SAID)
-    return session
 
 
 def check_done(log: Turnlog, session: Session, job_id: str) -> None:
@@ -228,12 +218,6 @@ def test_a_message_whose_job_is_no_more_is_acknowledged(harness: Any) -> None:
 
 
 # ------------------------------------------------------------ a crash, an outage at every call
-
-
-def application(harness: Any, items: ItemTable, blobs: BlobStore) -> Application:
-    engine = replace(harness.app.engine, items=items, blobs=blobs)
-    ids = SequentialIds(harness.app.ids.nonce()[-1] * 10**6 + 10**9)
-    return Application(engine, Settings(), clock=harness.clock, ids=ids, counter=harness.app.counter)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

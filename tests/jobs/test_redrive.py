@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.dead_letters import bury, letters
 from tests.support.jobs import poller, waiting
 from tests.support.scripted import ScriptedSummariser
 from tests.support.talks import filled
@@ -28,30 +29,10 @@ def _at_once(harness: Any) -> None:
         harness.app.engine.queue._look_seconds = 0
 
 
-def bury(harness: Any, *bodies: str) -> None:
-    """Makes dead letters of what waits in the queue and of these bodies."""
-    queue = harness.app.engine.queue
-    bodies = (*waiting(harness), *bodies)
-    if harness.name == "moto":  # its clock is not ours
-        for body in bodies:
-            queue._client.send_message(QueueUrl=queue._dead_letters, MessageBody=body)
-        return
-    for body in bodies:
-        queue.send(body, group="acme")
-    for _ in range(6):
-        queue.receive()
-        harness.clock.advance(361)
-    assert queue.receive() == []
-
-
 def work(harness: Any) -> None:
     """Run what waits in the queue: a worker takes one job at a time."""
     while poller(harness).run_once():
         pass
-
-
-def letters(harness: Any) -> set[str]:
-    return {letter.body for letter in harness.app.engine.queue.dead_letters()}
 
 
 def test_dead_letters_of_every_owner_go_back_and_are_done(harness: Any) -> None:

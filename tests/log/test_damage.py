@@ -20,7 +20,7 @@ import pytest
 from tests.conftest import ROOT, Harness, moto_harness, sqlite_harness
 from tests.effort import is_full
 from tests.log.everything import items_of
-from tests.log.test_faults_of_items import FEW, KEYS, OTHER_FORMS, READERS, Built, build, items_by_kind, kind_of
+from tests.support.damaged_items import FEW, KEYS, OTHER_FORMS, READERS, Built, build, items_by_kind, kind_of
 from turnlog import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, TurnlogError

@@ -12,40 +12,18 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import boundaries
 from tests.explorer import Crash, Crashed, run_schedule
-from tests.jobs.test_job_faults import application, said
-from tests.jobs.test_redrive import bury, letters
 from tests.log.everything import held
+from tests.support.dead_letters import bury, letters
 from tests.support.erasing import CANARY, message_of
+from tests.support.job_faults import application, said
 from tests.support.jobs import deliver
+from tests.support.worker_faults import JOBS
 from turnlog.client.model import Session
-from turnlog.core.errors import NotFoundError
 from turnlog.http.lambda_workers import make_worker
 from turnlog.jobs.models import Job
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.lambda_calls import LocalContext, sqs_event
-
-
-def compressed(session: Session) -> None:
-    summary = session.summary()
-    assert summary is not None and (summary.position, summary.base) == (session.info().head, None)
-
-
-def kept(session: Session) -> None:
-    (only,) = session.snapshots()
-    assert session.snapshot("whole").content.message_count == 11 and only.name == "whole"
-
-
-def erased(session: Session) -> None:
-    with pytest.raises(NotFoundError):
-        session.info()
-
-
-JOBS: dict[str, tuple[Callable[[Session], Any], Callable[[Session], None]]] = {
-    "compress": (lambda session: session.compress(mode="async", keep_loops=1), compressed),
-    "snapshot": (lambda session: session.create_snapshot("whole", kind="full", mode="async"), kept),
-    "erase": (lambda session: session.erase(), erased),
-}
 
 
 def begun(harness: Harness, kind: str, user: str) -> tuple[Session, Job]:

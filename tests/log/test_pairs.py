@@ -14,8 +14,9 @@ import pytest
 
 from tests.effort import is_full
 from tests.explorer import ScheduleRun, explore
-from tests.summaries.test_discard import with_queue
+from tests.support.pairs import OPERATIONS, SAID
 from tests.support.steps import application, fresh
+from tests.support.with_queue import with_queue
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
@@ -29,22 +30,6 @@ from turnlog.log.payloads import Payloads
 from turnlog.ports import BlobStore, ItemTable, Query
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
-Does = Callable[[Session], Any]
-SAID = {"role": "user", "content": "said at the same time"}
-OPERATIONS: dict[str, Does] = {
-    "append": lambda session: session.append(SAID, {"role": "assistant", "content": "yes"}, idempotency_key="append"),
-    "state": lambda session: session.put_state({"put": 1}, idempotency_key="state"),
-    "compress": lambda session: session.compress(keep_loops=1, idempotency_key="compress"),
-    "snapshot": lambda session: session.create_snapshot("made", idempotency_key="snapshot"),
-    "full snapshot": lambda session: session.create_snapshot("made", kind="full", idempotency_key="full"),
-    "restore": lambda session: session.restore_snapshot("before", as_="rewind", idempotency_key="restore"),
-    "rewind": lambda session: session.rewind(3, idempotency_key="rewind"),
-    "fork": lambda session: session.fork("fork", at=3, idempotency_key="fork").info(),
-    "update": lambda session: session.update(title="new", idempotency_key="update"),
-    "end": lambda session: session.end(idempotency_key="end"),
-    "redact": lambda session: session.redact(2, idempotency_key="redact"),
-    "list": lambda session: [one.session_id for one in Turnlog(session._backend).sessions.list()],
-}
 OWNER = Owner.of("acme", "ada")
 
 

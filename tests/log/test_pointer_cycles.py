@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Harness
 from tests.integrations.checkpoints import checkpoint, config
-from tests.security.test_forged import forged
+from tests.support.forged_exports import forged
 from turnlog import Turnlog
 from turnlog.client import Paged
 from turnlog.client.model import Session

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.properties.building import COUNTER, Asked, Stored, as_bytes, recounted, stored, texts, window
 from tests.properties.histories import FORMATS, Format, History, disorderly
-from tests.properties.test_window_laws import asked, assert_valid, built, laws
+from tests.support.window_laws import asked, assert_valid, built, laws
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.memory import Memory

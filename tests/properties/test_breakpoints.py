@@ -16,7 +16,7 @@ from benchmarks.windows.provider import Spent
 from tests.effort import examples, is_full
 from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored
 from tests.properties.histories import ROOT, SAMPLES, Body, Format, Given, History, disorderly, orderly_in
-from tests.properties.test_prefix import built
+from tests.support.prefix_laws import built
 from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.linter.rules import lint
 from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS

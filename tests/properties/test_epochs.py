@@ -29,8 +29,8 @@ from tests.properties.histories import (
     played,
     sample_histories,
 )
-from tests.properties.test_prefix import Blocks, built, without_frame
-from tests.properties.test_window_laws import assert_budget_is_hard, assert_laws
+from tests.support.prefix_laws import Blocks, built, without_frame
+from tests.support.window_laws import assert_budget_is_hard, assert_laws
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent
 from turnlog.linter.thinking import check, fingerprint

@@ -15,8 +15,8 @@ from tests.effort import examples, is_full
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
-from tests.properties.test_summaries import terse
 from tests.support.scripted import ScriptedSummariser
+from tests.support.terse import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError

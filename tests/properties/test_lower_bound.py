@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.properties.test_bounds import CONVERSATIONS, OBJECT, PROSE, TEXTS, count, real_texts
+from tests.support.token_texts import CONVERSATIONS, OBJECT, PROSE, TEXTS, count, real_texts
 from turnlog.core.token_bounds import lower_bound_tokens
 
 SIGNS = st.sampled_from(

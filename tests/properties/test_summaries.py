@@ -16,12 +16,12 @@ from tests.properties.building import COUNTER, Asked
 from tests.properties.histories import DISORDERLY, FORMATS, SHAPES, TEXTS, Format, History, Move, moves, played
 from tests.properties.pipelines import STEPS, pipelines
 from tests.properties.plain_pairing import plainly_paired
-from tests.properties.test_prefix import Blocks, Real, without_frame
+from tests.support.prefix_laws import Blocks, Real, without_frame
 from tests.support.scripted import ScriptedSummariser
+from tests.support.terse import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.core.summaries import SummaryRequest
 from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
@@ -39,12 +39,6 @@ laws = settings(
 KINDS = [kind for kind in DISORDERLY if kind not in ("calls_of_long_ids", "many_calls")]
 histories = st.lists(moves(KINDS), min_size=10, max_size=50).map(played)
 short = st.lists(moves(KINDS), min_size=8, max_size=24).map(played)
-
-
-def terse(request: SummaryRequest) -> str:
-    """Says next to nothing, so that a summary is nearly always worth it; in two languages."""
-    loops = len(request.loops)
-    return f"{loops} loops {'</turnlog-data>' * (loops % 2)}" + "，共几个回合" * (loops % 3 == 0)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.windows.test_prefix import calling, result, said
+from tests.support.window_messages import calling, result, said
 from turnlog import build_window
 from turnlog.linter.rules import lint
 from turnlog.providers import BEFORE_ALL, End, Rendered

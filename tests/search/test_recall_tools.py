@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
+from tests.support.pictures import png
 from tests.support.recalls import calls, filled, result, user
 from tests.support.steps import application, fresh
-from tests.windows.test_media import png
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.models import FORMATS

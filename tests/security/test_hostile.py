@@ -328,7 +328,7 @@ def test_v3_the_command_line_says_in_one_line_that_a_file_is_hostile(
 
 def test_v3_tools_of_mcp_answer_hostile_arguments_with_an_error() -> None:
     pytest.importorskip("mcp")
-    from tests.integrations.test_mcp import asked, talked
+    from tests.support.mcp_calls import asked, talked
     from turnlog.integrations.mcp import make_server
 
     calls = list[tuple[str, dict[str, Any]]]()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
+from tests.support.as_json import as_json
 from tests.support.talks import AMPLE, filled, turn
 from turnlog.client.model import Session
 from turnlog.core.errors import (
@@ -23,10 +24,6 @@ from turnlog.log import reading as history
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.state_store import SessionState, States
-
-
-def as_json(window: WindowAnswer) -> str:
-    return json.dumps(window.model_dump(mode="json"))
 
 
 def sent(window: WindowAnswer) -> str:

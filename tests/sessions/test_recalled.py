@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.sessions.test_warm_sessions import cold
+from tests.support.cold_windows import cold
 from turnlog.client.model import Session
 from turnlog.core.errors import UnavailableError
 from turnlog.linter.rules import lint

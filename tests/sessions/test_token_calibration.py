@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, moto_harness
-from tests.sessions.test_at import as_json
+from tests.support.as_json import as_json
 from tests.support.costs import FIXTURE, OWNER
 from tests.support.costs import filled as filled_fast
 from tests.support.talks import AMPLE, filled, turn

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Harness
 from tests.effort import examples
+from tests.support.cold_windows import cold, window
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
 from turnlog.sessions import session_history
@@ -63,24 +64,6 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
         session.update(policy="run_loops" if session.info().head % 2 else "default")
     else:
         session.compress()
-
-
-def window(session: Session, **options: Any) -> dict[str, Any]:
-    """Return the window, or the refusal of the budget."""
-    try:
-        return session.context(**options).model_dump(mode="json")
-    except TurnlogError as error:
-        return {"refused": error.code, "details": dict(error.details)}
-
-
-def cold(harness: Harness, session: Session, **options: Any) -> dict[str, Any]:
-    """Return the window of a process that remembers nothing, and leave what this one remembers."""
-    use_case = harness.app.build_context
-    remembered, use_case._warm = use_case._warm, WarmSessions()
-    try:
-        return window(session, **options)
-    finally:
-        use_case._warm = remembered
 
 
 @settings(

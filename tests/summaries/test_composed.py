@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.summaries.server import ModelServer, Reply
+from tests.support.composed import application
 from tests.support.talks import filled
-from turnlog.app import Application, make_application
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import ThrottledError
@@ -16,8 +17,6 @@ from turnlog.core.identity import Owner
 from turnlog.http.lambda_api import status_of
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
 from turnlog.server.lambda_calls import LocalContext, sqs_event
-from turnlog.settings import Settings
-from turnlog.testing.fixed import FixedClock, SequentialIds
 
 pytestmark = pytest.mark.network
 
@@ -29,11 +28,6 @@ def server() -> Iterator[ModelServer]:
     made = ModelServer([Reply(GOOD)])
     yield made
     made.close()
-
-
-def application(**environment: object) -> Application:
-    named = {f"TURNLOG_{name.upper()}": str(value) for name, value in environment.items()}
-    return make_application(Settings.from_environment(named), clock=FixedClock(), ids=SequentialIds())
 
 
 def session_of(app: Application, turns: int = 8) -> Session:

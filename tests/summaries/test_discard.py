@@ -12,23 +12,21 @@ from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import ScriptedSummariser
 from tests.support.steps import LONG, appending, fresh
 from tests.support.talks import AMPLE, filled, texts, turn
+from tests.support.with_queue import with_queue
 from turnlog import Turnlog
-from turnlog.app import Application, make_application
-from turnlog.client.in_process import InProcessBackend
+from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
-from turnlog.engines import Engine, SystemClock
-from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_tables import SqliteJobQueue
+from turnlog.engines import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings as AppSettings
 from turnlog.summaries import compress
 from turnlog.summaries import rounds as loops_to_cover
-from turnlog.testing.fixed import FixedClock, SequentialIds
+from turnlog.testing.fixed import SequentialIds
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 
@@ -180,13 +178,6 @@ def test_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: 
 
 
 # ---------------------------------------------------------------- every order
-
-
-def with_queue(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnlog:
-    queue = SqliteJobQueue(SqliteDatabase(MEMORY), ids, FixedClock().now_ms, visibility_seconds=360, max_receives=5)
-    engine = Engine("explored", items, blobs, queue, lambda: None)
-    app = Application(engine, AppSettings(token_counter="estimate"), clock=FixedClock(), ids=ids)
-    return Turnlog(InProcessBackend(app, Owner.of("acme", "ada")))
 
 
 def covered(log: Turnlog) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.summaries.server import ModelServer, Reply
-from tests.summaries.test_composed import application
+from tests.support.composed import application
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog

@@ -11,8 +11,8 @@ from tests.effort import examples, is_full
 from tests.properties.building import stored
 from tests.properties.histories import FORMATS, disorderly
 from tests.properties.plain_pairing import plainly_paired
-from tests.summaries.test_summary_life import summaries
 from tests.support.jobs import poller
+from tests.support.summary_events import summaries
 from tests.support.talks import turn
 from tests.support.triggers import script
 from turnlog.client.model import Session

@@ -14,16 +14,14 @@ import pytest
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.summary_events import summaries
 from tests.support.talks import filled, turn
 from tests.support.triggers import POLICY, asks, script
 from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
-from turnlog.core.events import SummaryEvent
-from turnlog.core.identity import Owner
 from turnlog.core.summaries import LEASE_MS
 from turnlog.linter.rules import lint
-from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import MAX_FAILURES
@@ -48,12 +46,6 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     }[request.param]
     with made() as one:
         yield one
-
-
-def summaries(harness: Any) -> list[SummaryEvent]:
-    log, keys = harness.app.log, SessionKeys(Owner.of("acme", "ada"), "s")
-    found = log.commits.events(keys, log.commits.range(keys, 1, log.commits.tail(keys).header.last))
-    return [event for event in found if isinstance(event, SummaryEvent)]
 
 
 def assert_one_after_the_other(harness: Any) -> None:

@@ -17,7 +17,7 @@ from turnlog.ports import Item
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent.parent / "log" / "golden"
 
 
 def memory() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore]:

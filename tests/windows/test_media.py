@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from tests.properties.building import Asked, first, stored, window
 from tests.properties.histories import Body, Format, Given
+from tests.support.pictures import png
 from turnlog.client.model import Turnlog
 from turnlog.core.messages import Media, Message
 from turnlog.linter.rules import lint
@@ -21,12 +21,6 @@ from turnlog.windows.media import MEDIA_LIMITS, within_media_limits
 from turnlog.windows.render import Share
 
 PROVIDERS: tuple[Format, ...] = ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
-
-
-def png(width: int, height: int) -> str:
-    """Return the header of a PNG, which says how large it is."""
-    size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + size + b"\x08\x02\0\0\0").decode()
 
 
 def shot(number: int, *, width: int = 2_532, kind: str = "image") -> Body:

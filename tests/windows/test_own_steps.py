@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.http.test_http import Service
 from tests.properties.own_steps import registered
 from tests.support.command_line import ok
+from tests.support.handlers import Service
 from tests.support.window_levels import TURNS, counted, levels
 from turnlog import Policy, Turnlog, build_window
 from turnlog.app import make_application

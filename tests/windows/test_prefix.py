@@ -8,30 +8,14 @@ from typing import Any
 import pytest
 
 from tests.properties.building import COUNTER, Asked, request, stored
-from tests.properties.histories import Body, Given, History
-from tests.properties.test_prefix import assert_prefix
+from tests.properties.histories import Body
+from tests.support.prefix_laws import assert_prefix
+from tests.support.window_messages import calling, given, result, said
 from turnlog import build_window
 from turnlog.windows import prefix as prefixes
 from turnlog.windows.build import MessageList, build
 from turnlog.windows.policy import policy_of
 from turnlog.windows.prefix import Prefix
-
-
-def said(role: str, content: Any = None, **extra: Any) -> Body:
-    return {"role": role, "content": content if content is not None else f"{role} says", **extra}
-
-
-def calling(*ids: str, role: str = "assistant") -> Body:
-    calls = [{"id": given, "type": "function", "function": {"name": "f", "arguments": "{}"}} for given in ids]
-    return {"role": role, "content": None, "tool_calls": calls}
-
-
-def result(call_id: str, content: str = "done") -> Body:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
-
-
-def given(*messages: Body) -> History:
-    return tuple(Given(message) for message in messages)
 
 
 def grown(*messages: Body, policy: str = "default", budget: int = 1_000_000, **asked: Any) -> Prefix:

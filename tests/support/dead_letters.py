@@ -1,0 +1,27 @@
+"""Dead letters of a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.jobs import waiting
+
+
+def bury(harness: Any, *bodies: str) -> None:
+    """Makes dead letters of what waits in the queue and of these bodies."""
+    queue = harness.app.engine.queue
+    bodies = (*waiting(harness), *bodies)
+    if harness.name == "moto":  # its clock is not ours
+        for body in bodies:
+            queue._client.send_message(QueueUrl=queue._dead_letters, MessageBody=body)
+        return
+    for body in bodies:
+        queue.send(body, group="acme")
+    for _ in range(6):
+        queue.receive()
+        harness.clock.advance(361)
+    assert queue.receive() == []
+
+
+def letters(harness: Any) -> set[str]:
+    return {letter.body for letter in harness.app.engine.queue.dead_letters()}

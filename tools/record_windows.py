@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.windows.recorded import RECORD, cases, digests
-from turnlog.windows.version import RENDERER_VERSION
+from turnlog.windows.build import RENDERER_VERSION
 
 
 def main() -> int:

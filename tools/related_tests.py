@@ -149,6 +149,11 @@ RELATED = {
         "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "
         "sessions/test_reach"
     ),
+    "windows/assembly": (
+        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
+        "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs "
+        "windows/test_digests windows/test_large_results properties/test_policies windows/test_items"
+    ),
     "windows/base": (
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
@@ -248,10 +253,6 @@ RELATED = {
     "windows/triggers": (
         "windows/test_published_limits windows/test_triggers sessions/test_reach windows/test_windows_policies "
         "properties/test_policies summaries/test_totals"
-    ),
-    "windows/version": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "

@@ -36,9 +36,9 @@ from turnlog.core.events import MessageEvent
 from turnlog.linter.thinking import check, fingerprint
 from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS
+from turnlog.windows.assembly import Memory
 from turnlog.windows.build import MessageList, Source, Window, build
 from turnlog.windows.epochs import EpochStart
-from turnlog.windows.view import Memory
 
 laws = settings(
     max_examples=examples(80),

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import History, disorderly
+from turnlog.windows.assembly import assemble
 from turnlog.windows.plan import WINDOW_OVERHEAD, entry_of
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of
-from turnlog.windows.view import assemble
 
 laws = settings(
     max_examples=examples(150),

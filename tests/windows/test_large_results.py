@@ -13,11 +13,12 @@ from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.windows.assembly import assemble
 from turnlog.windows.build import entry_of
 from turnlog.windows.large_results import LEAST_TOKENS, capped_tokens, cut_middle, cut_results, results_tokens
 from turnlog.windows.steps import pinned
 from turnlog.windows.stubs import stub_results
-from turnlog.windows.view import Unit, assemble
+from turnlog.windows.view import Unit
 
 MARK = re.compile(
     r"\n\[\.\.\. (\d+) characters(?:, lines (\d+) to (\d+))? left out here; ref (\d+\.\d+) has the whole result \.\.\.\]\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.windows.recorded import PARTS, RECORD, cases, digests
-from turnlog.windows.version import RENDERER_VERSION
+from turnlog.windows.build import RENDERER_VERSION
 
 
 def test_w8_a_renderer_version_always_makes_the_same_windows() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError, TurnlogError
-from turnlog.core.identity import check_session_id
+from turnlog.core.identity import check_session_id, safe_id
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
@@ -190,8 +190,17 @@ def session_id_of(source_id: str) -> str:
     try:
         return check_session_id(source_id)
     except InvalidInputError:
-        digest = hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
-        return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
+        return _digest_id(source_id)
+
+
+def earlier_id(session_id: str) -> str:
+    """Return the id that imports gave a session before ids could have ``@ : . + /``."""
+    return session_id if safe_id(session_id) == session_id else _digest_id(session_id)
+
+
+def _digest_id(source_id: str) -> str:
+    digest = hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
+    return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
 
 
 def made_id(source_id: str) -> tuple[SourceRemark, ...]:

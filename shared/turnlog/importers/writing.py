@@ -28,6 +28,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    earlier_id,
     with_extra,
 )
 from turnlog.providers.registry import codec_of
@@ -212,6 +213,9 @@ def import_session(
     """
     tick = on_messages or (lambda count: None)
     session, info, stored = _existing(log, source.id)
+    if session is None and (earlier := earlier_id(source.id)) != source.id:
+        session, info, stored = _existing(log, earlier)
+        source = source if session is None else replace(source, id=earlier)
     comparison = compare(source, stored)
     tick(len(comparison.present))
     if info is not None and info.status == "ended" and comparison.missing:
@@ -298,6 +302,7 @@ def _write(
             meta=[message.meta for message in batch],
             format=source.format,
             if_head=head,
+            lenient=True,
             idempotency_key=_idempotency_key(source, head, batch),
         )
         head = answer.head
@@ -425,5 +430,5 @@ def _copy_to_memory(
     for message in stored:
         meta = {name: getattr(message, name) for name in ("id", "status", "author", "metadata", "is_error")}
         fields = {name: value for name, value in meta.items() if value is not None}
-        copy.append(message.body, meta=[fields], format=message.format)
+        copy.append(message.body, meta=[fields], format=message.format, lenient=True)
     return copy, copy.end() if info.status == "ended" else copy.info()

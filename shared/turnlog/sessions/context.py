@@ -49,9 +49,8 @@ from turnlog.sessions.session_history import (
     read_up_to,
 )
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.build import RENDERER_VERSION, MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.recalled import RecallHit, RecallSearch
-from turnlog.windows.version import RENDERER_VERSION
 
 FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[RecallHit]]
 """Searches a list of messages."""

@@ -26,10 +26,10 @@ from turnlog.ports import Item, Query
 from turnlog.sessions.context_requests import ContextRequest, RequestHistory
 from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
+from turnlog.windows.assembly import Memory
 from turnlog.windows.build import Source
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.recalled import RecallHit, RecallSearch
-from turnlog.windows.view import Memory
 
 MAX_PAGES = 8
 """Pages of commits that a window reads at most; each rewind of the session allows one more."""

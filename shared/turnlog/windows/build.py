@@ -25,8 +25,10 @@ from turnlog.providers.cache_breakpoints import (
 )
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.windows.assembly import Memory
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
+from turnlog.windows.media import limits_of
 from turnlog.windows.plan import (
     WINDOW_OVERHEAD,
     History,
@@ -39,9 +41,11 @@ from turnlog.windows.plan import (
 )
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import frame_tokens, has_evicted
-from turnlog.windows.version import RENDERER_VERSION
-from turnlog.windows.view import Memory, WindowDraft
+from turnlog.windows.view import WindowDraft
 
+RENDERER_VERSION = 10
+"""Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
+refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
 
@@ -231,6 +235,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         request.answer_open_calls,
         request.include_current_loop,
         request.others_calls,
+        limits_of(request.format, request.context),
         since,
     ]
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.core.errors import UnavailableError
+from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.files import make_folder
 from turnlog.engines.sqlite import APPLICATION_ID, FORMAT, SqliteDatabase
@@ -215,7 +215,11 @@ def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: P
     else:
         format_1(path)
     with closing(SqliteDatabase(path)) as database:
-        assert SqliteItemTable(database).get_many([Key("p", "plain")])
+        table = SqliteItemTable(database)
+        assert table.get_many([Key("p", "plain")]) == {Key("p", "plain"): {"pk": "p", "sk": "plain"}}
+        for name in () if in_wal else ("damaged", "a list", "deep"):
+            with pytest.raises(CorruptError):
+                table.get_many([Key("p", name)])
         with database.reading() as connection:
             ttls = dict(connection.execute("SELECT sk, ttl FROM items").fetchall())
     damaged = {"damaged": None, "a list": None, "deep": None}
@@ -344,8 +348,7 @@ def test_a_file_of_format_2_keeps_everything(
         assert texts[:2] == ["Question 0: where is order A0?", "Order A0 — Zürich 苏黎世 — arrives ."]
         assert len(texts) == 13 and texts[12] == "a long text " * 3000
         assert session.state().state == {"n": 1}
-        repeated = session.append({"role": "user", "content": "Again"}, idempotency_key="new")
-        assert repeated.first == 15
+        assert session.append({"role": "user", "content": "Again"}).first == 15
         verified = log.verify()
         assert (verified.sessions, verified.damages) == (2, [])
         assert log.run_jobs() == 1

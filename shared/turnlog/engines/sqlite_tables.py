@@ -35,7 +35,10 @@ from turnlog.ports import (
 _COLUMNS = ("pk", "sk", "fields", "data", *INDEX_ATTRIBUTES)
 _SELECT = f"SELECT {', '.join(_COLUMNS)}, size FROM items WHERE "  # noqa: S608 - fixed text
 _GET = f"{_SELECT} pk = ? AND sk = ?"
-_INSERT = f"INSERT INTO items ({', '.join(_COLUMNS)}, size, ttl) VALUES ({', '.join('?' * 10)}) ON CONFLICT (pk, sk) DO"  # noqa: S608
+_INSERT = (
+    f"INSERT INTO items ({', '.join(_COLUMNS)}, size, ttl)"  # noqa: S608 - fixed text
+    " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (pk, sk) DO"
+)
 _NEW_VALUES = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS[2:], "size", "ttl"))
 _PUT, _PUT_NEW = f"{_INSERT} UPDATE SET {_NEW_VALUES}", f"{_INSERT} NOTHING"
 _EXPIRED = "SELECT rowid FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"

@@ -210,7 +210,7 @@ def test_a_payload_that_its_event_says_wrong_is_refused(change: str, monkeypatch
             "another digest": [place, size, digest[::-1]],
         }[change]
 
-    monkeypatch.setattr("tests.security.test_forged._held_again", lambda line: iter(()))
+    monkeypatch.setattr("tests.support.forged_exports._held_again", lambda line: iter(()))
     with pytest.raises(InvalidInputError, match="not the one its commit names"):
         _taken(forged(forge))
 

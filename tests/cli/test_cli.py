@@ -153,7 +153,7 @@ def test_context(data: Path) -> None:
     border = re.search(r"border +before (\d+) +─", said)
     assert border and f"since {window['manifest']['epoch']['since']}, border before {border[1]}\n" in said
     assert "no border" in ok("context", SESSION, "--data", data, "--policy", "full")
-    assert re.search(r"to loop \d +3–\d+ +out", said)
+    assert re.search(r"to loop \d+ +3–\d+ +out", said)
     assert "digest" not in ok("context", SESSION, "--data", data, "--policy", "full").partition("█")[0]
     assert "Hello! The projector" in ok("context", SESSION, "--data", data, "--messages")
 

@@ -211,6 +211,8 @@ def import_session(
 
     A dry run reads the log and writes to memory.
     """
+    if source.refusal is not None:
+        raise source.refusal
     tick = on_messages or (lambda count: None)
     session, info, stored = _existing(log, source.id)
     if session is None and (earlier := earlier_id(source.id)) != source.id:
@@ -381,6 +383,8 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
         "id": source.source_id,
         "settings": _digest([source.settings, source.metadata]),
         "state": _digest(source.state or {}),
+        "messages": len(places),
+        **_times(source),
         **extra,
     }
     if source.metadata is not None and IMPORTED in source.metadata:
@@ -390,7 +394,13 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
     return origin
 
 
-_RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "last_sent_at", "last_sent_position"})
+_RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "messages", "last_sent_at", "last_sent_position"})
+
+
+def _times(source: SourceSession) -> dict[str, str]:
+    """Return the times of the first and last message, for a source whose session has no times of its own."""
+    times = [message.created_at for message in source.messages if message.created_at is not None]
+    return {"created_at": times[0], "updated_at": times[-1]} if times else {}
 
 
 def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:

@@ -20,6 +20,8 @@ _TTL = "Days after the newest activity until the session expires; without it the
 _INACTIVE = "Days after the newest activity until the session is inactive; the next append makes it active"
 
 MAX_KEPT = 1_000
+ORIGIN = "imported"
+"""Key of a session's metadata that holds the origin of an imported session."""
 
 
 class SnapshotPolicy(Body):

@@ -655,6 +655,13 @@ def test_ctrl_c_at_any_moment_is_130_without_a_traceback(
     assert ended.value.code == 130 and capsys.readouterr().err == "turnlog: stopped\n"
 
 
+def test_ctrl_c_that_c_code_swallows_ends_the_command_too() -> None:
+    lines = ["import ctypes, sys, turnlog.cli as cli", "def run(_): ctypes.CFUNCTYPE(None)(stop)()"]
+    lines += ["def stop(): raise KeyboardInterrupt", "cli._run = run", "cli.main()"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "turnlog: stopped\n")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_completes_the_commands(shell: str) -> None:
     environment = {

@@ -66,7 +66,7 @@ def test_the_newest_images_stay_and_a_line_names_the_message_of_an_older_one() -
     assert images(made) == 10
     sent = [message["content"] for message in made.messages if message["role"] == "user"]
     assert sent[0] == [
-        {"type": "text", "text": "[image not shown here: message 1 has it]"},
+        {"type": "text", "text": "[image not shown here: ref 1 has it]"},
         {"type": "text", "text": "shot 0"},
     ]
     assert [content[0]["type"] for content in sent[:-1]] == ["text"] * 11 + ["image"] * 10

@@ -170,14 +170,17 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
             lines.append(Text(_media_line(block, where)) if is_left and isinstance(block, Media) else block)
         return tuple(lines)
 
-    content = shown(message.content, f"message {position}")
+    recall = share.entry.event.recall if share.entry is not None else None
+    # What a recall brought back is named by the place that it came from.
+    origin = ", ".join(map(str, recall.places)) if recall is not None else ""
+    content = shown(message.content, str(position))
     results = list[ToolResult]()
     for index, result in enumerate(message.tool_results):
         is_known = isinstance(position, int) and share.part != "some results"
         ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
-        results.append(replace(result, content=shown(result.content, f"ref {ref}" if ref else f"message {position}")))
+        results.append(replace(result, content=shown(result.content, origin or str(ref or position))))
     return replace(message, content=content, tool_results=tuple(results))
 
 
 def _media_line(media: Media, where: str) -> str:
-    return f"[{media.kind} not shown here: {where} has it]"
+    return f"[{media.kind} not shown here: ref {where} has it]"

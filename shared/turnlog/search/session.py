@@ -536,7 +536,7 @@ class ListSearch:
         index, messages = self._index
         corpus = SessionCorpus([index], [(1, search.before - 1)])
         scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
-        rows = {row: messages[corpus.entries[row].position] for found in scores for row in found}
+        rows = {row: messages[corpus.entries[row].position] for values in scores for row in values}
         return _hits(corpus, scores, rows)
 
 
@@ -568,7 +568,8 @@ def _hits(
     entries = {row: entry_of(Source(message.event, message.loop, message.time_ms)) for row, message in messages.items()}
     refs = {row: tuple(corpus.refs(row)[len(entry.facts.calls) :]) for row, entry in entries.items()}
     return [
-        [RecallHit(entries[row], float(f"{score:.6g}"), refs[row]) for row, score in found.items()] for found in scores
+        [RecallHit(entries[row], float(f"{score:.6g}"), refs[row]) for row, score in values.items()]
+        for values in scores
     ]
 
 

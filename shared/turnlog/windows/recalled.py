@@ -115,7 +115,7 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledParts:
     """The parts of an epoch's loops up to one of them.
 
     ``search`` is without questions; ``questions`` has one for each loop, None where nothing is asked. ``breaks`` say since when
@@ -128,12 +128,14 @@ class Recalled:
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
-    def begins(self, other: Recalled) -> bool:
+    def begins(self, other: RecalledParts) -> bool:
         """Return whether another one of the same searches has these questions first."""
         is_same = (self.search, self.room) == (other.search, other.room)
         return is_same and other.questions[: len(self.questions)] == self.questions
 
-    def followed(self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]) -> Recalled:
+    def followed(
+        self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
+    ) -> RecalledParts:
         """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
         questions, parts, breaks = (*self.questions, question), self.parts, self.breaks
         if question is not None and question.position > loop.first:
@@ -147,8 +149,8 @@ class Recalled:
 
 
 def with_recalled(
-    view: WindowDraft, step: RecallMessages, room: int, since: int, recaller: Recaller, memory: Recalled | None
-) -> tuple[WindowDraft, Recalled]:
+    view: WindowDraft, step: RecallMessages, room: int, since: int, recaller: Recaller, memory: RecalledParts | None
+) -> tuple[WindowDraft, RecalledParts]:
     """Return the view with what the step recalls for the loops of its epoch in ``room`` tokens, and that for the next window.
 
     ``since`` is the position with which the window's base came into use. The part of a loop depends on its question and on what
@@ -158,18 +160,18 @@ def with_recalled(
     asked = [_question(loop, step) for loop in loops]
     limit = min(MAX_HITS, max(1, room // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, step.min_score)
-    made, wanted = Recalled(scope, room, breaks=breaks), Recalled(scope, room, tuple(asked))
+    made, wanted = RecalledParts(scope, room, breaks=breaks), RecalledParts(scope, room, tuple(asked))
     if memory is not None and memory.begins(wanted):
         made = memory
     new = list(zip(loops, asked, strict=True))[len(made.questions) :]
     questions = tuple(question for _, question in new if question is not None)
-    found = recaller(replace(scope, questions=questions)) if questions else ()
-    if found is None:
+    results = recaller(replace(scope, questions=questions)) if questions else ()
+    if results is None:
         last = view.loops[-1]
         # Without room, it is no beginning of what the next window recalls.
-        skipped = Recalled(scope, 0, breaks=(EpochStart(last.last, "recall", "base"),))
+        skipped = RecalledParts(scope, 0, breaks=(EpochStart(last.last, "recall", "base"),))
         return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped
-    hits = iter(found)
+    hits = iter(results)
     for loop, question in new:
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
     return view.with_recalled(*made.parts), made

@@ -28,6 +28,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import Memory
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
+from turnlog.windows.media import limits_of
 from turnlog.windows.plan import (
     WINDOW_OVERHEAD,
     History,
@@ -100,7 +101,7 @@ def _border_of(view: WindowDraft) -> int | None:
                 return following
             following = unit.position
         following = loop.first
-    return following if view.summary is not None or view.unread else None
+    return following if view.summary is not None or view.unread or view.compacted_to else None
 
 
 def _blocks_between(made: Made, start: End, end: End) -> int:
@@ -234,6 +235,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         request.answer_open_calls,
         request.include_current_loop,
         request.others_calls,
+        limits_of(request.format, request.context),
         since,
     ]
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]

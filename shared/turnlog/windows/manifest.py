@@ -102,8 +102,10 @@ def _lost_kinds(message: Message, format: str) -> Iterator[str]:
 
 def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
     """Yield the parts that say what is not shown, and the frame around the messages."""
+    before = [entry.position for unit in view.preamble for entry in unit.entries]
+    if view.compacted_to > max(before, default=0):
+        yield WindowPart("older", None, max(before, default=0) + 1, view.compacted_to, "out", 0, "compaction", ())
     if view.unread:
-        before = [entry.position for unit in view.preamble for entry in unit.entries]
         before += [view.summary.last] if view.summary is not None else []
         last = next((loop.first - 1 for loop in view.loops if loop.number >= view.oldest), None)
         first = max(before, default=0) + 1

@@ -46,6 +46,9 @@ from turnlog.windows.view import (
 )
 
 WINDOW_OVERHEAD = 3
+_COMPACTING = ("anthropic", "openai_responses")
+"""Formats whose providers summarise a conversation in a message of it."""
+_COVERED = ("summary", "compaction", NOT_READ)
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 
 
@@ -118,7 +121,7 @@ class WindowRequest:
     ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
     those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
-    the step recall, which does nothing without it.
+    the step recall, which does nothing without it. ``context`` is the size of the model's context, None for an unknown model.
     """
 
     policy: Policy
@@ -136,6 +139,7 @@ class WindowRequest:
     summary: SummaryEvent | None = None
     recaller: Recaller | None = None
     others_calls: OthersCalls = "calls"
+    context: int | None = None
 
     @property
     def offered(self) -> OfferedTools:
@@ -258,8 +262,9 @@ class WindowPlan:
         steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
         room, recall = request.budget.tokens - fixed, request.policy.recall if request.recaller is not None else None
         reserve = recall.reserve(stepped, room) if recall is not None else 0
+        step = steps[-1] if steps else DigestWhenFull()
         try:
-            fitted = fit(stepped, room=room, step=steps[-1] if steps else DigestWhenFull(), reserve=reserve)
+            fitted = fit(stepped, room=room, step=step, reserve=reserve, compaction=self._compaction)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
@@ -267,6 +272,9 @@ class WindowPlan:
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
         is_final = fitted.is_final and self.is_final and self._keeps_newest
+        if fitted.view.compacted_to:
+            breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]
+            return Fitted(fitted.view, tuple(breaks), is_final)
         shown = self._without_oldest(fitted.view)
         breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
         before = recall.reserve(replace(stepped, loops=stepped.past), room) if recall is not None else 0
@@ -274,6 +282,20 @@ class WindowPlan:
             # Less was set aside for the loop before, because earlier loops had less.
             breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
         return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
+
+    @property
+    def _compaction(self) -> int | None:
+        """The position of the newest message in which the provider of the format has summarised all before; 0 without one.
+
+        None for a format without such messages. A stored card says what it knows, so that reading a body changes nothing.
+        """
+        if self.request.format not in _COMPACTING:
+            return None
+        covered_to = self.request.summary.last if self.request.summary is not None else 0
+        for entry in reversed(self.entries):
+            if (entry.event.facts or entry.facts).compacts and entry.event.format == self.request.format:
+                return entry.position if entry.position > covered_to else 0
+        return 0
 
     @property
     def _keeps_newest(self) -> bool:
@@ -331,7 +353,7 @@ class WindowPlan:
             )
         # The loop before the oldest one that is sent matters when a step has left it out: then each new loop moves the border.
         before = [loop for loop in stepped.past if loop.number < oldest]
-        lowered = [loop for loop in (*before[-1:], *sent[:-1]) if not loop.is_covered and loop.reason != NOT_READ]
+        lowered = [loop for loop in (*before[-1:], *sent[:-1]) if loop.reason not in _COVERED]
         if not all(map(is_whole, lowered)):
             # A late result of a past call makes its loop larger, so the steps may leave other messages.
             entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
@@ -520,7 +542,9 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
     """
     units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
     turns = turns_of(view)
-    is_first = not view.unread and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    is_first = (
+        not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    )
     newest = turns[0][0] if is_first else 0
     for (before, role), (position, next_role) in pairwise(turns):
         unit = units.get(before)

@@ -178,7 +178,8 @@ class WindowDraft:
     ``total`` is the running total of all stored tokens. ``unread`` counts the older messages that are left out and have no entry;
     ``unread_reason`` says why.
     ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
-    here. ``is_open``: older messages could be read and might change the window.
+    here. ``is_open``: older messages could be read and might change the window. ``compacted_to``: the position up to which
+    a message in the view stands for all messages, because its provider has summarised them in it; 0 without such a message.
     ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
     among the units. ``summary_reason``: why the summary is not shown whole.
     """
@@ -197,6 +198,7 @@ class WindowDraft:
     summary_reason: str = ""
     wording: SummaryWording = AS_USER
     recalled: tuple[RecalledPart, ...] = ()
+    compacted_to: int = 0
 
     @property
     def past(self) -> tuple[Loop, ...]:

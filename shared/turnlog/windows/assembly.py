@@ -19,6 +19,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.windows.recalled import RecalledParts
 from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
 from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
 
@@ -84,6 +85,7 @@ class Memory:
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
     requests: list[object] = field(default_factory=list)
+    recalled: RecalledParts | None = None
 
     def begin(self, request: object) -> None:
         """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""

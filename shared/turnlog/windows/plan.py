@@ -28,7 +28,7 @@ from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
-from turnlog.windows.recalled import Recaller, start_of, with_recalled
+from turnlog.windows.recalled import Recaller, with_recalled
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
@@ -277,10 +277,9 @@ class WindowPlan:
             return Fitted(fitted.view, tuple(breaks), is_final)
         shown = self._without_oldest(fitted.view)
         breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
-        if fitted.reserve and recall is not None:
-            position, broke_at = start_of(shown, recall, room, reserve)
-            breaks.append(EpochStart(position, "recall", "base" if broke_at is None else broke_at))
-        elif recall is not None and not reserve and recall.reserve(replace(stepped, loops=stepped.past), room):
+        before = recall.reserve(replace(stepped, loops=stepped.past), room) if recall is not None else 0
+        if reserve == fitted.reserve != before:
+            # Less was set aside for the loop before, because earlier loops had less.
             breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
         return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
 
@@ -414,16 +413,22 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
-                return Settled(plan, _recalling(fitted, request), (*fitted.breaks, *_late_breaks(plan, fitted)))
+                view, recalled = _recalling(fitted, request, history, memory)
+                return Settled(plan, view, (*fitted.breaks, *recalled, *_late_breaks(plan, fitted)))
         read.bring(wanted)
 
 
-def _recalling(fitted: Fitted, request: WindowRequest) -> WindowDraft:
-    """Return the view, with what is recalled where the fit has set room aside."""
+def _recalling(
+    fitted: Fitted, request: WindowRequest, history: History, memory: Memory
+) -> tuple[WindowDraft, Sequence[EpochStart]]:
+    """Return the view with what is recalled where the fit has set room aside, and since when older parts have left."""
     step = request.policy.recall
     if not fitted.reserve or step is None or request.recaller is None:
-        return fitted.view
-    return with_recalled(fitted.view, step, fitted.reserve, request.recaller)
+        return fitted.view, ()
+    breaks = (*fitted.breaks, *history.breaks())
+    since = max((start.position for start in breaks if isinstance(start.broke_at, str)), default=0)
+    view, memory.recalled = with_recalled(fitted.view, step, fitted.reserve, since, request.recaller, memory.recalled)
+    return view, memory.recalled.breaks
 
 
 class _Entries:

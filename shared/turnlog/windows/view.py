@@ -159,9 +159,13 @@ AS_USER = SummaryWording()
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecalledPart:
-    """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped."""
+    """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped.
+
+    ``place`` is the position of the message behind it.
+    """
 
     loop: int
+    place: int
     text: str
     tokens: int
     messages: tuple[RecalledMessage, ...]
@@ -193,7 +197,7 @@ class WindowDraft:
     summary: SummaryEvent | None = None
     summary_reason: str = ""
     wording: SummaryWording = AS_USER
-    recalled: RecalledPart | None = None
+    recalled: tuple[RecalledPart, ...] = ()
     compacted_to: int = 0
 
     @property
@@ -203,8 +207,8 @@ class WindowDraft:
     def with_past(self, past: Iterable[Loop]) -> WindowDraft:
         return replace(self, loops=(*past, *self.loops[-1:]))
 
-    def with_recalled(self, part: RecalledPart | None) -> WindowDraft:
-        return replace(self, recalled=part)
+    def with_recalled(self, *parts: RecalledPart) -> WindowDraft:
+        return replace(self, recalled=parts)
 
     def with_current(self, loop: Loop) -> WindowDraft:
         return replace(self, loops=(*self.past, loop))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import is_full
-from tests.support.memory import GOLDEN, _golden_item, memory
+from tests.support.memory import GOLDEN, golden_item, memory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
@@ -335,7 +335,7 @@ def test_a_position_is_read_back_from_its_sort_key_and_sorts_as_a_number(positio
 def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path) -> None:
     golden = json.loads(path.read_text())
     log, items, blobs = memory()
-    items.write_many([_golden_item(item) for item in golden["items"]])
+    items.write_many([golden_item(item) for item in golden["items"]])
     for name, data in golden["blobs"].items():
         blobs.put(name, bytes.fromhex(data))
     session = log.sessions.get("golden")

@@ -11,7 +11,7 @@ import pytest
 from tests.effort import examples
 from tests.properties.building import AMPLE, Asked, recounted, request, stored, window
 from tests.properties.histories import Given
-from tests.properties.test_epochs import Pages, assert_memory_changes_nothing, assert_W11
+from tests.support.epoch_laws import Pages, assert_memory_changes_nothing, assert_W11
 from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.linter.rules import lint

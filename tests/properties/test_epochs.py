@@ -5,8 +5,7 @@ Windows are built before each answer of a history, as an agent does, and compare
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, first, request, stored, texts, window
+from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored, texts, window
 from tests.properties.histories import (
     FORMATS,
     SHAPES,
@@ -29,16 +28,14 @@ from tests.properties.histories import (
     played,
     sample_histories,
 )
+from tests.support.epoch_laws import Pages, answers, assert_memory_changes_nothing, assert_W11, calls
 from tests.support.prefix_laws import Blocks, built, without_frame
 from tests.support.window_laws import assert_budget_is_hard, assert_laws
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.core.events import MessageEvent
 from turnlog.linter.thinking import check, fingerprint
 from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS
-from turnlog.windows.assembly import Memory
-from turnlog.windows.build import MessageList, Source, Window, build
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.build import build
 
 laws = settings(
     max_examples=examples(80),
@@ -62,75 +59,6 @@ asked = st.builds(
 )
 
 
-def answers(history: History) -> list[int]:
-    """The numbers of messages before each answer; the items of one answer are one."""
-    roles = [CODECS[message.format].parse(message.body).role for message in history]
-    starts = list[int]()
-    for index, role in enumerate(roles):
-        is_item = history[index].format == "openai_responses"
-        continues = (
-            is_item and index and history[index - 1].format == "openai_responses" and roles[index - 1] == "assistant"
-        )
-        if role == "assistant" and not continues:
-            starts.append(index)
-    return starts
-
-
-@dataclass(frozen=True)
-class Call:
-    """A model call: the number of messages before it, and its window."""
-
-    count: int
-    window: Window
-
-
-def calls(held: Stored, wanted: Asked) -> Iterator[Call]:
-    for count in answers(held.history):
-        try:
-            yield Call(count, window(first(held, count), wanted))
-        except BudgetTooSmallError:
-            continue
-
-
-def assert_appends(before: Call, after: Call, wanted: Asked) -> None:
-    """The later window begins with all of the earlier one, block by block; a neutral text at its end apart."""
-    assert after.window.system == before.window.system
-    assert after.window.tools == before.window.tools
-    old = [_as_blocks(block) for block in Blocks(without_frame(before.window.messages, wanted)).flat()]
-    new = [_as_blocks(block) for block in Blocks(after.window.messages).flat()]
-    assert new[: len(old)] == old, f"at {after.count}, the epoch of {after.window.epoch}, other than at {before.count}"
-
-
-def _as_blocks(block: tuple[int, bytes, bytes]) -> tuple[int, bytes, bytes]:
-    return block
-
-
-def assert_W11(held: Stored, wanted: Asked) -> int:
-    """Assert the law at each call, and return the number of epochs."""
-    made = [call for call in calls(held, wanted) if not _says_nothing(call.window)]
-    epochs = {call.window.epoch for call in made}
-    newest = dict[str, Call]()
-    for call in made:
-        before = newest.get(call.window.epoch)
-        # What a format puts in the place of messages that there are not yet is no window to append to.
-        if before is not None and call.window.prefix.reason != "first":
-            assert_appends(before, call, wanted)
-        newest[call.window.epoch] = call
-    order = [call.window.epoch for call in made]
-    assert all(order.index(epoch) + order.count(epoch) - 1 == _last(order, epoch) for epoch in epochs), (
-        "an epoch came back"
-    )
-    return len(epochs)
-
-
-def _last(order: list[str], epoch: str) -> int:
-    return len(order) - 1 - order[::-1].index(epoch)
-
-
-def _says_nothing(made: Window) -> bool:
-    return any(part.reason == "nothing_said" for part in made.manifest.parts)
-
-
 @laws
 @given(orderly(max_size=40), asked)
 def test_W11_windows_of_one_epoch_only_append(history: History, wanted: Asked) -> None:
@@ -141,46 +69,6 @@ def test_W11_windows_of_one_epoch_only_append(history: History, wanted: Asked) -
 @given(disorderly(max_size=30), asked)
 def test_W11_in_disorder_too(history: History, wanted: Asked) -> None:
     assert_W11(stored(history), wanted)
-
-
-@dataclass
-class Pages:
-    """A log that is read a few messages at a time. Messages before the first loop, and pinned ones, are at hand."""
-
-    held: Stored
-    size: int
-    first: int = -1
-    has_all_kept: bool = True
-
-    def __post_init__(self) -> None:
-        self.first = max(0, len(self.held.sources) - self.size)
-
-    @property
-    def total(self) -> int:
-        return self.held.total
-
-    @property
-    def sources(self) -> Sequence[Source]:
-        return self.held.sources[self.first :]
-
-    @property
-    def kept(self) -> Sequence[Source]:
-        older = self.held.sources[: self.first]
-        return [source for source in older if not source.loop or source.event.envelope.pin]
-
-    @property
-    def unread(self) -> int:
-        return self.first - len(self.kept)
-
-    def read_on(self) -> bool:
-        is_more, self.first = self.first > 0, max(0, self.first - self.size)
-        return is_more
-
-    def fetch(self, events: list[MessageEvent]) -> dict[int, MessageEvent]:
-        return {event.position: event for event in events}
-
-    def breaks(self) -> Sequence[EpochStart]:
-        return ()
 
 
 @laws
@@ -197,23 +85,6 @@ def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None
     held = stored(history)
     whole, wanted = built(window, held, wanted)
     assert build(Pages(held, size), request(wanted, held.sources)) == whole
-
-
-def build_or_need(held: Stored, wanted: Asked, memory: Memory | None = None) -> Window | int:
-    """Return the window, or the tokens that it needs where the budget is too small."""
-    try:
-        return build(MessageList(held.sources, held.total), request(wanted), memory)
-    except BudgetTooSmallError as error:
-        return int(error.details["needed"])
-
-
-def assert_memory_changes_nothing(held: Stored, wanted: Asked, other: Asked) -> None:
-    """Assert that windows of a growing log, with two requests in turns, do not depend on what earlier ones made."""
-    memory = Memory()
-    for count in range(1, len(held.sources) + 1):
-        begun = first(held, count)
-        for asked_now in (wanted, replace(other, format=wanted.format)):
-            assert build_or_need(begun, asked_now, memory) == build_or_need(begun, asked_now)
 
 
 @laws

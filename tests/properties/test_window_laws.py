@@ -45,8 +45,6 @@ from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.support.window_laws import (
-    _content,
-    _mark,
     asked,
     assert_budget_is_hard,
     assert_laws,
@@ -55,7 +53,9 @@ from tests.support.window_laws import (
     assert_task_is_in,
     assert_valid,
     built,
+    content_of,
     laws,
+    mark_of,
     without_notes,
 )
 from turnlog.core.errors import BudgetTooSmallError
@@ -83,7 +83,7 @@ def assert_unanswered_are_settled(history: History, wanted: Asked, found: Window
     """In an openai_chat window: each unanswered call that is sent has the neutral text for a result."""
     plain, sent = plainly_paired(history), without_notes(texts(found))
     unanswered = sum(
-        len(plain.unanswered(position)) for position in plain.calls if _mark("call", (position, 0)) in sent
+        len(plain.unanswered(position)) for position in plain.calls if mark_of("call", (position, 0)) in sent
     )
     assert sent.count(SETTLEMENT) == unanswered
     for at, message in enumerate(found.messages):
@@ -93,7 +93,7 @@ def assert_unanswered_are_settled(history: History, wanted: Asked, found: Window
             ref = (int(mark[1]), int(mark[2]))
             answers = [other for other in found.messages[at + 1 :] if other.get("tool_call_id") == call["id"]]
             assert len(answers) == 1, f"call {offset} of message {at} has {len(answers)} results"
-            wanted_text = _mark("result", plain.result_of[ref]) if ref in plain.result_of else SETTLEMENT
+            wanted_text = mark_of("result", plain.result_of[ref]) if ref in plain.result_of else SETTLEMENT
             assert wanted_text in texts(replace(found, messages=answers))
 
 
@@ -180,7 +180,7 @@ def test_W5_every_message_is_accounted_for_once_and_what_is_left_out_is_declared
 def test_W5_the_line_counts_what_is_not_shown(shown: int) -> None:
     said = [{"role": role, "content": f"{role} {at}"} for at in range(5) for role in ("user", "assistant")]
     found = window(stored(given_openai(said)), Asked(f"turns({shown})"))
-    lines = [text for message in found.messages if "not shown here]" in (text := _content(message))]
+    lines = [text for message in found.messages if "not shown here]" in (text := content_of(message))]
     missing = 5 - (len(found.messages) - 1) // 2
     exchanges = f"{missing} earlier exchange{'s' if missing > 1 else ''}"
     assert lines == [f"[{2 * missing} earlier messages ({exchanges}) of this conversation not shown here]"]

@@ -18,7 +18,7 @@ import pytest
 
 from tests.effort import is_full
 from tests.support.exports import zipped
-from tests.support.forged_exports import _held, forged, lines, world
+from tests.support.forged_exports import forged, held_payloads, lines, world
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, TurnlogError
@@ -170,7 +170,7 @@ def test_a_forged_export_is_refused_or_what_it_made_can_be_used(part: int) -> No
 def _payload(changed: list[dict[str, Any]]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return the place of the first payload, what it holds, and the event that names it."""
     line = next(line for line in changed if line.get("payloads"))
-    place, event = next(_held(line))
+    place, event = next(held_payloads(line))
     return place, line["payloads"], event
 
 

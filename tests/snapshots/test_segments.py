@@ -23,7 +23,7 @@ from tests.effort import examples, is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.properties.histories import History, disorderly
 from tests.support.jobs import deliver, poller, waiting
-from tests.support.memory import GOLDEN, _golden_item
+from tests.support.memory import GOLDEN, golden_item
 from tests.support.segments import FEW, KEYS, OWNER, filled, noise, rich, said
 from tests.support.steps import application, fresh
 from turnlog.cli.transcripts import read_transcripts
@@ -561,7 +561,7 @@ def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monk
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
     items, blobs, keys = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), SessionKeys(OWNER, "golden")
     golden = json.loads((GOLDEN / "schema-1.json").read_text())
-    items.write_many([_golden_item(item) for item in golden["items"]])
+    items.write_many([golden_item(item) for item in golden["items"]])
     for name, data in golden["blobs"].items():
         blobs.put(name, bytes.fromhex(data))
     app = application(items, blobs, SequentialIds())._backend._app  # type: ignore[attr-defined]

@@ -94,12 +94,12 @@ def forged(change: Callable[[list[dict[str, Any]]], None]) -> bytes:
     return zipped({**found, "sessions/s/log.jsonl": log, "manifest.json": json.dumps(manifest).encode()})
 
 
-def _held(line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def held_payloads(line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for event in line["events"]:
         told = event.get("@") if isinstance(event, dict) else None
         if isinstance(told, list) and [type(one) for one in told] == [str, int, str] and told[0] in line["payloads"]:
             yield told[0], event
 
 
-_held_again = _held
+_held_again = held_payloads
 """Payloads whose digests a forgery gets right."""

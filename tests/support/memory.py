@@ -27,5 +27,5 @@ def memory() -> tuple[Turnlog, SqliteItemTable, MemoryBlobStore]:
     return Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))), items, blobs
 
 
-def _golden_item(stored: dict[str, Any]) -> Item:
+def golden_item(stored: dict[str, Any]) -> Item:
     return {name: bytes.fromhex(value["hex"]) if isinstance(value, dict) else value for name, value in stored.items()}

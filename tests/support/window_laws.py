@@ -94,8 +94,8 @@ def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> Non
     for position, count in plain.calls.items():
         calls = [(position, at) for at in range(count)]
         results = [plain.result_of[call] for call in calls if call in plain.result_of]
-        is_in = {_mark("call", call) in sent for call in calls} | {
-            _mark("result", result) in sent for result in results
+        is_in = {mark_of("call", call) in sent for call in calls} | {
+            mark_of("result", result) in sent for result in results
         }
         assert len(is_in) == 1, f"calls of message {position} and their results are in and out"
         if plain.is_left_out(position, answer_open_calls=wanted.answer_open_calls):
@@ -106,7 +106,7 @@ def assert_pairs_are_kept(history: History, wanted: Asked, found: Window) -> Non
     assert [(ref.position, ref.index) for ref in found.open_calls] == waiting
 
 
-def _mark(kind: str, place: tuple[int, int]) -> str:
+def mark_of(kind: str, place: tuple[int, int]) -> str:
     return f"{kind}#{place[0]}.{place[1]};"
 
 
@@ -125,7 +125,7 @@ def assert_budget_is_hard(held: Stored, wanted: Asked) -> None:
 
 
 def assert_task_is_in(held: Stored, found: Window) -> None:
-    said = [str(_content(message)) for message in found.messages if message.get("role") == "user"]
+    said = [str(content_of(message)) for message in found.messages if message.get("role") == "user"]
     positions = task(held)
     left_out = {part.first for part in found.manifest.parts if part.kind == "message" and part.reason == "budget"}
     if left_out & set(positions):
@@ -155,7 +155,7 @@ def task(held: Stored) -> list[int]:
     return found
 
 
-def _content(message: Mapping[str, object]) -> str:
+def content_of(message: Mapping[str, object]) -> str:
     content = message["content"]
     if isinstance(content, list):
         return "\n".join(text for part in content if (text := str(part.get("text", ""))).strip())
@@ -191,7 +191,9 @@ def assert_no_silent_hole(held: Stored, found: Window) -> None:
         assert part.kind != "message" or part.first == part.last
     assert 3 + sum(part.tokens for part in finest(parts)) == found.tokens
     assert found.manifest.totals == _totals(parts)
-    is_line = any("not shown here]" in _content(message) for message in found.messages if message.get("role") == "user")
+    is_line = any(
+        "not shown here]" in content_of(message) for message in found.messages if message.get("role") == "user"
+    )
     assert is_line == any(part.kind == "omission_notice" and part.reason == "left_out" for part in parts)
     assert is_line == any(_is_evicted(part, held) for part in parts)
 

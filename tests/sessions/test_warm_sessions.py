@@ -122,6 +122,19 @@ def test_a_warm_window_reads_what_is_new(moto: Harness, length: int) -> None:
         assert spent.read_units <= 2
 
 
+def test_a_warm_window_of_thousands_of_short_messages_reads_what_is_new(moto: Harness) -> None:
+    session = moto.log().sessions.create()
+    turn = {"role": "user", "content": "And then?"}, {"role": "assistant", "content": "Then it rained."}
+    for _ in range(125):
+        session.append(*turn * 12)
+    session.context()
+    session.append(*turn)
+    with moto.meter.measure() as spent:
+        session.context()
+    assert dict(spent.requests) == {"Query": 1}
+    assert spent.read_units <= 2
+
+
 def test_a_session_that_grows_is_read_anew_now_and_then(harness: Harness) -> None:
     """What is remembered is bounded by what a window reads, however many windows follow."""
     session = harness.log().sessions.create()

@@ -97,7 +97,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "storage",
         "a writer that is interrupted keeps the lock",
-        ((f"{_CODE}/engines/sqlite.py", "                if connection.in_transaction:", "                if False:"),),
+        ((f"{_CODE}/engines/sqlite.py", "        if connection.in_transaction:", "        if False:"),),
         ("tests/engines/test_sqlite_waiting.py::test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back",),
     ),
     Planted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from tests.agents import events
 from tests.agents.scripts import FORMATS, TOOLS, Script, calls, says
 from tests.conftest import Harness
 from tests.effort import boundaries
+from tests.windows.test_media import png
 from turnlog import lint
 from turnlog.agents import Hooks, Reply, RequestedCall
 from turnlog.client.model import Session, Turnlog
@@ -59,6 +61,17 @@ def test_a_course_in_every_providers_shape(session: Session, format: Any) -> Non
     assert newest.finish_reason in ("stop", "completed", "end_turn")
     state = session.agent().state
     assert (state["run_id"], state["iteration"], state["max_iterations"]) == (outcome.run_id, 3, 20)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_that_recalls_an_image_sees_it(session: Session, format: Any) -> None:
+    block = {"type": "image", "media_type": "image/png", "data": png(640, 480)}
+    session.append({"role": "user", "content": [block], "author": "me"}, {"role": "assistant", "content": "seen"})
+    model = Script(calls(("c1", "recall_tool_call", {"ref": "2"}), format=format), says("I see it.", format))
+    with session.run(model, {}, format=format) as run:
+        assert run.send("Look again.").status == "final"
+    assert [json.dumps(window.messages).count(block["data"]) for window in model.windows] == [1, 2]
+    assert all(lint([*window.messages], format=format).valid for window in model.windows)
 
 
 def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:

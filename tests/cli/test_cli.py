@@ -153,7 +153,7 @@ def test_context(data: Path) -> None:
     border = re.search(r"border +before (\d+) +─", said)
     assert border and f"since {window['manifest']['epoch']['since']}, border before {border[1]}\n" in said
     assert "no border" in ok("context", SESSION, "--data", data, "--policy", "full")
-    assert re.search(r"to loop \d +3–\d+ +out", said)
+    assert re.search(r"to loop \d+ +3–\d+ +out", said)
     assert "digest" not in ok("context", SESSION, "--data", data, "--policy", "full").partition("█")[0]
     assert "Hello! The projector" in ok("context", SESSION, "--data", data, "--messages")
 
@@ -653,6 +653,13 @@ def test_ctrl_c_at_any_moment_is_130_without_a_traceback(
     with pytest.raises(SystemExit) as ended:
         cli.main(["sessions"])
     assert ended.value.code == 130 and capsys.readouterr().err == "turnlog: stopped\n"
+
+
+def test_ctrl_c_that_c_code_swallows_ends_the_command_too() -> None:
+    lines = ["import ctypes, sys, turnlog.cli as cli", "def run(_): ctypes.CFUNCTYPE(None)(stop)()"]
+    lines += ["def stop(): raise KeyboardInterrupt", "cli._run = run", "cli.main()"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "turnlog: stopped\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -133,7 +133,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a payload gone": (gone("sk LIKE 'R#%'"), "R#"),
     "a payload cut": (changed("data = substr(data, 1, 90)", "sk LIKE 'R#%'"), ""),
-    "attributes damaged": (changed("attributes = '{'", MIDDLE), ""),
+    "attributes damaged": (changed("fields = '{'", MIDDLE), ""),
     "payload blob gone": (lambda path: blob(path, "payload").unlink(), "blob:payload/"),
     "payload blob flipped": (lambda path: _flipped(blob(path, "payload")), "blob:payload/"),
     "segment gone": (lambda path: blob(path, "seg").unlink(), "seg/"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -226,9 +227,11 @@ def test_a_port_that_is_taken_is_said(served: Served) -> None:
 def test_two_services_on_one_folder_share_its_sessions(served: Served) -> None:
     (_, first), (_, second) = served.start(), served.start()
     with Turnlog.open(first) as one, Turnlog.open(second) as other:
-        one.sessions.create("a").append(_message(1))
-        other.sessions.get("a").append(_message(2))
-        assert [stored.body for stored in one.sessions.get("a").messages()] == [_message(1), _message(2)]
+        one.sessions.create("a/b:c@d").append(_message(1))
+        other.sessions.get("a/b:c@d").append(_message(2))
+        assert [stored.body for stored in one.sessions.get("a/b:c@d").messages()] == [_message(1), _message(2)]
+    with urlopen(f"{first}/v1/sessions/a%2Fb:c%40d") as answer:
+        assert json.load(answer)["session_id"] == "a/b:c@d"
 
 
 def test_the_memory_engine_leaves_no_folder(served: Served) -> None:

@@ -1,7 +1,9 @@
-"""Whose file the embedded engine takes, which it refuses as it is, and how it brings a file of format 1 to its own."""
+"""Whose file the embedded engine takes, which it refuses as it is, and how it brings an older file to its own format."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import multiprocessing
 import os
 import sqlite3
@@ -9,17 +11,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from turnlog import Turnlog
-from turnlog.core.errors import UnavailableError
+from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.files import make_folder
 from turnlog.engines.sqlite import APPLICATION_ID, FORMAT, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.ports import Absent, Key
+from turnlog.ports import Absent, Item, Key, Query
 from turnlog.testing.fixed import FixedClock
 
 FORMAT_1 = """
@@ -211,7 +215,11 @@ def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: P
     else:
         format_1(path)
     with closing(SqliteDatabase(path)) as database:
-        assert SqliteItemTable(database).get_many([Key("p", "plain")])
+        table = SqliteItemTable(database)
+        assert table.get_many([Key("p", "plain")]) == {Key("p", "plain"): {"pk": "p", "sk": "plain"}}
+        for name in () if in_wal else ("damaged", "a list", "deep"):
+            with pytest.raises(CorruptError):
+                table.get_many([Key("p", name)])
         with database.reading() as connection:
             ttls = dict(connection.execute("SELECT sk, ttl FROM items").fetchall())
     damaged = {"damaged": None, "a list": None, "deep": None}
@@ -258,38 +266,104 @@ def test_several_processes_open_one_file_for_the_first_time_at_once(tmp_path: Pa
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+class Killed(sqlite3.Connection):
+    """A connection whose process is killed before its statement number `left`."""
+
+    left = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        Killed.left -= 1
+        if Killed.left == 0:
+            os._exit(9)
+        return super().execute(*arguments)
+
+
 @pytest.mark.parametrize("is_old", [False, True], ids=["new", "format 1"])
-def test_a_change_of_format_that_is_killed_is_done_by_the_next_process(tmp_path: Path, is_old: bool) -> None:
-    path = tmp_path / "turnlog.db"
-    if is_old:
-        format_1(path)
-    code = """
-import os, sys
-from turnlog.engines import sqlite
-from turnlog.engines.sqlite import SqliteDatabase
-made = sqlite._make_current
-sqlite._make_current = lambda *arguments: (made(*arguments), os._exit(9))
-SqliteDatabase(sys.argv[1]).connection()
-"""
-    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
-    opened(path)
-    assert stamp(path) == (APPLICATION_ID, FORMAT)
-    if is_old:
+def test_a_change_of_format_that_is_killed_anywhere_is_done_by_the_next_process(tmp_path: Path, is_old: bool) -> None:
+    def open_and_be_killed(path: Path, statement: int) -> None:
+        connect, sqlite._MOVED_AT_ONCE, Killed.left = sqlite3.connect, 2, statement
+        sqlite3.connect = partial(connect, factory=Killed)  # type: ignore[assignment]
+        SqliteDatabase(path).connection()
+        os._exit(0)
+
+    statement, exits = 0, list[int | None]()
+    while 0 not in exits:
+        statement += 1
+        path = tmp_path / f"{statement}.db"
+        if is_old:
+            format_1(path)
+        child = multiprocessing.get_context("fork").Process(target=open_and_be_killed, args=(path, statement))
+        child.start()
+        child.join()
+        exits.append(child.exitcode)
+        opened(path)
+        assert stamp(path) == (APPLICATION_ID, FORMAT)
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("SELECT count(*), count(ttl) FROM items").fetchone() == (6, 2)
+            assert connection.execute("SELECT count(*), count(ttl) FROM items").fetchone() == (
+                (6, 2) if is_old else (0, 0)
+            )
+            assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'former_items'").fetchone()
+    assert set(exits) == {9, 0} and len(exits) > (40 if is_old else 15)
 
 
-def test_a_process_of_the_former_version_goes_on_beside(tmp_path: Path) -> None:
+def test_a_process_of_the_former_version_reads_and_writes_nothing_beside(tmp_path: Path) -> None:
     """Its connection was open when the file was changed; its statements name their columns."""
     path = tmp_path / "turnlog.db"
     format_1(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as former:
-        former.execute("SELECT count(*) FROM items").fetchone()
+        former.execute("SELECT attributes FROM items").fetchone()
         opened(path)
-        former.execute(
-            "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data) VALUES ('p', 'new', 9, '{}', x'')"
-        )
-        assert former.execute("SELECT count(*) FROM items").fetchone() == (7,)
+        for statement in (
+            "SELECT attributes, data FROM items WHERE pk = 'p' AND sk = 'plain'",
+            "INSERT OR REPLACE INTO items (pk, sk, size, attributes, data) VALUES ('p', 'new', 9, '{}', x'')",
+        ):
+            with pytest.raises(
+                sqlite3.OperationalError,
+                match=r"no (such column:|column named) attributes",
+            ):
+                former.execute(statement)
+        assert former.execute("SELECT count(*) FROM items").fetchone() == (6,)
+
+
+def test_a_file_of_format_2_keeps_everything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was written by the last version of format 2."""
+    path = tmp_path / "turnlog.db"
+    path.write_bytes(gzip.decompress(Path(__file__).with_name("format-2.db.gz").read_bytes()))
+    before = rows_of_format_2(path)
+    monkeypatch.setattr(sqlite, "_MOVED_AT_ONCE", 4)
+    with closing(SqliteDatabase(path)) as database:
+        table = SqliteItemTable(database)
+        with database.reading() as connection:
+            assert connection.execute("PRAGMA freelist_count").fetchone() == (0,), "the file is rewritten"
+        items = table.get_many(list(before))
+        listed = table.query(Query("T#acme#U#ada", "", "~", index="activity")).items
+    assert items == before and len(before) == 23
+    assert [item["sk"] for item in listed] == ["S#golden", "S#other"]
+    assert "you need a backup" in caplog.text and "23 items have the new format" in caplog.text
+    with Turnlog.open(f"sqlite:///{path}", worker=False, tenant="acme", user="ada") as log:
+        session = log.sessions.get("golden")
+        texts = [message.body["content"] for message in session.messages()]
+        assert texts[:2] == ["Question 0: where is order A0?", "Order A0 — Zürich 苏黎世 — arrives ."]
+        assert len(texts) == 13 and texts[12] == "a long text " * 3000
+        assert session.state().state == {"n": 1}
+        assert session.append({"role": "user", "content": "Again"}).first == 15
+        verified = log.verify()
+        assert (verified.sessions, verified.damages) == (2, [])
+        assert log.run_jobs() == 1
+
+
+def rows_of_format_2(path: Path) -> dict[Key, Item]:
+    items = dict[Key, Item]()
+    with closing(sqlite3.connect(path)) as connection:
+        for attributes, data in connection.execute("SELECT attributes, data FROM items"):
+            item = json.loads(attributes)
+            item = {
+                name: data[value[0] : sum(value)] if isinstance(value, list) else value for name, value in item.items()
+            }
+            items[Key(item["pk"], item["sk"])] = item
+    return items
 
 
 # ------------------------------------------------------------ expired items

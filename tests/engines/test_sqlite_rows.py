@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,17 @@ def database() -> SqliteDatabase:
     return SqliteDatabase(MEMORY)
 
 
-def test_a_row_has_texts_and_numbers_as_json_and_bytes_beside_it(database: SqliteDatabase) -> None:
+def test_a_row_has_its_keys_once_its_texts_and_numbers_as_json_and_its_bytes_beside_it(
+    database: SqliteDatabase,
+) -> None:
     """Files of years ago are read by this form."""
-    item = {"pk": "p", "sk": "C#1", "a": b"12", "n": 7, "e": b"", "b": b"345", "t": "ä"}
+    index = {"g1pk": "owner", "g1sk": "1", "g2pk": "due", "g2sk": "2"}
+    item = {"pk": "p", "sk": "C#1", "a": b"12", "n": 7, "e": b"", "b": b"345", "t": "ä", **index}
     SqliteItemTable(database).put(item)
     with database.reading() as connection:
-        attributes, data = connection.execute("SELECT attributes, data FROM items").fetchone()
-    assert attributes == b'{"pk":"p","sk":"C#1","a":[0,2],"n":7,"e":[2,0],"b":[2,3],"t":"\\u00e4"}'
+        fields, data, *keys = connection.execute("SELECT fields, data, g1pk, g1sk, g2pk, g2sk FROM items").fetchone()
+    assert fields == b'{"a":[0,2],"n":7,"e":[2,0],"b":[2,3],"t":"\\u00e4"}'
+    assert keys == list(index.values())
     assert data == b"12345"
     assert SqliteItemTable(database).get_many([KEY]) == {KEY: item}
 
@@ -73,9 +78,9 @@ def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTabl
     """Return a table with an item whose row was changed."""
     table = SqliteItemTable(database)
     table.put({"pk": "p", "sk": "C#1", "n": 1})
-    attributes = json.dumps({"pk": "p", "sk": "C#1", "n": 1, **changes}).encode()
+    fields = json.dumps({"n": 1, **changes}).encode()
     with database.writing() as connection:
-        connection.execute("UPDATE items SET attributes = ?, data = ?", (attributes, b"12345"))
+        connection.execute("UPDATE items SET fields = ?, data = ?", (fields, b"12345"))
     return table
 
 
@@ -107,6 +112,15 @@ def test_d4_damage_of_the_file_is_listed_and_other_errors_are_raised(tmp_path: P
         path.write_bytes(damaged)
         damages = SqliteItemTable(SqliteDatabase(path)).damages()
         assert damages and all(text.startswith("SQLite: ") for text in damages), name
+
+
+def test_items_over_one_kilobyte_share_pages(tmp_path: Path) -> None:
+    with closing(SqliteDatabase(tmp_path / "turnlog.db")) as database:
+        SqliteItemTable(database).write_many(
+            [{"pk": "p", "sk": f"{number:04}", "b": bytes(1_100)} for number in range(300)]
+        )
+        database.purge()
+    assert (tmp_path / "turnlog.db").stat().st_size < 300 * 1_100 * 1.5
 
 
 # ------------------------------------------------------------ jobs

@@ -392,7 +392,7 @@ def test_of_writes_of_one_key_in_one_transaction_the_first_wins(
 
 
 def test_a_write_that_fails_takes_no_other_with_it(counted: CountedTransactions, other: sqlite3.Connection) -> None:
-    other.execute("INSERT INTO items (pk, sk, size, attributes, data) VALUES ('p', 'damaged', 1, ?, ?)", (b"?", b""))
+    other.execute("INSERT INTO items (pk, sk, size, fields, data) VALUES ('p', 'damaged', 1, ?, ?)", (b"?", b""))
     first, good, damaged, later = put_at_once(counted, other, ["first", "good", "damaged", "later"])
     assert (first.result(), good.result(), later.result()) == (None, None, None)
     with pytest.raises(CorruptError):

@@ -144,7 +144,7 @@ INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/sessions/s/rewind", {}),
     ("POST", "/v1/sessions", {"recall": "sometimes"}),
     ("POST", "/v1/sessions", {"session_id": 7}),
-    ("POST", "/v1/sessions", {"session_id": "no/slash"}),
+    ("POST", "/v1/sessions", {"session_id": "no//slash"}),
     ("POST", "/v1/sessions", {"policy": "nope"}),
     ("POST", "/v1/sessions", {"policy": {"steps": [{"step": "nope"}]}}),
     ("POST", "/v1/sessions", {"policy": {"steps": [{"step": "turns", "n": -1}]}}),
@@ -518,3 +518,12 @@ def test_each_function_serves_only_its_routes() -> None:
     assert {route.resource for route in routes_of("append")} == {"append"}
     assert {route.resource for route in routes_of("messages")} == {"messages", "recall", "search"}
     assert sum(len(routes_of(name)) for name in {function_of(route.resource) for route in ROUTES}) == len(ROUTES)
+
+
+@pytest.mark.parametrize("sent", ["a%252Fb@c", "a%2Fb%40c", "a%2Fb@c"])
+def test_an_id_with_a_slash_is_one_part_of_the_path(service: Service, sent: str) -> None:
+    """A gateway may decode a path once, so ``%252F`` arrives as it is or as ``%2F``; both reach the session."""
+    service("POST", "/v1/sessions", body={"session_id": "a/b@c"})
+    assert service("GET", f"/v1/sessions/{sent}")[1]["session_id"] == "a/b@c"
+    assert service("POST", f"/v1/sessions/{sent}/messages", body=MESSAGE)[0] == 201
+    assert service("GET", "/v1/sessions/a/b@c")[0] == 404

@@ -33,6 +33,7 @@ from tests.importers.reading import (
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
+from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
 from turnlog.importers.models import SourceFile
 from turnlog.providers.registry import CODECS
@@ -72,7 +73,30 @@ def test_what_the_model_was_sent_last_is_told_as_a_time_and_a_position(log: Turn
     assert imported["last_sent_at"] == "2025-11-21T00:00:04.500Z"
     seen = [one.created_at <= imported["last_sent_at"] for one in session.messages()]
     assert [one.position <= imported["last_sent_position"] for one in session.messages()] == seen
-    assert session.info().last_sent_at is None, "no window of ours was sent"
+    info = session.info()
+    assert (info.last_sent_at, info.last_sent_position) == (imported["last_sent_at"], imported["last_sent_position"])
+    window = session.context()
+    session.append({"role": "assistant", "content": "x"}, window=window)
+    assert session.info().last_sent_position == window.head, "a window of ours was sent"
+
+
+@pytest.mark.every_engine
+def test_an_imported_session_has_the_times_of_its_source(harness: Any, tmp_path: Path) -> None:
+    log = harness.log()
+    times = {"created_at": "2025-01-02T03:04:05Z", "updated_at": "2025-02-02T03:04:05.5Z"}
+    own = {**sample(DOCUMENT), "id": "own", **times}
+    none = {name: value for name, value in sample(DOCUMENT).items() if name not in times} | {"id": "none"}
+    import_files(log, [written(tmp_path, "two.json", [own, none])]).check()
+    stamps = [one["timestamp"] for one in none["history"]]
+    expected = {"own": [rfc3339(milliseconds_of(time)) for time in times.values()]}
+    expected["none"] = [rfc3339(milliseconds_of(time)) for time in (stamps[0], stamps[-1])]
+    for session_id, (created_at, updated_at) in expected.items():
+        session = log.sessions.get(session_id)
+        assert (session.info().created_at, session.info().updated_at) == (created_at, updated_at)
+        assert [info.created_at for info in log.sessions.list() if info.session_id == session_id] == [created_at]
+        assert session.fork().info().created_at != created_at, "a fork was created here"
+        session.append({"role": "user", "content": "later"})
+        assert session.info().created_at == created_at and session.info().updated_at != updated_at
 
 
 def test_a_flat_list_may_be_messages_alone_and_one_file_may_have_many(log: Turnlog, tmp_path: Path) -> None:
@@ -101,14 +125,16 @@ def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 17, "1", True, -1, 1.5])
-def test_a_document_of_a_newer_version_is_refused_by_name_before_anything_is_written(
+def test_a_document_of_a_newer_version_is_refused_by_name_and_the_others_are_imported(
     log: Turnlog, tmp_path: Path, version: Any
 ) -> None:
     documents = [sample(DOCUMENT), {**sample(DOCUMENT), "id": "s-2", "version": version}]
     path = written(tmp_path, "two.json", documents)
+    report = import_files(log, [path])
+    assert [(one.session_id, one.status) for one in report.sessions] == [("s-1", "new"), ("s-2", "refused")]
     with pytest.raises(NewerSourceError, match=f"'s-2' has version '{version}'; the newest we read is 1"):
-        import_files(log, [path])
-    assert list(log.sessions.list()) == []
+        report.check()
+    assert [one.session_id for one in log.sessions.list()] == ["s-1"]
 
 
 def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:

@@ -85,6 +85,24 @@ def test_all_tools_of_an_owner(harness: Harness) -> None:
     assert log.sessions.get("desk").info().head == 6
 
 
+def test_an_image_is_content_of_its_own(harness: Harness) -> None:
+    from mcp import Client
+
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    block = {"type": "image", "media_type": "image/jpeg", "data": "aGVsbG8="}
+    log.sessions.create("desk").append({"role": "user", "content": [block], "author": "me"})
+
+    async def recalled() -> Any:
+        async with Client(make_server(log, "desk")) as client:
+            return (await client.call_tool("recall_tool_call", {"ref": "2"})).content
+
+    text, image = asyncio.run(recalled())
+    assert text.text == "message 2:\n[image]"
+    assert (image.type, image.data, image.mime_type) == ("image", "aGVsbG8=", "image/jpeg")
+
+
 def test_of_one_session_alone(harness: Harness) -> None:
     from turnlog.integrations.mcp import make_server
 

@@ -34,12 +34,11 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
 
 
 def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
-    from turnlog.engines.sqlite_tables import _decode
+    from turnlog.engines.sqlite_tables import _SELECT, _decode
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()
-    rows = connection.execute("SELECT attributes, data, pk, sk FROM items")
-    return [dict(_decode(attributes, data, pk=pk, sk=sk)) for attributes, data, pk, sk in rows]
+    return [dict(_decode(*row)) for row in connection.execute(f"{_SELECT} TRUE")]
 
 
 def blobs_of(harness: Harness) -> dict[str, bytes]:

@@ -51,6 +51,21 @@ def test_a_call_is_found_by_its_ref(log: Turnlog, ref: str, content: str | None,
     assert (found.note is None) == (content is not None)
 
 
+def test_a_position_is_a_message_or_its_first_call(log: Turnlog) -> None:
+    session = filled(log)
+    for position, content in (("2", "go"), ("4", "of b"), ("9", "done")):
+        found = session.recall(position)
+        assert (found.found, found.ref, found.content, found.position, found.name) == (
+            *(True, position, content, int(position)),
+            None,
+        )
+    assert session.recall("3").ref == "3.0" and session.recall("3").other_refs == ["3.1"]
+    assert session.recall("1").found is False and session.recall("99").found is False
+    large = {"role": "user", "content": [{"type": "image", "data": "A" * 400_000}], "author": "me"}
+    session.append(large)  # 14
+    assert session.recall("14").media == large["content"]
+
+
 def test_a_call_id_is_its_newest_use_and_the_ids_that_we_make_are_known(log: Turnlog) -> None:
     session = filled(log)
     assert session.recall(call_id="a").ref == "11.0"
@@ -62,7 +77,7 @@ def test_the_other_calls_of_an_id_are_named(log: Turnlog) -> None:
     session = filled(log)
     assert session.recall(call_id="a").other_refs == ["3.0"]
     assert session.recall(call_id="b").other_refs is session.recall("3.0").other_refs is None
-    assert session.execute_tool("recall_tool_call", {"ref": "a"}).text.endswith("(other calls of this id: 3.0)")
+    assert session.execute_tool("recall_tool_call", {"ref": "a"}).text.endswith("(other calls: 3.0)")
     session.append(calls("a", "a"), result("a", "of the first"), result("a", "of the second"))  # 14
     found = session.recall(call_id="a")
     assert (found.ref, found.content, found.other_refs) == ("14.0", "of the first", ["14.1", "11.0", "3.0"])

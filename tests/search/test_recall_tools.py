@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tests.log.test_crashes import application, fresh
 from tests.search.test_recall import calls, filled, result, user
+from tests.windows.test_media import png
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.models import FORMATS
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request
+from turnlog.providers.turnlog_format import media_of
 from turnlog.testing.fixed import SequentialIds
 
 OF_B = '3.1 f {"x": 1}\nresult, 1 line:\nof b'
@@ -110,7 +112,7 @@ def test_several_refs_share_the_room_of_one(session: Session) -> None:
 
 def test_other_uses_of_a_call_id_are_named(session: Session) -> None:
     answer = session.execute_tool(RECALL_TOOL, {"callId": "a"})
-    assert answer.text.endswith("(other calls of this id: 3.0)") and answer.recalled == ("11.0",)
+    assert answer.text.endswith("(other calls: 3.0)") and answer.recalled == ("11.0",)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,62 @@ def test_what_is_appended_answers_the_call_in_every_format(here: Turnlog, format
         assert entry.metadata["recalled"] == ([] if at else ["3.0"])
 
 
+IMAGE = {"type": "image", "media_type": "image/png", "data": png(640, 480)}
+
+
+@pytest.mark.parametrize("sent", FORMATS)
+@pytest.mark.parametrize("place", ["2", "3.0", "4", "5"])
+def test_an_image_comes_back_through_recall_in_every_format(here: Turnlog, sent: str, place: str) -> None:
+    session = here.sessions.create("s")
+    results = [{"tool_call_id": "a", "result": "seen", "media": [IMAGE]}]
+    looked = {"role": "tool", "content": None, "tool_results": results}
+    asked = {"role": "user", "content": [{"type": "text", "text": "look"}, IMAGE], "author": "me"}
+    session.append(asked)  # 2
+    session.append(calls("a"))  # 3
+    session.append(looked, {"role": "user", "content": [IMAGE], "author": "me"})  # 4, 5
+    session.append(calls("r", name=RECALL_TOOL, arguments=json.dumps({"ref": place})))  # 6
+    answer = session.execute_tool(RECALL_TOOL, {"ref": place}, call_id="r", format=sent)  # type: ignore[arg-type]
+    assert answer.media == media_of([IMAGE])
+    assert answer.recalled == (place if "." in place else int(place) if place != "3" else "3.0",)
+    session.append(answer.message, meta=[answer.meta])
+    again = session.recall("6.0").media
+    assert again is not None and [block["data"] for block in again] == [IMAGE["data"]]
+    for format in FORMATS:
+        window = session.context(format=format)  # type: ignore[arg-type]
+        assert json.dumps(window.messages).count(IMAGE["data"]) == 4
+        assert format == "turnlog" or here.lint(window.messages, format=format).problems == []
+
+
+def test_a_recalled_image_that_leaves_again_names_the_place_that_it_came_from(here: Turnlog) -> None:
+    session = here.sessions.create("s")
+    wide = {**IMAGE, "data": png(2_532, 1_170)}
+    for _ in range(11):
+        session.append({"role": "user", "content": [wide], "author": "me"}, {"role": "assistant", "content": "seen"})
+    session.append(user("again"), calls("r", name=RECALL_TOOL, arguments='{"ref": "2"}'))
+    answer = session.execute_tool(RECALL_TOOL, {"ref": "2"}, call_id="r", format="anthropic")
+    session.append(answer.message, meta=[answer.meta])
+    for _ in range(21):
+        session.append({"role": "user", "content": [wide], "author": "me"}, {"role": "assistant", "content": "seen"})
+    sent = session.context(format="anthropic", budget=1_000_000).messages
+    (message,) = (message for message in sent if "tool_result" in json.dumps(message))
+    assert message["content"][0]["content"][-1] == {"type": "text", "text": "[image not shown here: ref 2 has it]"}
+    assert session.recall("2").media == [wide]
+
+
+def test_what_asks_for_a_part_brings_no_image_and_too_many_bytes_are_named(
+    here: Turnlog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = here.sessions.create("s")
+    session.append({"role": "user", "content": [{"type": "text", "text": "look\nthere"}, IMAGE], "author": "me"})
+    assert session.recall("2", from_line=1, to_line=1).media is None
+    assert session.recall("2").content == "look\nthere\n[image]"
+    monkeypatch.setattr("turnlog.client.finding.MAX_MEDIA_CHARS", len(str(IMAGE["data"])))
+    session.append({"role": "user", "content": [IMAGE], "author": "me"})
+    answer = session.execute_tool(RECALL_TOOL, {"ref": ["2", "3"]})
+    assert len(answer.media) == 1
+    assert answer.text.endswith("(image of 3 not shown: too many bytes for one answer)")
+
+
 def test_without_an_id_the_newest_open_call_is_answered(here: Turnlog) -> None:
     session = here.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", "x"), calls("", name=RECALL_TOOL, arguments='{"ref": "3.0"}'))
@@ -354,7 +412,7 @@ def test_a_ref_names_its_call_through_rewind_fork_restore_and_compress(log: Turn
             assert answer.recalled == (ref,) and answer.text.endswith(content), ref
         newest = one.execute_tool(RECALL_TOOL, {"callId": "same"})
         assert newest.recalled == (list(refs)[-1],)
-        assert newest.text.endswith(f"(other calls of this id: {', '.join(list(refs)[-2::-1])})")
+        assert newest.text.endswith(f"(other calls: {', '.join(list(refs)[-2::-1])})")
 
     check(session, contents)
     session.compress(keep_loops=2)

@@ -182,7 +182,7 @@ DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
 def test_a7_every_kind_of_disorder_is_kept_and_reported(log: Turnlog, kind: str) -> None:
     batches, code = DISORDER[kind]
     session = log.sessions.create("messy")
-    answers = [session.append(*batch) for batch in batches]
+    answers = [session.append(*batch, lenient=True) for batch in batches]
     assert bodies(session) == [message for batch in batches for message in batch]
     assert code in codes(answers[-1])
     for warning in answers[-1].warnings:
@@ -198,11 +198,23 @@ def test_a3_a_repeated_append_is_answered_as_the_first_was(log: Turnlog, kind: s
     session = log.sessions.create("messy")
     for batch in batches[:-1]:
         session.append(*batch)
-    first = session.append(*batches[-1], idempotency_key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    options: Any = {"idempotency_key": "k", "usage": {"input_tokens": 9, "output_tokens": 2}, "lenient": True}
+    first = session.append(*batches[-1], **options)
     session.append(user("more"))
-    again = session.append(*batches[-1], idempotency_key="k", usage={"input_tokens": 9, "output_tokens": 2})
+    again = session.append(*batches[-1], **options)
     assert code in codes(first)
     assert again == first
+
+
+def test_a_role_that_no_provider_has_is_refused_unless_the_caller_is_lenient(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    with pytest.raises(InvalidInputError, match="unknown role 'usr'; did you mean 'user'") as caught:
+        session.append(user("a"), {"role": "usr", "content": "b"})
+    assert [(one.code, one.pointer) for one in caught.value.problems] == [("unknown_role", "/messages/1/role")]
+    assert bodies(session) == []
+    roles = ["system", "developer", "user", "assistant", "tool", "function"]
+    session.append(*({"role": role, "content": "x", "name": "f"} for role in roles))
+    assert session.append({"role": "usr", "content": "b"}, lenient=True).warnings[0].code == "unknown_role"
 
 
 @pytest.mark.parametrize("kind", DISORDER)

@@ -200,7 +200,7 @@ CASES: dict[str, Case] = {
         lambda n: ask("POST", "/v1/window", body={"messages": [calls_of(n)], "budget": 100_000_000}),
     ),
     "`title`": (200, "characters", lambda n: create(title="t" * n)),
-    "session id": (64, "characters", lambda n: create(session_id="i" * n)),
+    "session id": (256, "characters", lambda n: create(session_id="i" * n)),
     "`system`": (1_000_000, "characters", lambda n: create(system="s" * n)),
     "`tools`": (512, "", lambda n: create(tools=[{"name": "t"}] * n)),
     "system text, tools, policy and metadata together": (update.MAX_SETTINGS_BYTES, "MiB", settings_of),

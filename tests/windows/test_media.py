@@ -11,6 +11,7 @@ import pytest
 
 from tests.properties.building import Asked, first, stored, window
 from tests.properties.histories import Body, Format, Given
+from turnlog.client.model import Turnlog
 from turnlog.core.messages import Media, Message
 from turnlog.linter.rules import lint
 from turnlog.providers import Turn
@@ -61,12 +62,27 @@ def test_no_window_has_more_images_than_its_provider_takes(format: Format) -> No
         assert json.dumps(made.messages).count("not shown here") == count - images(made)
 
 
+def test_a_large_model_of_claude_takes_six_hundred_images(log: Turnlog) -> None:
+    session = log.sessions.create(model="claude-sonnet-4-5", policy="full")
+    for _ in range(5):
+        session.append(*(shot(number, width=100) for number in range(25)), format="turnlog")
+    for model, count in ((None, 74), ("claude-opus-4-6", 125), ("claude-haiku-4-5", 74), ("unknown", 74)):
+        window = session.context(format="anthropic", budget=900_000, model=model)
+        assert json.dumps(window.messages).count("iVBORw0KGgo") == count
+        rules = {problem.rule for problem in lint(window.messages, format="anthropic")}
+        assert rules == ({"too_many_images"} if count > 100 else set()), "a rule of some models"
+        assert window.manifest.build is not None
+        again = session.context(build=window.manifest.build)
+        assert again.messages == window.messages and again.manifest.epoch == window.manifest.epoch
+    assert session.context(format="bedrock_converse", budget=900_000, model="claude-opus-4-6").messages
+
+
 def test_the_newest_images_stay_and_a_line_names_the_message_of_an_older_one() -> None:
     made = built([*shots(21), Given({"role": "user", "content": "go on"})], "anthropic")
     assert images(made) == 10
     sent = [message["content"] for message in made.messages if message["role"] == "user"]
     assert sent[0] == [
-        {"type": "text", "text": "[image not shown here: message 1 has it]"},
+        {"type": "text", "text": "[image not shown here: ref 1 has it]"},
         {"type": "text", "text": "shot 0"},
     ]
     assert [content[0]["type"] for content in sent[:-1]] == ["text"] * 11 + ["image"] * 10
@@ -154,7 +170,7 @@ def test_choosing_among_twice_as_many_images_looks_at_twice_as_many(width: int) 
         block = Media(CountedKind("image"), data=png(width, 1_170))  # type: ignore[arg-type]
         turns = [Turn(Message(role, (block,) if role == "user" else ())) for role in ("user", "assistant")] * count
         CountedKind.looks = 0
-        within_media_limits([Share(turn) for turn in turns], "anthropic", {})
+        within_media_limits([Share(turn) for turn in turns], MEDIA_LIMITS["anthropic"], {})
         return CountedKind.looks
 
     assert 400 <= looks(400) <= 2 * looks(200) + 10

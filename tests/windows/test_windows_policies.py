@@ -277,6 +277,8 @@ def test_the_schema_describes_every_step_by_its_name() -> None:
         ("openai/gpt-5-mini", 400_000),
         ("us.anthropic.claude-sonnet-4-20250514-v1:0", 200_000),
         ("Claude-3-5-Haiku", 200_000),
+        ("claude-opus-4-6", 1_000_000),
+        ("claude-opus-4-5-20251101", 200_000),
         ("amazon.nova-micro-v1:0", 128_000),
         ("eu.amazon.nova-pro-v1:0", 300_000),
         ("my-own-model", None),

@@ -27,11 +27,11 @@ from turnlog.agents.functions import (
 )
 from turnlog.agents.streams import Accumulator, accumulator, as_mapping
 from turnlog.client import parts_of
-from turnlog.client.finding import handles
+from turnlog.client.finding import handles, result_message
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.messages import Message, Text, ToolResult
+from turnlog.core.messages import Block, Media, Message, Text, ToolResult
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 Approval = Collection[str] | Callable[[RequestedCall], bool]
-_ERROR_FORMATS = ("anthropic", "bedrock_converse", "turnlog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ class AgentLoop:
 
     def _execute_call(self, call: RequestedCall) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
-        plan, is_error, meta = self.plan, False, None
+        plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
         text: str | None = None
         for hook in plan.hooks:
             replacement = (yield _user_call(hook.before_tool, call)) if text is None else None
@@ -242,7 +241,7 @@ class AgentLoop:
             answer = yield LoopStep(
                 lambda: execute(call.name, call.arguments, call_id=call.id, format=plan.format)  # type: ignore[arg-type]
             )
-            text, is_error, meta = answer.text, answer.is_error, answer.meta
+            text, is_error, meta, media = answer.text, answer.is_error, answer.meta, answer.media
         elif text is None:
             try:
                 text = text_of(
@@ -255,26 +254,20 @@ class AgentLoop:
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
-        return ExecutedCall(call, text, is_error, meta)
+        return ExecutedCall(call, text, is_error, meta, media)
 
     def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
         """Return results as messages of the format, one each, and their metadata.
 
         Windows group them as the provider requires.
         """
-        codec, has_error_field = codec_of(self.plan.format), self.plan.format in _ERROR_FORMATS
         messages, metas = list[JsonObject](), list[dict[str, Any]]()
-        for call_result in results:
-            result = ToolResult(
-                call_result.call.id,
-                (Text(call_result.text),),
-                name=call_result.call.name,
-                is_error=call_result.is_error and has_error_field,
-            )
-            turn = Turn(Message("tool", tool_results=(result,)), result_ids=(call_result.call.id,))
-            messages += codec.bodies(turn)
-            meta = dict(call_result.meta or {})
-            metas.append(meta | ({"is_error": True} if call_result.is_error and not has_error_field else {}))
+        for executed in results:
+            content: tuple[Block, ...] = (Text(executed.text), *executed.media)
+            result = ToolResult(executed.call.id, content, executed.call.name, executed.is_error)
+            body, meta = result_message(result, self.plan.format)
+            messages.append(body)
+            metas.append({**(executed.meta or {}), **meta})
         return messages, metas
 
     # ------------------------------------------------------------ the log

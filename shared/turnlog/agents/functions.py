@@ -17,6 +17,7 @@ from turnlog.client import is_answer, is_model
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import Media
 from turnlog.sessions.context_models import WindowAnswer
 
 
@@ -55,12 +56,13 @@ MAX_ERROR_CHARS = 2_000
 
 @lazy_dataclass(frozen=True, slots=True)
 class ExecutedCall:
-    """The result of a tool call. ``meta`` is metadata for its message."""
+    """The result of a tool call. ``meta`` is metadata for its message, ``media`` are images and files of the result."""
 
     call: RequestedCall
     text: str
     is_error: bool = False
     meta: Mapping[str, Any] | None = None
+    media: tuple[Media, ...] = ()
 
 
 class NotExecutedError(Exception):

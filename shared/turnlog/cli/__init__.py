@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
+from signal import SIG_IGN, SIGINT, signal
 
 from turnlog import __version__
 
@@ -12,11 +15,28 @@ _NEEDED = ("typer", "rich", "waitress", "aws_lambda_powertools")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage (an input that the caller must change), 130 Ctrl-C."""
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _end_on_ctrl_c
     try:
         _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
-        sys.stderr.write("turnlog: stopped\n")
+        sys.stderr.write(_STOPPED)
         raise SystemExit(130) from None
+    finally:
+        # The command is done: Ctrl-C in the interpreter's shutdown would print a traceback and change the exit code.
+        atexit.register(signal, SIGINT, SIG_IGN)
+
+
+_STOPPED = "turnlog: stopped\n"
+
+
+def _end_on_ctrl_c(unraisable: sys.UnraisableHookArgs) -> None:
+    """End the process when C code has swallowed a Ctrl-C, as imports of pydantic do; report other errors as Python does."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.stderr.write(_STOPPED)
+        sys.stderr.flush()
+        os._exit(130)
+    sys.__unraisablehook__(unraisable)
 
 
 def _run(arguments: list[str]) -> None:

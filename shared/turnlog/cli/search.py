@@ -11,8 +11,7 @@ from rich.text import Text
 
 from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
 from turnlog.cli.screen import Column, console, format_number, one_line, plain, print_answer, print_listing
-from turnlog.client.finding import recalled_text, search_text, sessions_search_text
-from turnlog.core.calls import is_ref
+from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
 from turnlog.memory.routes import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
@@ -27,7 +26,9 @@ Moment = Annotated[
 def recall(  # noqa: PLR0913
     connection: Connection,
     session: Session,
-    ref: Annotated[str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, or its call id.")],
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, its call id, or a position.")
+    ],
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="RE", help="Only lines that match this regular expression.")
     ] = None,
@@ -40,17 +41,10 @@ def recall(  # noqa: PLR0913
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print a tool call and its result; exit 1 when there is no such call."""
+    """Print a tool call and its result, or a message; exit 1 when there is none. --json has its images."""
     with open_client(connection) as log:
-        answer = log.sessions.get(session).recall(
-            ref if is_ref(ref) else None,
-            call_id=None if is_ref(ref) else ref,
-            pattern=pattern,
-            from_line=from_line,
-            to_line=to_line,
-            pointer=pointer,
-            max_tokens=max_tokens,
-        )
+        part = {"pattern": pattern, "pointer": pointer, "from_line": from_line, "to_line": to_line}
+        answer = recall_place(log.sessions.get(session), ref, {**part, "max_tokens": max_tokens})
     print_answer(answer, plain(recalled_text(answer)), json=json)
     if not answer.found:
         raise typer.Exit(1)

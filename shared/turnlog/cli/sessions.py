@@ -113,13 +113,14 @@ def append(
     ],
     role: Annotated[str, typer.Option("--role", metavar="R", help="The role of a text.")] = "user",
     format: Format = None,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Also store roles that no provider has.")] = False,
     json: Json = False,
 ) -> None:
     """Append messages to a session. It must exist: turnlog create."""
     messages = _messages(sys.stdin.read() if message == "-" else message, role)
     with open_client(connection) as log:
         handle = log.sessions.get(session)
-        answers = [handle.append(*messages[part], format=format) for part in parts_of(messages)]
+        answers = [handle.append(*messages[part], format=format, lenient=lenient) for part in parts_of(messages)]
     if json:
         print_json({"commits": [answer.model_dump(mode="json") for answer in answers]})
         return

@@ -38,7 +38,7 @@ E = TypeVar("E")
 class ConversationCalls(SessionResource):
     """Calls for messages, streams, windows, run loops and summaries."""
 
-    def append(
+    def append(  # noqa: PLR0913
         self,
         *messages: GivenMessage,
         meta: Sequence[Mapping[str, Any]] | None = None,
@@ -48,6 +48,7 @@ class ConversationCalls(SessionResource):
         run_id: str | None = None,
         window: WindowAnswer | Mapping[str, Any] | None = None,
         usage: Mapping[str, int] | None = None,
+        lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> Appended:
         """Append 1 to 25 messages in one commit.
@@ -57,7 +58,8 @@ class ConversationCalls(SessionResource):
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
         the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
-        by, from `context`: later windows then know what the reply's signed thinking is bound to.
+        by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lenient`` stores messages with
+        a role that no provider has; they are never sent.
         """
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages
@@ -75,6 +77,7 @@ class ConversationCalls(SessionResource):
             "run_id": run_id,
             "window": _sent(window) if isinstance(window, WindowAnswer) else window,
             "usage": usage,
+            "lenient": lenient or None,
         }
         answer: Appended = self._backend.call(
             "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key

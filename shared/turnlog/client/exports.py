@@ -18,6 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
 from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
@@ -179,8 +180,9 @@ MAX_BYTES = 4 * 1024**3
 """Limit of the unpacked size of all members together."""
 MAX_MANIFEST_BYTES = 64 * 1024**2
 MAX_LINE_BYTES = 32 * 1024**2
-_ID = r"(?!h_)[A-Za-z0-9_-]{1,64}"
-_NAME = re.compile(rf"sessions/{_ID}/(session\.json|state\.json|(messages|history|snapshots|log|documents)\.jsonl)")
+_NAME = re.compile(
+    r"sessions/[A-Za-z0-9_-]{1,64}/(session\.json|state\.json|(messages|history|snapshots|log|documents)\.jsonl)"
+)
 _HASH = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 64 * 1024
@@ -249,7 +251,7 @@ class ExportFile:
         alone is yielded as an object, whose quotes are escaped once less.
         """
         batch, size = list[str](), 0
-        for line in self._lines(f"sessions/{session_id}/log.jsonl"):
+        for line in self._lines(f"{_folder(session_id)}log.jsonl"):
             length = len(line) + 3 * (line.count(b'"') + line.count(b"\\"))
             if batch and (size + length > max_bytes or len(batch) == max_commits):
                 yield batch
@@ -267,7 +269,7 @@ class ExportFile:
 
     def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a session's documents. Exports of version 1 have none."""
-        name = f"sessions/{session_id}/documents.jsonl"
+        name = f"{_folder(session_id)}documents.jsonl"
         for line in self._lines(name) if name in self._members else ():
             try:
                 document = json.loads(line)
@@ -337,7 +339,9 @@ class ExportFile:
         head, messages = entry["head"], entry["messages"]
         if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(entry["hash"]):
             raise TypeError("head")
-        folder = f"sessions/{entry['session_id']}/"
+        if not is_session_id(entry["session_id"]):
+            raise TypeError("session_id")
+        folder = _folder(entry["session_id"])
         if "log.jsonl" not in entry["members"]:
             raise KeyError("log.jsonl")
         for name, member in entry["members"].items():
@@ -377,6 +381,11 @@ class ExportFile:
                 raise _bad(f"{name} has a line of more than {MAX_LINE_BYTES} bytes")
         if rest:
             raise _bad(f"{name} is cut short")
+
+
+def _folder(session_id: str) -> str:
+    """Return the folder of a session's members."""
+    return f"sessions/{safe_id(session_id)}/"
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, cast
 
 from turnlog.client import SessionResource
 from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.json_values import JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Text, ToolResult
+from turnlog.core.messages import Block, Media, Message, Text, ToolResult
 from turnlog.core.models import FormatName
 from turnlog.core.recall_calls import (
     MAX_PLACES,
@@ -24,6 +26,7 @@ from turnlog.core.recall_calls import (
 )
 from turnlog.providers import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
+from turnlog.providers.turnlog_format import media_of
 from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer
 
 
@@ -41,7 +44,11 @@ class FindingCalls(SessionResource):
         pointer: str | None = None,
         max_tokens: int | None = None,
     ) -> Recalled:
-        """Return a tool call and its result. When there is none, ``found`` is false and ``hint`` says what to try."""
+        """Return a tool call and its result, with its images and files as ``media``.
+
+        ``ref`` may be the position of a message: its first call, or what it says when it has none. When nothing is found,
+        ``found`` is false and ``hint`` says what to try.
+        """
         query = {
             "ref": ref,
             "call_id": call_id,
@@ -109,6 +116,8 @@ class FindingCalls(SessionResource):
         return execute(self, name, arguments, call_id=call_id, format=format)
 
 
+MAX_MEDIA_CHARS = 4_000_000
+"""The most base64 in one answer, so that a message of it can be appended."""
 Arguments = str | Mapping[str, Any] | None
 _ERROR_FORMATS = ("anthropic", "bedrock_converse", "turnlog")
 """Formats whose messages can mark an error. For the others `ToolAnswer.meta` marks it."""
@@ -120,6 +129,7 @@ class ToolAnswer:
 
     ``is_ours`` is false for the name of another tool; ``text`` then tells the model that the tool does not exist. ``is_error``
     marks a call that could not be understood. ``recalled`` lists the results: calls by their refs, messages by their positions.
+    ``media`` are the images, files and sounds that were brought back, at most `MAX_MEDIA_CHARS` of base64.
     """
 
     text: str
@@ -128,24 +138,36 @@ class ToolAnswer:
     is_error: bool = False
     is_ours: bool = True
     recalled: tuple[str | int, ...] = ()
+    media: tuple[Media, ...] = ()
 
     @property
     def message(self) -> dict[str, Any]:
-        """The result as a message of the format, in full: append it, or send it when you do not build a window."""
-        is_error = self.is_error and self.format in _ERROR_FORMATS
-        result = ToolResult(self.call_id, (Text(self.text),), is_error=is_error)
-        turn = Turn(Message("tool", tool_results=(result,)), result_ids=(self.call_id,))
-        (body,) = codec_of(self.format).bodies(turn)
-        return body
+        """The result as a message of the format, in full: append it, or send it when you do not build a window.
+
+        OpenAI Chat takes no media in results: windows send them behind it, in a message of the user.
+        """
+        return self._message_and_meta[0]
 
     @property
     def meta(self) -> dict[str, Any]:
         """Metadata to append with the message, which records in the history what was recalled."""
-        fields: dict[str, Any] = {"recalled": list(self.recalled)} if self.is_ours else {}
-        return fields | ({"is_error": True} if self.is_error and self.format not in _ERROR_FORMATS else {})
+        return self._message_and_meta[1] | ({"recalled": list(self.recalled)} if self.is_ours else {})
+
+    @property
+    def _message_and_meta(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        content: tuple[Block, ...] = (Text(self.text), *self.media)
+        return result_message(ToolResult(self.call_id, content, is_error=self.is_error), self.format)
 
     def __str__(self) -> str:
         return self.text
+
+
+def result_message(result: ToolResult, format: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a result as a message of a format, with the metadata that marks a failure where the format has no place for it."""
+    has_error_field = format in _ERROR_FORMATS
+    sent = replace(result, is_error=result.is_error and has_error_field)
+    (body,) = codec_of(format).bodies(Turn(Message("tool", tool_results=(sent,)), result_ids=(result.tool_call_id,)))
+    return body, {"is_error": True} if result.is_error and not has_error_field else {}
 
 
 def handles(name: str) -> bool:
@@ -168,25 +190,35 @@ def execute(
         return wrong(message, is_ours=False)
     try:
         request = parse_recall_request(tool, arguments)
-        text, recalled = _recall(session, request) if tool == RECALL_TOOL else _search(session, request)
+        answer = _recall(session, request) if tool == RECALL_TOOL else _search(session, request)
     except ArgumentsError as error:
         return wrong(f"Not understood: {error}.")
     except InvalidInputError as error:
         return wrong(f"Not understood: {error.detail}")
     except NotFoundError as error:
         return wrong(f"Not found: {error.detail}")
-    return ToolAnswer(text, call_id, codec.format, recalled=recalled)
+    return ToolAnswer(answer.text, call_id, codec.format, recalled=answer.recalled, media=answer.media)
+
+
+def recall_place(session: FindingCalls, place: str, options: Mapping[str, Option | None] | None = None) -> Recalled:
+    """Recall a place: a ref, a call id, or the position of a message, as search results show it."""
+    arguments: dict[str, Any] = dict(options or {})
+    if is_ref(place):
+        return session.recall(place, **arguments)
+    answer = session.recall(call_id=place, **arguments)
+    return session.recall(place, **arguments) if not answer.found and is_ref(f"{place}.0") else answer
 
 
 def recalled_text(answer: Recalled) -> str:
-    """Return a call and its result as text for a model; for a miss, the error and the hint."""
+    """Return a call and its result, or a message, as text for a model; for a miss, the error and the hint."""
     if not answer.found:
         newest = f" Newest calls: {', '.join(answer.newest_refs)}." if answer.newest_refs else ""
         return f"{answer.error}: {answer.ref} ({answer.hint}).{newest}"
     arguments = answer.arguments
     shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    lines = [f"{answer.ref} {answer.name} {shown}".rstrip()]
-    if answer.content is not None:
+    is_call = answer.name is not None
+    lines = [f"{answer.ref} {answer.name} {shown}".rstrip() if is_call else f"message {answer.ref}:"]
+    if answer.content is not None and is_call:
         lines.append(
             f"{'error' if answer.is_error else 'result'}, {answer.lines} line{'' if answer.lines == 1 else 's'}:"
         )
@@ -195,7 +227,7 @@ def recalled_text(answer: Recalled) -> str:
     if answer.note:
         lines.append(f"({answer.note})")
     if answer.other_refs:
-        lines.append(f"(other calls of this id: {', '.join(answer.other_refs)})")
+        lines.append(f"(other calls: {', '.join(answer.other_refs)})")
     return "\n".join(lines)
 
 
@@ -229,33 +261,38 @@ def _place(hit: FoundInSessions) -> str:
     return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if hit.ref else ''}"
 
 
-def _recall(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
-    """Recall the requested places. Returns their text and the refs of the calls."""
+class _Found(NamedTuple):
+    """What a recall tool found: a text, refs of calls and positions of messages, and media."""
+
+    text: str
+    recalled: tuple[str | int, ...]
+    media: tuple[Media, ...] = ()
+
+
+def _recall(session: FindingCalls, request: RecallRequest) -> _Found:
+    """Recall the requested places. Media that are too many for one message are named."""
     shown, options = request.places[:MAX_PLACES], dict(request.options)
     if len(shown) > 1:
         # Several places share the token limit of one.
         options["max_tokens"] = max(64, int(options.get("max_tokens", DEFAULT_RECALL_TOKENS)) // len(shown))
-    answers = [_recalled(session, place, options) for place in shown]
-    texts = [recalled_text(answer) for answer in answers]
+    answers = [recall_place(session, place, options) for place in shown]
+    texts, media, room = list[str](), list[Media](), MAX_MEDIA_CHARS
+    for answer in answers:
+        texts.append(recalled_text(answer))
+        for block in media_of(cast("JsonValue", answer.media)):
+            room -= len(block.data or "")
+            if room < 0:
+                texts.append(f"({block.kind} of {answer.ref} not shown: too many bytes for one answer)")
+            else:
+                media.append(block)
     if len(request.places) > len(shown):
         texts.append(f"(not shown: {', '.join(request.places[MAX_PLACES:])}; ask again)")
-    return "\n\n".join(texts), tuple(answer.ref for answer in answers if answer.found and answer.ref is not None)
+    refs = [answer.ref for answer in answers if answer.found and answer.ref is not None]
+    return _Found("\n\n".join(texts), tuple(ref if is_ref(ref) else int(ref) for ref in refs), tuple(media))
 
 
-def _recalled(session: FindingCalls, place: str, options: Mapping[str, Option]) -> Recalled:
-    """Recall a place: a ref, a call id, or a position."""
-    arguments: dict[str, Any] = dict(options)
-    if is_ref(place):
-        return session.recall(place, **arguments)
-    answer = session.recall(call_id=place, **arguments)
-    if not answer.found and place.isascii() and place.isdigit() and is_ref(f"{place}.0"):
-        # A position without an index, as search results show it: its first call.
-        answer = session.recall(f"{place}.0", **arguments)
-    return answer
-
-
-def _search(session: FindingCalls, request: RecallRequest) -> tuple[str, tuple[str | int, ...]]:
-    """Search the session. Returns the results as text, and their positions."""
+def _search(session: FindingCalls, request: RecallRequest) -> _Found:
+    """Search the session. The results are a text and positions."""
     options: dict[str, Any] = dict(request.options)
     answer = session.search(**options)
-    return search_text(answer), tuple(hit.position for hit in answer.results)
+    return _Found(search_text(answer), tuple(hit.position for hit in answer.results))

@@ -376,7 +376,8 @@ def _target(route: Route, path: Mapping[str, str], query: Mapping[str, str | int
     for name, value in path.items():
         # Checked before it goes into a path, where "" or "a/b" would match another route.
         _CHECKS[name](value)
-    target = route.path.format(**{name: quote(value, safe="") for name, value in path.items()})
+    # A gateway decodes a path before it looks for the route, so the slash of an id is encoded twice.
+    target = route.path.format(**{name: quote(value.replace("/", "%2F"), safe="") for name, value in path.items()})
     parameters = {name: str(value) for name, value in query.items() if value is not None}
     # Spaces as %20: the signature covers the text that is sent, and "+" is not canonical there.
     return f"{target}?{urlencode(parameters, safe='', quote_via=quote)}" if parameters else target

@@ -15,6 +15,10 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HASHED = "h_"
+_PART = "[A-Za-z0-9_@:+-][A-Za-z0-9_@:.+-]*"
+SESSION_ID_PATTERN = f"(?!{_HASHED}){_PART}(/{_PART})*"
+MAX_SESSION_ID = 256
+_SESSION_ID = re.compile(SESSION_ID_PATTERN)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Owner:
     @classmethod
     def of(cls, tenant: str, user: str) -> Owner:
         """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
-        return cls(tenant=tenant, user=user, tenant_id=_principal_id(tenant), user_id=_principal_id(user))
+        return cls(tenant=tenant, user=user, tenant_id=safe_id(tenant), user_id=safe_id(user))
 
 
 def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
@@ -48,7 +52,11 @@ def is_principal_id(value: str) -> bool:
     return _ID.fullmatch(value) is not None
 
 
-def _principal_id(name: str) -> str:
+def safe_id(name: str) -> str:
+    """Return the name itself when it has only safe characters, else ``h_`` and a digest of it.
+
+    It stands for the name in keys, paths and IAM policies. Distinct names never share an id.
+    """
     if not name:
         raise InvalidInputError("tenant and user must not be empty")
     if _ID.fullmatch(name) and not name.startswith(_HASHED):
@@ -59,18 +67,27 @@ def _principal_id(name: str) -> str:
 
 def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
     """Return ``value``, or raise `InvalidInputError` when it is not a legal session id."""
-    return _check(value, "session id", pointer)
+    if not is_session_id(value):
+        raise _invalid_id(
+            f"session id {value[:80]!r} is not 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, begins with 'h_', "
+            "or has a part between slashes that is empty or begins with a dot",
+            pointer,
+        )
+    return value
+
+
+def is_session_id(value: str) -> bool:
+    return len(value) <= MAX_SESSION_ID and _SESSION_ID.fullmatch(value) is not None
 
 
 def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:
-    return _check(value, "agent id", pointer)
-
-
-def _check(value: str, what: str, pointer: str) -> str:
     if not _ID.fullmatch(value) or value.startswith(_HASHED):
-        message = f"{what} {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
-        raise InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
+        raise _invalid_id(f"agent id {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'", pointer)
     return value
+
+
+def _invalid_id(message: str, pointer: str) -> InvalidInputError:
+    return InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
 
 
 _SERVED: ContextVar[str | None] = ContextVar("turnlog_served_tenant", default=None)

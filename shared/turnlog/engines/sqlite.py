@@ -6,6 +6,7 @@ connection per process and thread. Writes of a process that wait share a transac
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -16,15 +17,17 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 from turnlog.core.errors import UnavailableError
+from turnlog.core.json_values import encode_ascii_json
 from turnlog.engines.files import make_folder
 
 _T = TypeVar("_T")
+_log = logging.getLogger("turnlog")
 BUSY_TIMEOUT_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = (0.0005, 0.004)
 """Range of the pause before a waiting writer tries the lock again. SQLite's own pauses grow to 100 ms; a writer that writes again
@@ -34,26 +37,46 @@ _CHECKPOINT_WAIT_MS = 50
 """Time that a checkpoint waits for readers. It holds the writers' lock meanwhile, so it waits shortly and is tried again."""
 APPLICATION_ID = 0x54524E4C
 """``TRNL``."""
-FORMAT = 2
+FORMAT = 4
+_MOVING = 3
+"""The format of a file whose items are on their way from the table of format 1 or 2."""
+_MOVED_AT_ONCE = 5_000
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
-_ITEM_COLUMNS = ("pk", "sk", "size", "attributes", "data", "g1pk", "g1sk", "g2pk", "g2sk")
+INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
+_ITEM_COLUMNS = ("pk", "sk", "size", "attributes", "data", *INDEX_ATTRIBUTES)
+"""Columns of format 1, whose files have no ``application_id``."""
 _JOB_COLUMNS = ("id", "grp", "body", "visible_ms", "receives", "receipt", "dead", "sent")
-_SCHEMA = (
+_ITEMS = (
     """CREATE TABLE items (
-        pk TEXT NOT NULL, sk TEXT NOT NULL, size INTEGER NOT NULL, attributes BLOB NOT NULL, data BLOB NOT NULL,
-        g1pk TEXT, g1sk TEXT, g2pk TEXT, g2sk TEXT, ttl INTEGER,
-        PRIMARY KEY (pk, sk)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX activity ON items (g1pk, g1sk) WHERE g1pk IS NOT NULL",
-    "CREATE INDEX expiry ON items (g2pk, g2sk) WHERE g2pk IS NOT NULL",
+        pk TEXT NOT NULL, sk TEXT NOT NULL, size INTEGER NOT NULL, fields BLOB NOT NULL, data BLOB NOT NULL,
+        g1pk TEXT, g1sk TEXT, g2pk TEXT, g2sk TEXT, ttl INTEGER
+    )""",
+    "CREATE UNIQUE INDEX item_keys ON items (pk, sk)",
+    "CREATE INDEX activity ON items (g1pk, g1sk, pk, sk) WHERE g1pk IS NOT NULL",
+    "CREATE INDEX expiry ON items (g2pk, g2sk, pk, sk) WHERE g2pk IS NOT NULL",
+    "CREATE INDEX expired ON items (ttl) WHERE ttl IS NOT NULL",
+)
+"""A row of a table WITHOUT ROWID that is over 1 KB takes a page of its own; three of them share a page here."""
+_JOBS = (
     """CREATE TABLE jobs (
         id TEXT PRIMARY KEY, grp TEXT NOT NULL, body TEXT NOT NULL, visible_ms INTEGER NOT NULL,
         receives INTEGER NOT NULL DEFAULT 0, receipt TEXT, dead INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL
     )""",
     "CREATE INDEX jobs_visible ON jobs (dead, visible_ms)",
 )
-_EXPIRED_INDEX = "CREATE INDEX expired ON items (ttl) WHERE ttl IS NOT NULL"
+_SET_ASIDE = (
+    "DROP INDEX activity",
+    "DROP INDEX expiry",
+    "DROP INDEX IF EXISTS expired",
+    "ALTER TABLE items RENAME TO former_items",
+)
+_MOVE = (
+    "INSERT INTO items SELECT pk, sk, size, fields_of(CAST(attributes AS BLOB), CAST(pk AS BLOB), CAST(sk AS BLOB),"
+    " CAST(g1pk AS BLOB), CAST(g1sk AS BLOB), CAST(g2pk AS BLOB), CAST(g2sk AS BLOB)), data, g1pk, g1sk, g2pk, g2sk,"
+    " ttl_of(CAST(attributes AS BLOB)) FROM former_items ORDER BY pk, sk LIMIT ?"
+)
+_DELETE_MOVED = "DELETE FROM former_items WHERE (pk, sk) IN (SELECT pk, sk FROM former_items ORDER BY pk, sk LIMIT ?)"
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 _INHERITED = list[sqlite3.Connection]()
@@ -97,19 +120,30 @@ def _header(path: Path) -> bytes:
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables of a new file or migrate an older format, and set the connection's options."""
-    if _stamp(connection) != (APPLICATION_ID, FORMAT):
-        until_free(connection, "BEGIN IMMEDIATE")
-        try:
-            _make_current(connection, Path(path))
-            until_free(connection, "COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    version = _format_of(connection, Path(path))
+    if version < _MOVING:
+        with transaction(connection):
+            version = _begin_format(connection, Path(path))
     until_free(connection, "PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA secure_delete=ON")
+    if version == _MOVING:
+        _move_items(connection, path)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in a transaction that has the writers' lock, and commit it durably, or roll it back on an error."""
+    try:
+        # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
+        until_free(connection, "BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def until_free(connection: sqlite3.Connection, statement: str) -> Any:
@@ -185,33 +219,78 @@ def _unchanged(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
-def _make_current(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a file to the current format, in an open transaction. Another process may have done so just before."""
+def _begin_format(connection: sqlite3.Connection, path: Path) -> int:
+    """Create the tables of a new file, or set the items of an older format aside. Return the file's format after it.
+
+    Runs in a transaction. Another process may have done so just before. A process of an older version that has the file open
+    then finds no column ``attributes``, so it reads and writes no item.
+    """
     version = _format_of(connection, path)
-    if version == 0:
-        for statement in (*_SCHEMA, _EXPIRED_INDEX):
-            connection.execute(statement)
-    elif version == 1:
-        _add_ttl(connection)
+    if version >= _MOVING:
+        return version
+    for statement in (*_ITEMS, *_JOBS) if version == 0 else (*_SET_ASIDE, *_ITEMS):
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={FORMAT}")
+    return _set_format(connection, FORMAT if version == 0 else _MOVING)
 
 
-def _add_ttl(connection: sqlite3.Connection) -> None:
-    """Migrate format 1 to format 2: the time when an item expires gets a column and an index."""
-    connection.execute("ALTER TABLE items ADD COLUMN ttl INTEGER")
-    rows = connection.execute("SELECT pk, sk, attributes FROM items WHERE instr(attributes, CAST('\"ttl\":' AS BLOB))")
-    expiring = [(ttl, pk, sk) for pk, sk, attributes in rows if (ttl := _stored_ttl(attributes)) is not None]
-    connection.executemany("UPDATE items SET ttl = ? WHERE pk = ? AND sk = ?", expiring)
-    connection.execute(_EXPIRED_INDEX)
+def _set_format(connection: sqlite3.Connection, version: int) -> int:
+    connection.execute(f"PRAGMA user_version={version}")
+    return version
 
 
-def _stored_ttl(attributes: bytes) -> int | None:
+def _move_items(connection: sqlite3.Connection, path: str) -> None:
+    """Move the items of an older format into the table of this one, in short transactions, and shrink the file.
+
+    A process that is killed meanwhile loses nothing: the next one that opens the file goes on. Several may move at once.
+    """
+    connection.create_function("fields_of", 7, _fields_of, deterministic=True)
+    connection.create_function("ttl_of", 1, _ttl_of, deterministic=True)
+    _log.warning(
+        "%s gets a new format, which older versions can't read; to go back to them, you need a backup made before", path
+    )
+    moved, version = 0, _MOVING
+    while version == _MOVING:
+        with transaction(connection):
+            version = _format_of(connection, Path(path))
+            if version == _MOVING:
+                connection.execute(_MOVE, (_MOVED_AT_ONCE,))
+                count = connection.execute(_DELETE_MOVED, (_MOVED_AT_ONCE,)).rowcount
+                moved += count
+                if count < _MOVED_AT_ONCE:
+                    connection.execute("DROP TABLE former_items")
+                    version = _set_format(connection, FORMAT)
+        _log.warning("%s: %d items have the new format", path, moved)
+    with suppress(sqlite3.Error, UnavailableError):  # the file only stays as large as it was
+        purge_file(connection)
+
+
+def _fields_of(attributes: bytes, pk: bytes, sk: bytes, *index: bytes | None) -> bytes:
+    """Return the attributes of a row of an older format without what its columns repeat. A damaged row stays as it is."""
+    fields = _parsed(attributes)
+    if any(fields.pop(name, None) != _text(key) for name, key in (("pk", pk), ("sk", sk))):
+        return attributes
+    for name, key in zip(INDEX_ATTRIBUTES, index, strict=True):
+        if key is not None and fields.get(name) == _text(key):
+            del fields[name]
+    return encode_ascii_json(fields)
+
+
+def _ttl_of(attributes: bytes) -> int | None:
+    return read_ttl(_parsed(attributes))
+
+
+def _parsed(attributes: bytes) -> dict[str, Any]:
+    """Return a row's attributes; none for a damaged row, which stays, so that its readers can name it."""
     try:
-        parsed = json.loads(attributes)
-    except (ValueError, TypeError, RecursionError):
-        return None  # a damaged row stays, so that its readers can name it
-    return read_ttl(parsed) if isinstance(parsed, dict) else None
+        parsed = json.loads(attributes, parse_constant=_damaged)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _damaged(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _format_of(connection: sqlite3.Connection, path: Path) -> int:
@@ -373,16 +452,8 @@ class SqliteDatabase:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
         self._check_process()
-        with self._turn, self._translated(), self._used() as connection:
-            try:
-                # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
-                until_free(connection, "BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._turn, self._translated(), self._used() as connection, transaction(connection):
+            yield connection
 
     def purge(self) -> None:
         """Remove the bytes of deleted and replaced rows from the file and its WAL.

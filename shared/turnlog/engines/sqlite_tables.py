@@ -1,6 +1,6 @@
 """`ItemTable` and `JobQueue` on a SQLite database.
 
-A row of an item has its attributes as JSON, its bytes in a separate column, and the keys of the indexes.
+A row of an item has its keys and those of the indexes in columns, its other attributes as JSON, and its bytes beside it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from turnlog.core.errors import CorruptError, TooLargeError, UnavailableError
 from turnlog.core.json_values import encode_ascii_json
-from turnlog.engines.sqlite import SqliteDatabase, read_ttl
+from turnlog.engines.sqlite import INDEX_ATTRIBUTES, SqliteDatabase, read_ttl
 from turnlog.ports import (
     INDEX_KEYS,
     MAX_ITEM_BYTES,
@@ -32,13 +32,17 @@ from turnlog.ports import (
     item_size_bytes,
 )
 
-_INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
-_PUT = (
-    "INSERT OR REPLACE INTO items (ttl, pk, sk, size, attributes, data, g1pk, g1sk, g2pk, g2sk)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?)"
+_COLUMNS = ("pk", "sk", "fields", "data", *INDEX_ATTRIBUTES)
+_SELECT = f"SELECT {', '.join(_COLUMNS)}, size FROM items WHERE "  # noqa: S608 - fixed text
+_GET = f"{_SELECT} pk = ? AND sk = ?"
+_INSERT = (
+    f"INSERT INTO items ({', '.join(_COLUMNS)}, size, ttl)"  # noqa: S608 - fixed text
+    " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (pk, sk) DO"
 )
-_EXPIRED = "SELECT pk, sk FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
-_REMOVE_EXPIRED = f"DELETE FROM items WHERE (pk, sk) IN ({_EXPIRED})"  # noqa: S608 - fixed text
+_NEW_VALUES = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS[2:], "size", "ttl"))
+_PUT, _PUT_NEW = f"{_INSERT} UPDATE SET {_NEW_VALUES}", f"{_INSERT} NOTHING"
+_EXPIRED = "SELECT rowid FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
+_REMOVE_EXPIRED = f"DELETE FROM items WHERE rowid IN ({_EXPIRED})"  # noqa: S608 - fixed text
 _EXPIRED_AT_ONCE = 4
 """Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
 
@@ -54,11 +58,9 @@ class SqliteItemTable:
         items = dict[Key, Item]()
         with self._database.reading() as connection:
             for key in dict.fromkeys(keys):
-                row = connection.execute(
-                    "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (key.pk, key.sk)
-                ).fetchone()
+                row = connection.execute(_GET, (key.pk, key.sk)).fetchone()
                 if row is not None:
-                    items[key] = _decode(row[0], row[1], pk=key.pk, sk=key.sk)
+                    items[key] = _decode(*row)
         return items
 
     def query(self, query: Query) -> Page:
@@ -69,22 +71,20 @@ class SqliteItemTable:
             # Items of an index may share its sort key; they are ordered by the table's own key.
             where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
             values += [query.after[sk], query.after["pk"], query.after["sk"]]
-        statement = (
-            f"SELECT pk, sk, size, attributes, data FROM items WHERE {' AND '.join(where)} "  # noqa: S608 - fixed names
-            f"ORDER BY {sk} {order}, pk {order}, sk {order}"
-        )
+        statement = f"{_SELECT} {' AND '.join(where)} ORDER BY {sk} {order}, pk {order}, sk {order}"
         items, size = list[Item](), 0
         with self._database.reading() as connection:
             cursor = connection.execute(statement, values)
             try:
-                for row_pk, row_sk, row_size, attributes, data in cursor:
+                for row in cursor:
+                    row_size = row[-1]
                     if not isinstance(row_size, int):
-                        raise CorruptError("the size of a row is damaged", item=_name(row_sk))
+                        raise CorruptError("the size of a row is damaged", item=_name(row[1]))
                     if items and (size + row_size > MAX_PAGE_BYTES or len(items) == query.limit):
                         last = items[-1]
                         names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
                         return Page(tuple(items), {name: str(last[name]) for name in names})
-                    items.append(_decode(attributes, data, pk=row_pk, sk=row_sk))
+                    items.append(_decode(*row))
                     size += row_size
             finally:
                 cursor.close()
@@ -94,11 +94,13 @@ class SqliteItemTable:
         row = _row(item)
 
         def change(connection: sqlite3.Connection) -> Lost | None:
-            if condition is not None:
+            if condition is not None and not isinstance(condition, Absent):
                 existing = _existing(connection, item)
                 if not _holds(condition, existing):
                     return Lost(existing)
-            connection.execute(_PUT, row)
+            statement = _PUT_NEW if isinstance(condition, Absent) else _PUT
+            if not connection.execute(statement, row).rowcount:
+                return Lost(_existing(connection, item))
             self._remove_expired(connection, [row])
             return None
 
@@ -144,7 +146,7 @@ class SqliteItemTable:
 
     def _remove_expired(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Remove some expired items in the transaction that puts ``rows``, if any of these expires."""
-        expiring = sum(row[0] is not None for row in rows)
+        expiring = sum(row[-1] is not None for row in rows)
         if expiring and self._now_ms is not None:
             connection.execute(_REMOVE_EXPIRED, (self._now_ms() // 1000, expiring * _EXPIRED_AT_ONCE))
 
@@ -153,28 +155,32 @@ def _row(item: Item) -> tuple[Any, ...]:
     size = item_size_bytes(item)
     if size > MAX_ITEM_BYTES:
         raise TooLargeError(f"an item of {size} bytes is over the limit of {MAX_ITEM_BYTES}")
-    data, attributes = bytearray(), dict[str, str | int | list[int]]()
+    data, fields = bytearray(), dict[str, str | int | list[int]]()
+    index = [value if isinstance(value := item.get(name), str) else None for name in INDEX_ATTRIBUTES]
     for name, value in item.items():
         if isinstance(value, bytes):
-            attributes[name] = [len(data), len(value)]
+            fields[name] = [len(data), len(value)]
             data += value
-        else:
-            attributes[name] = value
-    index = (item.get(name) for name in _INDEX_ATTRIBUTES)
-    return (read_ttl(item), item["pk"], item["sk"], size, encode_ascii_json(attributes), bytes(data), *index)
+        elif name not in _IN_COLUMNS or not isinstance(value, str):
+            fields[name] = value
+    return (item["pk"], item["sk"], encode_ascii_json(fields), bytes(data), *index, size, read_ttl(item))
 
 
-def _decode(attributes: object, data: object, *, pk: str, sk: str) -> Item:
-    """Return the item of a row; raise `CorruptError` if the row is damaged or the item has another key."""
+_IN_COLUMNS = frozenset({"pk", "sk", *INDEX_ATTRIBUTES})
+
+
+def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | None) -> Item:
+    """Return the item of a row; raise `CorruptError` if the row is damaged. The size, last of the row, is not read."""
     try:
-        if not isinstance(attributes, bytes) or not isinstance(data, bytes):
+        if not isinstance(fields, bytes) or not isinstance(data, bytes):
             raise TypeError
-        item = {name: _value(value, data) for name, value in json.loads(attributes).items()}
-        if (item["pk"], item["sk"]) != (pk, sk):
+        others = {name: _value(value, data) for name, value in json.loads(fields).items()}
+        if "pk" in others or "sk" in others:
             raise ValueError
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
-    return item
+    keys = {name: value for name, value in zip(INDEX_ATTRIBUTES, index, strict=False) if value is not None}
+    return {"pk": pk, "sk": sk, **keys, **others}
 
 
 def _value(value: object, data: bytes) -> AttributeValue:
@@ -195,15 +201,11 @@ def _name(sk: object) -> str:
 
 
 def _existing(connection: sqlite3.Connection, item: Item) -> Item | None:
-    row = connection.execute(
-        "SELECT attributes, data FROM items WHERE pk = ? AND sk = ?", (item["pk"], item["sk"])
-    ).fetchone()
-    return _decode(row[0], row[1], pk=str(item["pk"]), sk=str(item["sk"])) if row is not None else None
+    row = connection.execute(_GET, (item["pk"], item["sk"])).fetchone()
+    return _decode(*row) if row is not None else None
 
 
-def _holds(condition: Condition, existing: Item | None) -> bool:
-    if isinstance(condition, Absent):
-        return existing is None
+def _holds(condition: Equal | Less, existing: Item | None) -> bool:
     if existing is None:
         return isinstance(condition, Less) and condition.or_absent
     value = existing.get(condition.attribute)

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 from aws_lambda_powertools.event_handler import Response as HttpResponse
@@ -243,6 +244,9 @@ class _Holder:
 def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[..., HttpResponse[Any]]:
     def serve(**path: str) -> HttpResponse[Any]:
         event, code = resolver.current_event.raw_event, ""
+        if "session_id" in path:
+            # Clients encode a slash twice, because a gateway may decode once before it looks for the route.
+            path["session_id"] = unquote(unquote(path["session_id"]))
         try:
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY

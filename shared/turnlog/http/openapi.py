@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from turnlog import __version__
-from turnlog.core.identity import CORRELATION_PATTERN
+from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID, SESSION_ID_PATTERN
 from turnlog.core.json_values import JsonObject
 from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
 from turnlog.sessions.context_models import WindowAnswer
@@ -167,8 +167,12 @@ _IDEMPOTENCY_KEY: JsonObject = {
 
 
 def _path_parameter(name: str) -> JsonObject:
-    pattern = "^[A-Za-z0-9_-]+$" if name == "token" else "^(?!h_)[A-Za-z0-9_-]{1,64}$"
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
+    schema: JsonObject = {"type": "string", "pattern": "^(?!h_)[A-Za-z0-9_-]{1,64}$"}
+    if name == "token":
+        schema["pattern"] = "^[A-Za-z0-9_-]+$"
+    elif name == "session_id":
+        schema |= {"pattern": f"^{SESSION_ID_PATTERN}$", "maxLength": MAX_SESSION_ID}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _query_parameter(parameter: Parameter) -> JsonObject:

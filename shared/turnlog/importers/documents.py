@@ -39,20 +39,21 @@ def recognises(file: SourceFile) -> bool:
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
-    """Read the sessions of a file. Raises `NewerSourceError` before the first one when a document has a newer version."""
-    sessions = [(file.source_id(value, place, "id"), value) for place, value in file.values]
-    for source_id, value in sessions:
-        _check_version(source_id, value.get("version", VERSION))
-    for source_id, value in sessions:
-        yield _session(source_id, value)
+    """Yield the sessions of a file. One of a newer version is refused alone."""
+    for place, value in file.values:
+        source_id, version = file.source_id(value, place, "id"), value.get("version", VERSION)
+        if isinstance(version, int) and not isinstance(version, bool) and 0 <= version <= VERSION:
+            yield _session(source_id, value)
+        else:
+            yield SourceSession(
+                session_id_of(source_id), SHAPE, source_id, "turnlog", (), refusal=_newer(source_id, version)
+            )
 
 
-def _check_version(source_id: str, version: Any) -> None:
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= VERSION:
-        message = (
-            f"session document {source_id[:80]!r} has version {str(version)[:40]!r}; the newest we read is {VERSION}"
-        )
-        raise NewerSourceError(message, details={"version": str(version)[:40]})
+def _newer(source_id: str, version: Any) -> NewerSourceError:
+    text = str(version)[:40]
+    message = f"session document {source_id[:80]!r} has version {text!r}; the newest we read is {VERSION}"
+    return NewerSourceError(message, details={"version": text})
 
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:

@@ -114,7 +114,7 @@ class DualWrite:
 
     def _append(self, messages: Sequence[Mapping[str, Any]], *, head: int | None = None) -> None:
         for part in parts_of(messages):
-            answer = self.session.append(*messages[part], format=self._format, if_head=head)
+            answer = self.session.append(*messages[part], format=self._format, if_head=head, lenient=True)
             head = answer.head if head is not None else None
 
     def _report(self, difference: Difference) -> None:

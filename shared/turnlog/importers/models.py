@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError, TurnlogError
-from turnlog.core.identity import check_session_id
+from turnlog.core.identity import check_session_id, safe_id
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.sessions.models import ORIGIN
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -120,7 +121,7 @@ def _opened(path: Path) -> Any:
         ) from error
 
 
-IMPORTED = "imported"
+IMPORTED = ORIGIN
 """The metadata key, of a session and of a message, that holds the source's other fields."""
 MADE_ID, NOT_AN_OBJECT, MALFORMED = "id_made", "not_an_object", "malformed"
 MAX_NAME, MAX_SYSTEM = 128, 1_000_000
@@ -168,7 +169,8 @@ class SourceSession:
 
     ``settings`` are fields of a new session, ``state`` is its state, ``extra`` holds all other fields of the source.
     ``skipped`` lists entries of the source that are not messages; they are kept in ``extra`` or in a message's metadata.
-    ``last_sent_at`` is the time (RFC 3339) when the source last sent messages to the model.
+    ``last_sent_at`` is the time (RFC 3339) when the source last sent messages to the model. ``refusal`` is the error for a session
+    that can't be read; the others of its file can.
     """
 
     id: str
@@ -181,6 +183,7 @@ class SourceSession:
     metadata: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     last_sent_at: str | None = None
+    refusal: InvalidInputError | None = None
     skipped: tuple[SourceRemark, ...] = ()
     warnings: tuple[SourceRemark, ...] = ()
 
@@ -190,8 +193,17 @@ def session_id_of(source_id: str) -> str:
     try:
         return check_session_id(source_id)
     except InvalidInputError:
-        digest = hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
-        return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
+        return _digest_id(source_id)
+
+
+def earlier_id(session_id: str) -> str:
+    """Return the id that imports gave a session before ids could have ``@ : . + /``."""
+    return session_id if safe_id(session_id) == session_id else _digest_id(session_id)
+
+
+def _digest_id(source_id: str) -> str:
+    digest = hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
+    return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
 
 
 def made_id(source_id: str) -> tuple[SourceRemark, ...]:

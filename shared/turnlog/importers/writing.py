@@ -28,6 +28,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    earlier_id,
     with_extra,
 )
 from turnlog.providers.registry import codec_of
@@ -210,8 +211,13 @@ def import_session(
 
     A dry run reads the log and writes to memory.
     """
+    if source.refusal is not None:
+        raise source.refusal
     tick = on_messages or (lambda count: None)
     session, info, stored = _existing(log, source.id)
+    if session is None and (earlier := earlier_id(source.id)) != source.id:
+        session, info, stored = _existing(log, earlier)
+        source = source if session is None else replace(source, id=earlier)
     comparison = compare(source, stored)
     tick(len(comparison.present))
     if info is not None and info.status == "ended" and comparison.missing:
@@ -298,6 +304,7 @@ def _write(
             meta=[message.meta for message in batch],
             format=source.format,
             if_head=head,
+            lenient=True,
             idempotency_key=_idempotency_key(source, head, batch),
         )
         head = answer.head
@@ -376,6 +383,8 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
         "id": source.source_id,
         "settings": _digest([source.settings, source.metadata]),
         "state": _digest(source.state or {}),
+        "messages": len(places),
+        **_times(source),
         **extra,
     }
     if source.metadata is not None and IMPORTED in source.metadata:
@@ -385,7 +394,13 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
     return origin
 
 
-_RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "last_sent_at", "last_sent_position"})
+_RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "messages", "last_sent_at", "last_sent_position"})
+
+
+def _times(source: SourceSession) -> dict[str, str]:
+    """Return the times of the first and last message, for a source whose session has no times of its own."""
+    times = [message.created_at for message in source.messages if message.created_at is not None]
+    return {"created_at": times[0], "updated_at": times[-1]} if times else {}
 
 
 def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:
@@ -425,5 +440,5 @@ def _copy_to_memory(
     for message in stored:
         meta = {name: getattr(message, name) for name in ("id", "status", "author", "metadata", "is_error")}
         fields = {name: value for name, value in meta.items() if value is not None}
-        copy.append(message.body, meta=[fields], format=message.format)
+        copy.append(message.body, meta=[fields], format=message.format, lenient=True)
     return copy, copy.end() if info.status == "ended" else copy.info()

@@ -267,7 +267,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             return None
         answer = session.execute_tool(call["name"], call["args"], call_id=call["id"])
         return ToolMessage(
-            answer.text,
+            answer.message["content"],
             tool_call_id=call["id"],
             name=call["name"],
             status="error" if answer.is_error else "success",

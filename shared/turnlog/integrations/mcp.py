@@ -16,12 +16,13 @@ from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import ImageContent, ToolAnnotations
 from pydantic import Field
 
 from turnlog import __version__
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
+from turnlog.core.messages import Media
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -52,14 +53,14 @@ def recall_tool_call(
     to_line: Line = None,
     pointer: Pointer = None,
     max_tokens: Tokens = None,
-) -> str:
-    """Return an earlier tool call with its result, in full or in part."""
+) -> list[Any]:
+    """Return an earlier tool call with its result, in full or in part, or the message at a position."""
     part = {"pattern": pattern, "from_line": from_line, "to_line": to_line, "pointer": pointer}
     arguments = {"ref": ref, "call_id": call_id, "max_tokens": max_tokens, **part}
     return _executed(session, RECALL_TOOL, arguments)
 
 
-def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> str:
+def search_history(session: Session, q: Annotated[str, Field(description="Words")], limit: Limit = None) -> list[Any]:
     """Find earlier messages of a session by words."""
     return _executed(session, SEARCH_TOOL, {"q": q, "limit": limit})
 
@@ -147,17 +148,22 @@ class _ToolErrors:
             raise ToolError(f"{error.error_code}: {error.detail}") from error
 
 
-def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> str:
+def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list[Any]:
     answer = session.execute_tool(name, {key: value for key, value in arguments.items() if value is not None})
     if answer.is_error:
         raise ToolError(answer.text)
-    return answer.text
+    images = [block for block in answer.media if block.kind == "image" and block.data]
+    return [answer.text, *(_image(block) for block in images)]
 
 
-def _bound(tool: Callable[..., str], log: Turnlog, session_id: str | None) -> Callable[..., str]:
+def _image(image: Media) -> ImageContent:
+    return ImageContent(type="image", data=image.data or "", mime_type=image.media_type or "image/png")
+
+
+def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Callable[..., Any]:
     """Return the tool with its session bound: to ``session_id``, or to a ``session_id`` argument of each call."""
 
-    def run(**arguments: Any) -> str:
+    def run(**arguments: Any) -> Any:
         with _ToolErrors():
             return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
 
@@ -166,11 +172,11 @@ def _bound(tool: Callable[..., str], log: Turnlog, session_id: str | None) -> Ca
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     run.__name__, run.__doc__ = tool.__name__, tool.__doc__
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        parameters if session_id is not None else [session_parameter, *parameters], return_annotation=str
+        parameters if session_id is not None else [session_parameter, *parameters], return_annotation=Any
     )
     run.__annotations__ = {
         parameter.name: parameter.annotation
         for parameter in (parameters if session_id is not None else [session_parameter, *parameters])
     }
-    run.__annotations__["return"] = str
+    run.__annotations__["return"] = Any
     return run

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnlog.core.identity import CORRELATION_PATTERN
+from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID
 from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.ports import JobKind, JobStatus
 
@@ -19,7 +19,7 @@ class JobMessage(Body):
     kind: JobKind
     tenant: str = Field(max_length=64)
     user: str = Field(max_length=64)
-    session_id: str = Field(max_length=64, description="Empty for a job about all sessions of a user")
+    session_id: str = Field(max_length=MAX_SESSION_ID, description="Empty for a job about all sessions of a user")
     correlation_id: str | None = Field(None, pattern=CORRELATION_PATTERN)
 
 

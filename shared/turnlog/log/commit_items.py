@@ -270,8 +270,11 @@ def logged(item: Item) -> Item:
 
 
 def first_position(item: Item) -> int:
-    """Return the position of a commit's first event."""
-    return position_of(log_key(item))
+    """Return the position of a commit's first event. Raises `CorruptError` for a damaged key."""
+    try:
+        return position_of(log_key(item))
+    except (ValueError, TypeError) as error:
+        raise CorruptError("the key of a commit is damaged", item=item_name(item)) from error
 
 
 class Forks:

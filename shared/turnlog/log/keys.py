@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from turnlog.core.errors import NotFoundError
-from turnlog.core.identity import Owner, check_session_id
+from turnlog.core.identity import Owner, check_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.ports import Key
 
@@ -140,8 +140,7 @@ class SessionKeys:
 
     def home(self, partition: str) -> SessionKeys:
         """Return the keys for a partition of the same owner."""
-        session_id = partition.rsplit("#S#", 1)[-1]
-        return SessionKeys(self.owner, session_id.removesuffix(_BASE), is_base=session_id.endswith(_BASE))
+        return SessionKeys(self.owner, partition.split("#")[5], is_base=partition.endswith(_BASE))
 
     def fork(self, session_id: str) -> Key:
         """Return the key of the item that registers a fork of this session."""
@@ -231,7 +230,7 @@ class SessionKeys:
 
     @property
     def blob_prefix(self) -> str:
-        own = f"{self.owner.tenant_id}/{self.owner.user_id}/{self.session_id}/"
+        own = f"{self.owner.tenant_id}/{self.owner.user_id}/{safe_id(self.session_id)}/"
         return own + "base/" if self.is_base else own
 
 
@@ -246,7 +245,7 @@ def export_blob(owner: Owner, session_id: str) -> str:
 
     An export outlives the deletion of its session.
     """
-    name = f"session-{check_session_id(session_id)}" if session_id else "everything"
+    name = f"session-{safe_id(check_session_id(session_id))}" if session_id else "everything"
     return f"{export_prefix(owner)}{name}.zip"
 
 
@@ -260,7 +259,7 @@ def answers_prefix(owner: Owner, session_id: str) -> str:
 
     With an empty session id, the prefix is that of answers about no single session.
     """
-    return f"{export_prefix(owner)}answers/" + (f"{check_session_id(session_id)}/" if session_id else "")
+    return f"{export_prefix(owner)}answers/" + (f"{safe_id(check_session_id(session_id))}/" if session_id else "")
 
 
 def commit_sort_key(position: int) -> str:

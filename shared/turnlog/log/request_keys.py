@@ -60,7 +60,7 @@ def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey 
     """
     if key is None:
         return None
-    return raw_request_key(key, operation, body.model_dump(exclude={"if_head"}))
+    return raw_request_key(key, operation, body.model_dump(exclude={"if_head", "lenient"}))
 
 
 def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:

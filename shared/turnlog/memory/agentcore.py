@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
-from turnlog.core.identity import Owner
+from turnlog.core.identity import Owner, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
 from turnlog.engines.aws_clients import Clients, fitting, make_clients
@@ -95,12 +95,16 @@ class Namespaces:
         return f"{self.of_person(owner)}{self._between}{session_name(session_id)}/"
 
     def session_in(self, namespaces: Sequence[str]) -> str | None:
-        """Return the id of the session that one of a record's namespaces belongs to; None without one."""
+        """Return the id of the session that one of a record's namespaces belongs to, or None.
+
+        A session whose id AgentCore can't hold has only a digest there, so None too.
+        """
         for namespace in namespaces:
             _, _, below = namespace.removeprefix(self._actor_path).partition("/")
             session = below.removeprefix(self._between).split("/")[0]
             if below.startswith(self._between) and session.startswith(_SESSION):
-                return session.removeprefix(_SESSION)
+                name = session.removeprefix(_SESSION)
+                return name if safe_id(name) == name else None
         return None
 
 
@@ -110,8 +114,8 @@ def actor_id(owner: Owner) -> str:
 
 
 def session_name(session_id: str) -> str:
-    """Return AgentCore's id of a session, which must begin with a letter or a digit."""
-    return _SESSION + session_id
+    """Return AgentCore's id of a session: letters, digits, hyphens and underscores, a letter or digit first."""
+    return _SESSION + safe_id(session_id)
 
 
 def below(path: str, records: Iterable[Any]) -> list[Any]:

@@ -24,7 +24,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thi
 
 ERROR_PREFIX = "[error]"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
-_ROLES: dict[str, Role] = {
+ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -36,7 +36,7 @@ _ROLES: dict[str, Role] = {
 
 def role_of(body: JsonObject) -> Role:
     """Return the role of a body as Turnlog names it; ``unknown`` for a role that no provider has."""
-    return _ROLES.get(given_role(body), "unknown")
+    return ROLES.get(given_role(body), "unknown")
 
 
 def given_role(body: JsonObject) -> str:

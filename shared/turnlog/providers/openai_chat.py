@@ -1,13 +1,15 @@
 """The codec of OpenAI Chat Completions.
 
 Source of the shapes: https://platform.openai.com/docs/api-reference/chat/create. Legacy ``function_call`` and ``function``
-messages are parsed, and rendered as tool calls.
+messages are parsed, and rendered as tool calls. A tool message takes texts alone, so the media of results are sent in a user
+message behind the last of the results.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -34,9 +36,13 @@ from turnlog.providers.shapes import fitted
 FORMAT = "openai_chat"
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
-_MAX_ID = 40
+MAX_ID = 40
+RESULT_OF = "[result of {}]"
+"""The text before the media of a result, with the id of its call."""
+_USER_PARTS = frozenset({"text", "image_url", "input_audio", "file"})
 _PARTS_OF: dict[str, frozenset[str]] = {
-    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "user": _USER_PARTS,
+    "tool": _USER_PARTS,
     "assistant": frozenset({"text", "refusal"}),
 }
 _TEXT_ONLY = frozenset({"text"})
@@ -79,23 +85,68 @@ class OpenAIChatCodec:
         return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
-        return 0 < len(call_id) <= _MAX_ID
+        return 0 < len(call_id) <= MAX_ID
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        messages, ends = list[JsonObject](), list[End]()
-        if system is not None:
-            messages.append({"role": "system", "content": system})
+        layout = _Layout([] if system is None else [{"role": "system", "content": system}])
         bodies = [_bodies(turn) for turn in turns]
         for turn_bodies in bodies:
-            messages.extend(turn_bodies)
-            ends.append(End(len(messages) - 1, 1) if messages else BEFORE_ALL)
-        return Rendered(messages=messages, tools=list(tools), ends=tuple(ends), bodies=bodies)
+            layout.add_turn(turn_bodies)
+        layout.end_results()
+        return Rendered(messages=layout.messages, tools=list(tools), ends=tuple(layout.ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         return _bodies(turn)
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, FORMAT)
+
+
+class _Layout:
+    """Builds the messages of a request turn by turn, with the media of results behind the last of them."""
+
+    def __init__(self, messages: list[JsonObject]) -> None:
+        self.messages, self.ends = messages, list[End]()
+        self._media = list[JsonValue]()
+        self._open_turns = 0
+
+    def add_turn(self, bodies: Sequence[JsonObject]) -> None:
+        for body in bodies:
+            if body["role"] != "tool":
+                self.end_results()
+                self.messages.append(body)
+                continue
+            texts, media = _texts_and_media(body)
+            self.messages.append(texts)
+            self._media += media
+        self._open_turns += 1
+        if not self._media:
+            self.end_results()
+
+    def end_results(self) -> None:
+        """Send the media of the results so far. The turns since the first of these results end behind them."""
+        if self._media:
+            self.messages.append({"role": "user", "content": self._media})
+            self._media = []
+        end = End(len(self.messages) - 1, 1) if self.messages else BEFORE_ALL
+        self.ends += [end] * self._open_turns
+        self._open_turns = 0
+
+
+def _texts_and_media(body: JsonObject) -> tuple[JsonObject, list[JsonValue]]:
+    """Return a tool message with texts alone, and its media behind a text that names the call; none where it has no media."""
+    content = body.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    media: list[JsonValue] = [part for part in parts if part["type"] != "text"]
+    if not media:
+        return body, []
+    blocks = map(_part, parts)
+    texts: list[JsonValue] = [
+        {"type": "text", "text": f"[{block.kind}]"} if isinstance(block, Media) else part
+        for part, block in zip(parts, blocks, strict=True)
+    ]
+    label: JsonObject = {"type": "text", "text": RESULT_OF.format(body["tool_call_id"])}
+    return {**body, "content": texts}, [label, *media]
 
 
 @once
@@ -234,7 +285,7 @@ def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObjec
 def _rendered_message(turn: Turn) -> list[JsonObject]:
     message = turn.message
     results: list[JsonObject] = [
-        {"role": "tool", "tool_call_id": call_id, "content": result_text(result)}
+        {"role": "tool", "tool_call_id": call_id, "content": _result_content(result)}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     if message.role == "tool" or (results and not message.content and not message.tool_calls):
@@ -259,11 +310,25 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     return [*results, made]
 
 
+def _result_content(result: ToolResult) -> JsonValue:
+    """Return the content of a tool message: a text, or parts when the result has media that this format sends."""
+    if not any(isinstance(block, Media) and _media_part(block)["type"] != "text" for block in result.content):
+        return result_text(result)
+    texts = tuple(block for block in result.content if not isinstance(block, Media))
+    marked = result_text(replace(result, content=texts))
+    media = (block for block in result.content if isinstance(block, Media))
+    return _parts((*((Text(marked),) if marked else ()), *media))
+
+
 def _user_content(message: Message) -> JsonValue:
     if not any(isinstance(block, Media) for block in message.content):
         return text_with_placeholders(message)
+    return _parts(message.content)
+
+
+def _parts(blocks: Sequence[Block]) -> list[JsonValue]:
     parts = list[JsonValue]()
-    for block in message.content:
+    for block in blocks:
         if isinstance(block, Media):
             parts.append(_media_part(block))
         elif text := placeholder_text(block):

@@ -1,7 +1,8 @@
 """The codec of Turnlog's own, provider-neutral message format.
 
 A message is ``{id, created_at, role, author, content (text, blocks or null), tool_calls: [{id, name, args: object}],
-tool_results: [{tool_call_id, result: any JSON, is_error}], metadata, finish_reason}`` and may have several results. Blocks are
+tool_results: [{tool_call_id, result: any JSON, media: blocks, is_error}], metadata, finish_reason}`` and may have several results.
+Blocks are
 ``{"type": "text", "text"}``, ``{"type": "thinking", "text", "signature"}`` and ``{"type": "image" | "file" | "audio",
 "media_type", "data" | "url" | "file_id", "name", "detail"}``. Any other block is kept, and no other format sends it.
 """
@@ -110,7 +111,24 @@ def _result(result: JsonValue, index: int, is_error: bool | None) -> ToolResult:
         raise invalid_message(f"/tool_results/{index}", "a tool result is not an object")
     failed = result.get("is_error") is True if is_error is None else is_error
     text = json_text(result.get("result"))
-    return ToolResult(string_of(result.get("tool_call_id")), (Text(text),) if text else (), is_error=failed)
+    content = (*((Text(text),) if text else ()), *media_of(result.get("media")))
+    return ToolResult(string_of(result.get("tool_call_id")), content, is_error=failed)
+
+
+def media_of(blocks: JsonValue) -> tuple[Media, ...]:
+    """Return the media in a list of blocks."""
+    parsed = [_block(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    return tuple(block for block in parsed if isinstance(block, Media))
+
+
+def media_blocks(content: Sequence[Block]) -> list[JsonValue]:
+    """Return the media of a content as blocks of this format."""
+    return [_media_block(block) for block in content if isinstance(block, Media)]
+
+
+def _media_block(media: Media) -> JsonObject:
+    fields = {key: value for key, value in asdict(media).items() if value is not None and key != "kind"}
+    return {"type": media.kind, **fields}
 
 
 @once
@@ -131,7 +149,12 @@ def _rendered(turn: Turn) -> JsonObject:
             ]
         if message.tool_results:
             body["tool_results"] = [
-                {"tool_call_id": result.tool_call_id, "result": _result_text(result), "is_error": result.is_error}
+                {
+                    "tool_call_id": result.tool_call_id,
+                    "result": _result_text(result),
+                    "is_error": result.is_error,
+                    **({"media": media} if (media := media_blocks(result.content)) else {}),
+                }
                 for result in message.tool_results
             ]
     _set_ids(body, "tool_calls", "id", turn.call_ids)
@@ -140,7 +163,8 @@ def _rendered(turn: Turn) -> JsonObject:
 
 
 def _result_text(result: ToolResult) -> str:
-    return "\n".join(text for text in map(placeholder_text, result.content) if text)
+    others = (block for block in result.content if not isinstance(block, Media))
+    return "\n".join(text for text in map(placeholder_text, others) if text)
 
 
 def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None:
@@ -167,8 +191,7 @@ def _rendered_content(message: Message) -> JsonValue:
                 {"type": "thinking", **{key: value for key, value in asdict(block).items() if value is not None}}
             )
         elif isinstance(block, Media):
-            fields = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
-            blocks.append({"type": block.kind, **fields})
+            blocks.append(_media_block(block))
         elif text := placeholder_text(block):
             blocks.append({"type": "text", "text": text})
     return blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Answer, GivenText
+from turnlog.core.models import Answer, GivenText, JsonObjectField
 
 MAX_RECALL_TOKENS = 100_000
 DEFAULT_RECALL_TOKENS = 2_000
@@ -13,7 +13,11 @@ DEFAULT_RECALL_TOKENS = 2_000
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """The tool call to return, and the part of its result. Exactly one of ``ref`` and ``call_id`` is set. Lines count from 1."""
+    """The tool call or message to return, and the part of its result or text. Lines count from 1.
+
+    Exactly one of ``ref`` and ``call_id`` is set. A ``ref`` that is a position means the first call of the message, or the message
+    itself when it has no calls.
+    """
 
     ref: str | None = None
     call_id: str | None = None
@@ -25,12 +29,14 @@ class RecallQuery:
 
 
 class Recalled(Answer):
-    """A tool call and its result; if ``found`` is false, ``error`` and ``hint`` instead.
+    """A tool call and its result, or a message; if ``found`` is false, ``error`` and ``hint`` instead.
 
     ``content`` is the requested part of the result, null while there is no result. ``lines`` counts the lines of the result, or of
     the value that ``pointer`` names. ``truncated`` means that the text was cut at ``max_tokens``; a mark says how much is missing.
-    ``note`` says why a part is empty. ``other_refs``, for a query by call id, lists other calls of that id, newest first, among the
-    commits that were read.
+    ``media`` are images, files and sounds of the result as blocks of the format `turnlog`, beside ``tokens``; null for a part of
+    the text. ``note`` says why a part is empty. ``other_refs``, for a query by call id, lists other calls of that id, newest first,
+    among the commits that were read; for one by position, the message's other calls. A message without calls has ``ref``,
+    ``position``, ``called_at`` (its time), ``content`` and ``media``.
     """
 
     found: bool
@@ -45,6 +51,7 @@ class Recalled(Answer):
     content: GivenText | None = None
     lines: int | None = None
     tokens: int = 0
+    media: list[JsonObjectField] | None = None
     truncated: bool = False
     note: GivenText | None = None
     error: str | None = None

@@ -1,25 +1,27 @@
-"""Recall: find a tool call and its result anywhere in the log, and return them whole or in part."""
+"""Recall: find a tool call with its result, or a message, anywhere in the log, and return it whole or in part, with its media."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
-from turnlog.core.calls import OpenCalls, Ref, call_key, pair, parse_ref
+from turnlog.core.calls import OpenCalls, Ref, call_key, is_ref, pair, parse_ref
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, Problem
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import parse_strict_json
+from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import ToolCall, ToolResult
+from turnlog.core.messages import Block, ToolCall, ToolResult
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located, newest_pages
 from turnlog.providers.blocks import placeholder_text
+from turnlog.providers.turnlog_format import media_blocks
 from turnlog.search.models import Recalled, RecallQuery
-from turnlog.search.text_parts import capped, part_of
+from turnlog.search.text_parts import Extract, capped, part_of
 from turnlog.sessions.session_log import SessionLog
 
 MISS = "Tool call result not found"
@@ -52,7 +54,7 @@ class _Place:
 
 
 class RecallCalls:
-    """Use case: return a tool call and its result.
+    """Use case: return a tool call and its result, or a message.
 
     By ref this takes two requests for the call, one for a result in a later commit, and one for payloads in items of their own.
     """
@@ -63,12 +65,13 @@ class RecallCalls:
     def __call__(self, owner: Owner, session_id: str, query: RecallQuery) -> Recalled:
         keys = SessionKeys(owner, session_id)
         if (query.ref is None) == (query.call_id is None):
-            message = "give either ref or call_id"
-            raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/query/ref", message)])
+            reason = "give either ref or call_id"
+            raise InvalidInputError(reason, problems=[Problem("invalid_parameter", "/query/ref", reason)])
         extract = part_of(query)
         place, requested = None, query.ref
+        is_position = query.ref is not None and is_ref(f"{query.ref}.0")
         if query.ref is not None:
-            ref = parse_ref(query.ref, pointer="/query/ref")
+            ref = parse_ref(f"{query.ref}.0" if is_position else query.ref, pointer="/query/ref")
             place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header.view)
         else:
             requested = query.call_id or ""
@@ -77,8 +80,14 @@ class RecallCalls:
             return self._miss(keys, requested, hint)
         call_place, result_place = self._call_and_result(keys, place)
         if call_place is None:
-            return self._miss(keys, requested, f"position {place.ref.position} has no call {place.ref.index}")
+            message = self._message(keys, place) if is_position else None
+            if message is None:
+                return self._miss(keys, requested, f"position {place.ref.position} has no call {place.ref.index}")
+            return _recalled_message(message, extract, query)
         call_message, call = call_place
+        others = place.others
+        if is_position:
+            others = tuple(Ref(place.ref.position, index) for index in range(1, len(call_message.facts.calls)))
         arguments, arguments_cut = capped(call.arguments, query.max_tokens // 2)
         answer = Recalled(
             found=True,
@@ -90,14 +99,13 @@ class RecallCalls:
             called_at=rfc3339(call_message.time_ms),
             truncated=arguments_cut,
             tokens=arguments.tokens,
-            other_refs=[str(ref) for ref in place.others] or None,
+            other_refs=[str(ref) for ref in others[:_NEWEST_REFS]] or None,
+            media=_media(call_message.message.content, query) if is_position and call_message.message else None,
         )
         if result_place is None:
             return answer.model_copy(update={"note": "this call has no result"})
         result_message, result = result_place
-        part = extract(
-            "\n".join(placeholder_text(block) for block in result.content), query.max_tokens - arguments.tokens
-        )
+        part = extract(_text(result.content), query.max_tokens - arguments.tokens)
         return answer.model_copy(
             update={
                 "position": result_message.event.position,
@@ -105,6 +113,7 @@ class RecallCalls:
                 "content": part.text,
                 "lines": part.lines,
                 "tokens": arguments.tokens + part.tokens,
+                "media": [*(answer.media or ()), *(_media(result.content, query) or ())] or None,
                 "truncated": arguments_cut or part.truncated,
                 "note": part.note,
             }
@@ -188,6 +197,12 @@ class RecallCalls:
             return call_place, None
         return call_place, (result_message, result_message.message.tool_results[answered[1]])
 
+    def _message(self, keys: SessionKeys, place: _Place) -> Located | None:
+        """Return the message at a place; None when there is none."""
+        messages = place.located(self._log, keys, place.commits)
+        message = next((message for message in messages if message.event.position == place.ref.position), None)
+        return self._with_bodies(keys, message, None)[0] if message is not None else None
+
     def _with_bodies(self, keys: SessionKeys, call: Located, result: Located | None) -> tuple[Located, Located | None]:
         wanted = [message.event for message in (call, result) if message is not None and message.event.body is None]
         bodies = self._log.commits.fetch(keys, wanted) if wanted else {}
@@ -212,6 +227,43 @@ def _result_place(messages: Sequence[Located], ref: Ref, before: OpenCalls) -> t
 
 def _with_body(message: Located, bodies: dict[int, MessageEvent]) -> Located:
     return Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
+
+
+def _recalled_message(message: Located, extract: Extract, query: RecallQuery) -> Recalled:
+    """Return the answer for a message without calls."""
+    content, position = _content(message), message.event.position
+    part = extract(_text(content), query.max_tokens)
+    return Recalled(
+        found=True,
+        ref=str(position),
+        loop=message.loop or None,
+        called_at=rfc3339(message.time_ms),
+        position=position,
+        content=part.text,
+        lines=part.lines,
+        tokens=part.tokens,
+        media=_media(content, query),
+        truncated=part.truncated,
+        note=part.note,
+    )
+
+
+def _content(message: Located) -> tuple[Block, ...]:
+    """Return the blocks of a message, with those of its results."""
+    if message.message is None:
+        return ()
+    results = (block for result in message.message.tool_results for block in result.content)
+    return (*message.message.content, *results)
+
+
+def _text(content: Sequence[Block]) -> str:
+    return "\n".join(placeholder_text(block) for block in content)
+
+
+def _media(content: Sequence[Block], query: RecallQuery) -> list[JsonObject] | None:
+    """Return the media of a content as blocks of the format `turnlog`; None for a query for a part of the text."""
+    is_part = any(part is not None for part in (query.pattern, query.from_line, query.to_line, query.pointer))
+    return None if is_part else cast("list[JsonObject]", media_blocks(content)) or None
 
 
 def _json_or_text(text: str) -> object:

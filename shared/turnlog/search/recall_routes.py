@@ -1,4 +1,4 @@
-"""The HTTP route of recall: a tool call and its result, whole or a part."""
+"""The HTTP route of recall: a tool call and its result, or a message, whole or a part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUTES: tuple[Route, ...] = (
         "A tool call and its result, whole or a part",
         answers={200: Recalled},
         parameters=(
-            Parameter("ref", "string", "The ref of the call: position.index"),
+            Parameter("ref", "string", "The ref of the call: position.index; or the position of a message"),
             Parameter("call_id", "string", "The newest call of this id"),
             Parameter("pattern", "string", "Only lines that match this regular expression, with their numbers"),
             Parameter("from_line", "integer", "The first line, counted from 1", 1, MAX_POSITION),

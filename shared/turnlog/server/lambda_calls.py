@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from turnlog.core.errors import TurnlogError
 from turnlog.core.times import rfc3339
@@ -74,7 +74,7 @@ def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[s
     headers = dict(_headers(environ))
     tenant = _text(headers.pop(TENANT_HEADER, DEFAULT_TENANT))
     user = _text(headers.pop(USER_HEADER, DEFAULT_USER))
-    method, path = environ["REQUEST_METHOD"], _text(environ.get("PATH_INFO", "")) or "/"
+    method, path = environ["REQUEST_METHOD"], _path(environ)
     route_key, path_parameters = _match(method, path)
     query = environ.get("QUERY_STRING", "")
     event: dict[str, Any] = {
@@ -127,6 +127,14 @@ def http_answer(answer: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], 
     headers += [("Set-Cookie", str(cookie)) for cookie in answer.get("cookies") or ()]
     headers.append(("Content-Length", str(len(data))))
     return int(answer["statusCode"]), headers, data
+
+
+def _path(environ: WSGIEnvironment) -> str:
+    """Return the decoded path. A slash that is encoded stays encoded: it is part of an id."""
+    raw = environ.get("REQUEST_URI", "").partition("?")[0]
+    if "%2f" in raw.lower():
+        return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
+    return _text(environ.get("PATH_INFO", "")) or "/"
 
 
 def _headers(environ: WSGIEnvironment) -> Iterable[tuple[str, str]]:

@@ -18,7 +18,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.budgets import Budget, budget_for
+from turnlog.windows.budgets import Budget, budget_for, context_of
 from turnlog.windows.build import WindowRequest, upper_bound_of_json
 from turnlog.windows.epochs import NEVER_BROKEN, EpochStart
 from turnlog.windows.policy import policy_of, stored_policy
@@ -78,9 +78,10 @@ def request_of(
     if body.tools is not None:
         tools = cast("list[JsonObject]", body.tools)
         tools_tokens = upper_bound_of_json(tools) if tools else 0
+    model = body.model if body.model is not None else settings.model
     token_budget = budget_for(
         budget=body.budget,
-        model=body.model if body.model is not None else settings.model,
+        model=model,
         output_reserve=reserve if reserve is not None else DEFAULT_OUTPUT_RESERVE,
         own=models,
     )
@@ -101,6 +102,7 @@ def request_of(
         # A caller that names no tools may offer some: nothing is known of them.
         others_calls=body.others_calls if tools else "calls",
         apply_breakpoints=body.breakpoints == "apply",
+        context=context_of(model, models) if model is not None else None,
     )
     return with_recall(request) if settings.recall == "always" else request, budget
 

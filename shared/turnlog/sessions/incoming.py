@@ -19,6 +19,7 @@ from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
+from turnlog.providers.blocks import ROLES
 from turnlog.providers.registry import CODECS, codec_of, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
@@ -108,8 +109,21 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     batch, call_count = list[Incoming](), 0
     for index, (body, meta) in enumerate(pairs):
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
+        if not request.lenient:
+            _check_role(batch[-1].message, index)
         call_count = with_calls(call_count, batch[-1].facts, index)
     return batch
+
+
+def _check_role(message: Message, index: int) -> None:
+    """Raise `InvalidInputError` for a role that no provider has, such as a misspelt one."""
+    if message.role == "unknown":
+        from difflib import get_close_matches
+
+        close = get_close_matches(message.given_role, ROLES, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"a role is one of {', '.join(ROLES)}."
+        text = f"unknown role {message.given_role[:40]!r}; {hint} To store it all the same, append with lenient"
+        raise InvalidInputError(text, problems=[Problem("unknown_role", f"/messages/{index}/role", text)])
 
 
 def with_calls(count: int, facts: MessageOutline, index: int) -> int:

@@ -68,6 +68,7 @@ class AppendMessages(Body):
     window: WindowUsed | None = None
     usage: Usage | None = None
     run_id: Name | None = None
+    lenient: bool = Field(default=False, description="Store a message whose role no provider has; windows leave it out")
 
 
 class CallRef(Answer):

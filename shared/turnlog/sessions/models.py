@@ -20,6 +20,8 @@ _TTL = "Days after the newest activity until the session expires; without it the
 _INACTIVE = "Days after the newest activity until the session is inactive; the next append makes it active"
 
 MAX_KEPT = 1_000
+ORIGIN = "imported"
+"""Key of a session's metadata that holds the origin of an imported session."""
 
 
 class SnapshotPolicy(Body):
@@ -77,7 +79,9 @@ class ForkPoint(Body):
 class CreateSession(Body):
     """A new session. Without a ``session_id`` one is generated, derived from the idempotency key if there is one."""
 
-    session_id: str | None = Field(default=None, description="[A-Za-z0-9_-]{1,64}, not beginning with 'h_'")
+    session_id: str | None = Field(
+        default=None, description="1 to 256 of A-Z a-z 0-9 _ - @ : . + /, not beginning with 'h_'"
+    )
     title: Title | None = None
     system: System | None = Field(default=None, description="System text, sent first in every window")
     model: Model | None = Field(default=None, description="Decides the budget when a context call gives none")

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonValue
 from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
-from turnlog.core.times import rfc3339
+from turnlog.core.times import caller_time, milliseconds_since_epoch, rfc3339
 from turnlog.log.caches import directory_item, is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Item, Less, Query
-from turnlog.sessions.models import Bootstrapped, Session, SessionPage, Status
+from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
 from turnlog.sessions.session_log import SessionLog
 
 
 def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
     """Return a session as the API sends it."""
     flow = header.flow
-    return Session(
+    session = Session(
         session_id=keys.session_id,
         user=keys.owner.user,
         title=settings.title,
@@ -50,6 +52,34 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
         bootstrap=_bootstrapped(settings),
         schema_version=SCHEMA_VERSION,
     )
+    return session.model_copy(update=_times_of_source(settings, header))
+
+
+def _times_of_source(settings: SessionSettings, header: Header) -> dict[str, Any]:
+    """Return the times that the source of an imported session tells, in place of the log's; nothing for other sessions.
+
+    Messages and windows that came after the import have times of the log.
+    """
+    origin = (settings.metadata or {}).get(ORIGIN)
+    if not isinstance(origin, dict) or "from" not in origin or settings.forked_from or settings.reset_of:
+        return {}
+    names = ["created_at"]
+    names += ["updated_at"] if header.flow.messages == origin.get("messages") else []
+    names += ["last_sent_at"] if header.sent is None else []
+    times: dict[str, Any] = {name: time for name in names if (time := _normal_time(origin.get(name))) is not None}
+    position = origin.get("last_sent_position")
+    if "last_sent_at" in times and type(position) is int:
+        times["last_sent_position"] = position
+    return times
+
+
+def _normal_time(text: JsonValue) -> str | None:
+    """Return a time as answers have it (UTC without a zone); None for any other value."""
+    time_ms = milliseconds_since_epoch(caller_time(text, _NO_TIME)) if isinstance(text, str) else _NO_TIME
+    return rfc3339(time_ms) if time_ms != _NO_TIME else None
+
+
+_NO_TIME = -1
 
 
 def _bootstrapped(settings: SessionSettings) -> Bootstrapped | None:

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from turnlog import __version__
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError
 from turnlog.core.events import CreateEvent, Payload
-from turnlog.core.identity import Owner
+from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
@@ -91,7 +91,7 @@ class ExportSessions:
 
     def link(self, owner: Owner, session_id: str) -> Link:
         """Return the link to the newest export of a session; of the person with an empty ``session_id``."""
-        filename = f"{session_id or 'turnlog'}.zip"
+        filename = f"{safe_id(session_id or 'turnlog')}.zip"
         return self._links.make(owner, export_blob(owner, session_id), filename=filename)
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
@@ -156,7 +156,7 @@ class ExportSessions:
             "log.jsonl": self._log_lines(keys, header),
             "documents.jsonl": self._document_lines(keys),
         }
-        folder = f"sessions/{keys.session_id}/"
+        folder = f"sessions/{safe_id(keys.session_id)}/"
         return {
             "session_id": keys.session_id,
             "head": header.last,

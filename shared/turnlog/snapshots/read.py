@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import cast
 
 from turnlog.core.errors import CorruptError, NotFoundError
-from turnlog.core.identity import Owner
+from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES
 from turnlog.log.commit import Commit
@@ -110,7 +110,7 @@ class GetSnapshot:
     def _part(self, keys: SessionKeys, part: SnapshotStretch, snapshot_id: str) -> SnapshotPart:
         link = None
         if part.inline is None:
-            filename = f"{keys.session_id}-{snapshot_id}-{part.first}-{part.last}.seg"
+            filename = f"{safe_id(keys.session_id)}-{snapshot_id}-{part.first}-{part.last}.seg"
             link = self._links.make(keys.owner, keys.blob_prefix + part.blob, filename=filename)
         return SnapshotPart(
             first=part.first,

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 DEFAULT_CONTEXT = 128_000
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
-# Longest prefix first wins; vendors' documentation, 2026-11.
+# Longest prefix first wins; vendors' documentation, 2026-11 (Claude: https://platform.claude.com/docs/en/models/overview).
 _CONTEXTS: dict[str, int] = {
     "gpt-4.1": 1_047_576,
     "gpt-4o": 128_000,
@@ -18,6 +18,8 @@ _CONTEXTS: dict[str, int] = {
     "o3": 200_000,
     "o4-mini": 200_000,
     "claude": 200_000,
+    **dict.fromkeys(("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-6"), 1_000_000),
+    **dict.fromkeys(("claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable", "claude-mythos"), 1_000_000),
     "anthropic.claude": 200_000,
     "amazon.nova-micro": 128_000,
     "amazon.nova": 300_000,

@@ -28,6 +28,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import Memory
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
+from turnlog.windows.media import limits_of
 from turnlog.windows.plan import (
     WINDOW_OVERHEAD,
     History,
@@ -42,7 +43,7 @@ from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns
 from turnlog.windows.prices import frame_tokens, has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 9
+RENDERER_VERSION = 10
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5
@@ -234,6 +235,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         request.answer_open_calls,
         request.include_current_loop,
         request.others_calls,
+        limits_of(request.format, request.context),
         since,
     ]
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]

@@ -38,8 +38,8 @@ class MediaLimits(NamedTuple):
 _MB = 1_000_000
 _ANY = 1_000_000_000
 MEDIA_LIMITS: Mapping[str, MediaLimits] = {
-    # https://platform.claude.com/docs/en/build-with-claude/vision: 600 images for models with more than 200,000 tokens of context,
-    # a request of 32 MB (2 are left for texts), 10 MB of base64 for an image.
+    # https://platform.claude.com/docs/en/build-with-claude/vision: a request of 32 MB (2 are left for texts), 10 MB of base64 for
+    # an image. The 100 images are those of models with 200,000 tokens of context.
     "anthropic": MediaLimits(100, 30 * _MB, 10 * _MB, 8_000, 20, 2_000, _ANY, _ANY),
     # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: 3.75 MB for an image, of each message 20
     # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
@@ -48,8 +48,16 @@ MEDIA_LIMITS: Mapping[str, MediaLimits] = {
     "openai_chat": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
     "openai_responses": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
 }
+_LARGE_CONTEXT, _IMAGES_OF_LARGE = 200_000, 600
 _HEADROOM = 0.5
 """Share of each limit that is left when the oldest media leave: so many messages later the next ones do."""
+
+
+def limits_of(format: str, context: int | None) -> MediaLimits | None:
+    """Return the limits of a format's provider for a model with so many tokens of context; the strictest for an unknown model."""
+    limits = MEDIA_LIMITS.get(format)
+    is_large = format == "anthropic" and context is not None and context > _LARGE_CONTEXT
+    return limits._replace(images=_IMAGES_OF_LARGE) if limits is not None and is_large else limits
 
 
 class _Item(NamedTuple):
@@ -109,14 +117,13 @@ class _Sent:
 
 
 def within_media_limits(
-    shares: Sequence[Share], format: str, refs: Mapping[tuple[int, int], Ref]
+    shares: Sequence[Share], limits: MediaLimits | None, refs: Mapping[tuple[int, int], Ref]
 ) -> tuple[list[Share], Place | None, Place | None]:
     """Return the turns with as many of their newest media as the provider takes; the others leave a line.
 
     ``refs`` are those of calls by the place of their results. The second value is the place with which media left the last time,
     the third that of the first turn that they left; both None when they never did.
     """
-    limits = MEDIA_LIMITS.get(format)
     if limits is None:
         return list(shares), None, None
     media, left, since, first = _Sent(limits), dict[int, set[int]](), None, None
@@ -170,14 +177,17 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
             lines.append(Text(_media_line(block, where)) if is_left and isinstance(block, Media) else block)
         return tuple(lines)
 
-    content = shown(message.content, f"message {position}")
+    recall = share.entry.event.recall if share.entry is not None else None
+    # What a recall brought back is named by the place that it came from.
+    origin = ", ".join(map(str, recall.places)) if recall is not None else ""
+    content = shown(message.content, str(position))
     results = list[ToolResult]()
     for index, result in enumerate(message.tool_results):
         is_known = isinstance(position, int) and share.part != "some results"
         ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
-        results.append(replace(result, content=shown(result.content, f"ref {ref}" if ref else f"message {position}")))
+        results.append(replace(result, content=shown(result.content, origin or str(ref or position))))
     return replace(message, content=content, tool_results=tuple(results))
 
 
 def _media_line(media: Media, where: str) -> str:
-    return f"[{media.kind} not shown here: {where} has it]"
+    return f"[{media.kind} not shown here: ref {where} has it]"

@@ -118,7 +118,7 @@ class WindowRequest:
     ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
     those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
-    the step recall, which does nothing without it.
+    the step recall, which does nothing without it. ``context`` is the size of the model's context, None for an unknown model.
     """
 
     policy: Policy
@@ -136,6 +136,7 @@ class WindowRequest:
     summary: SummaryEvent | None = None
     recaller: Recaller | None = None
     others_calls: OthersCalls = "calls"
+    context: int | None = None
 
     @property
     def offered(self) -> OfferedTools:

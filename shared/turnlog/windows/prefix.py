@@ -16,7 +16,7 @@ from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
 from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
-from turnlog.windows.media import within_media_limits
+from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
@@ -54,7 +54,9 @@ class Made:
         breaks = (*breaks, *settled.breaks)
         request = settled.plan.request
         refs = {place: ref for loop in settled.view.loops for place, ref in _refs_of(loop).items()}
-        window_shares, since, first = within_media_limits(shares(settled.view, codec), codec.format, refs)
+        window_shares, since, first = within_media_limits(
+            shares(settled.view, codec), limits_of(codec.format, request.context), refs
+        )
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
         start = max((broken.position for broken in breaks), default=0)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from turnlog.core.calls import MessageOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import once
-from turnlog.core.messages import Media, Message, ToolCall
+from turnlog.core.messages import Media, Message, ToolCall, ToolResult
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
@@ -26,6 +26,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
     tool_input,
 )
+from turnlog.providers.openai_chat import MAX_ID, RESULT_OF
 from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.digests import Tally, shown_pieces
@@ -43,6 +44,7 @@ FENCING = ("anthropic", "bedrock_converse")
 _WITH_OBJECTS = ("turnlog", *FENCING)
 _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
+_RESULT_OF = upper_bound_tokens(RESULT_OF) + MAX_ID
 _DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
 _SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _LONGEST_LINE = left_out_line(loops=999_999_999_999, messages=999_999_999_999)
@@ -72,6 +74,8 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
     extra += most_tokens_of_blocks(message, (sent,) if sent in FENCING else ())
     if sent in FENCING and message.role == "system":
         extra += _in_fence(message)
+    if sent == "openai_chat":
+        extra += sum(_behind_results(result) for result in results)
     return extra
 
 
@@ -108,6 +112,12 @@ def _of_media(media: Media, sent: str) -> int:
     if sent == "bedrock_converse" and media.kind == "file":
         extra += upper_bound_tokens(document_name(media.name or "")) + _DOCUMENT
     return extra
+
+
+def _behind_results(result: ToolResult) -> int:
+    """Return the most that a result's media take where they are sent in a message of the user: label, names, and that message."""
+    media = sum(isinstance(block, Media) for block in result.content)
+    return media * _PLACEHOLDER + _RESULT_OF + MESSAGE_OVERHEAD if media else 0
 
 
 def _as_object(call: ToolCall, sent: str) -> int:

@@ -19,11 +19,11 @@ from turnlog.windows.build import WindowRequest, system_cost, upper_bound_of_jso
 
 RECALL_LINE = (
     "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "
-    "recall_tool_call shows an earlier tool call with its result by its ref (such as 12.0), search_history finds earlier "
-    "messages by words."
+    "recall_tool_call shows an earlier tool call with its result (ref 12.0) or a message (ref 12), search_history finds "
+    "earlier messages by words."
 )
-RECALL_LINE_TOKENS = 47
-RECALL_TOOLS_TOKENS = 208
+RECALL_LINE_TOKENS = 51
+RECALL_TOOLS_TOKENS = 214
 """Tokens of the two tools as a list in compact JSON, in the longest of the shapes."""
 _SEPARATOR = "\n\n"
 
@@ -36,10 +36,10 @@ def _parameters(required: str, **fields: tuple[str, str]) -> JsonObject:
 _TOOLS: tuple[tuple[str, str, JsonObject], ...] = (
     (
         RECALL_TOOL,
-        "Show an earlier tool call of this conversation and its result, whole or in part.",
+        "Show an earlier tool call with its result, or a message, of this conversation, whole or in part.",
         _parameters(
             "ref",
-            ref=("string", "The call's ref, such as 12.0, or its call id"),
+            ref=("string", "A ref, such as 12.0 or 12, or a call id"),
             pattern=("string", "Only lines that match this regular expression, with their numbers"),
             from_line=("integer", "First line of the result to show, counted from 1"),
             to_line=("integer", "Last line to show"),

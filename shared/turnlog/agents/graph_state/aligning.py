@@ -244,6 +244,7 @@ def _append(session: Session, new: Sequence[GraphMessage], head: int, options: O
             *(message.body for message in batch),
             meta=[message.meta for message in batch],
             if_head=head,
+            lenient=True,
             idempotency_key=f"graph-{hashlib.sha256(content).hexdigest()[:32]}",
             **more,
         )

@@ -10,7 +10,7 @@ from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
 from turnlog.cli.screen import ChatScreen, format_number, message_text, one_line, window_table
-from turnlog.client.finding import recalled_text, search_text
+from turnlog.client.finding import recall_place, recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
 from turnlog.core.calls import is_ref
@@ -273,7 +273,7 @@ class Talk:
         self._screen.answer({"command": "/search", **answer.model_dump(mode="json")})
 
     def _recall(self, ref: str) -> None:
-        answer = self.session.recall(ref) if is_ref(ref) else self.session.recall(call_id=ref)
+        answer = recall_place(self.session, ref)
         self._screen.note(recalled_text(answer), "none")
         self._screen.answer({"command": "/recall", **answer.model_dump(mode="json")})
 

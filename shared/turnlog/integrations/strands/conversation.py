@@ -223,7 +223,7 @@ def _tools(session: Session) -> list[PythonAgentTool]:
         answer = session.execute_tool(
             tool_use["name"], tool_use["input"], call_id=tool_use["toolUseId"], format="bedrock_converse"
         )
-        (block,) = answer.message["content"]
+        (block,) = decode_message(answer.message)["content"]
         return {"status": "success", **block["toolResult"]}
 
     specs = [cast("dict[str, Any]", tool["toolSpec"]) for tool in recall_tools(FORMAT)]

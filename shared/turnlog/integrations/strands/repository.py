@@ -327,6 +327,8 @@ def _strands_errors(action: str) -> Iterator[None]:
 
 def _checked(session_id: str) -> str:
     try:
+        if "/" in session_id:
+            raise InvalidInputError("Strands takes no session id with a path separator")
         return check_session_id(session_id)
     except InvalidInputError as error:
         raise ValueError(f"session_id={session_id} | {error.detail}") from error

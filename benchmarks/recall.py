@@ -35,6 +35,8 @@ from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""
+QUESTIONS = {"questions_only": True, "min_score": 0.12, "share": 0.3, "tokens": 1_200}
+"""A step that recalls for clear questions alone, in less room."""
 _SHOWN_CHARS = 80
 """Characters of a message by which it is known in a window."""
 _TOOLS = ("agentdojo", "deer-flow-threads", "openhands", "session-share", "swe-agent", "mini-swe-agent", "tau-bench")
@@ -54,6 +56,7 @@ def policies(*, sweep: bool) -> dict[str, Policy]:
         "`default`": PRESETS["default"],
         "hits alone": recalling(neighbours=0, min_score=0.0),
         "`recall`": PRESETS["recall"],
+        "`recall`, questions": recalling(**QUESTIONS),
     }
     if sweep:
         shares, reaches, scores = (0.15, 0.25, 0.4, 0.6), (0, 1, 2), (0.0, 0.08, 0.1)

@@ -14,6 +14,7 @@ from benchmarks.windows.histories import COUNTER, FORMAT, History
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
+from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, WindowRequest, build, system_cost
 from turnlog.windows.policy import PRESETS, Policy, policy_of
@@ -85,11 +86,12 @@ def _turnlog(history: History, policy: Policy, budget: int | None) -> Builder:
     )
     totals = [0, *accumulate(history.sizes)]
     request = replace(request, recaller=ListSearch(Fts5SearchEngine(), history.sources))
+    memory = Memory()
 
     def make(upto: int) -> Made | None:
         start = time.process_time()
         try:
-            window = build(MessageList(history.sources[:upto], totals[upto]), request)
+            window = build(MessageList(history.sources[:upto], totals[upto]), request, memory)
         except BudgetTooSmallError:
             return None
         seconds = time.process_time() - start

@@ -440,14 +440,14 @@ class Application:
         return BringMemories(lambda: self.memory, self.lazy_counter, self.engine.release, visible)(owner, ask)
 
     def find_in_session(
-        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], query: RecallSearch
-    ) -> Sequence[RecallHit] | None:
+        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch
+    ) -> Sequence[Sequence[RecallHit]] | None:
         """Return the messages of a session that a window recalls."""
-        return self.find_messages.in_session(keys, header, commits, query)
+        return self.find_messages.in_session(keys, header, commits, search)
 
-    def find_in_list(self, sources: Sequence[Source], query: RecallSearch) -> Sequence[RecallHit]:
+    def find_in_list(self, sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
         """Return the messages of a list that a window recalls."""
-        return self.find_messages.in_list(sources, query)
+        return self.find_messages.in_list(sources, search)
 
     def make_snapshots(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings

@@ -49,9 +49,10 @@ laws = settings(
 )
 LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
 RECALLING = '{"steps": [{"step": "turns", "n": 1}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
+STAYING = '{"steps": [{"step": "digest_when_full"}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
 asked = st.builds(
     Asked,
-    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)", RECALLING)),
+    policy=st.sampled_from((*PRESETS, "turns(1)", "messages(5)", RECALLING, STAYING, STAYING)),
     budget=st.one_of(st.just(AMPLE), st.integers(150, 6000)),
     format=st.sampled_from(FORMATS),
     answer_open_calls=st.booleans(),

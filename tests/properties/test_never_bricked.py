@@ -117,3 +117,15 @@ def told(messages: list[Given], format: str, seed: int) -> str:
             return told(fewer, format, seed)
     bodies = [given.body for given in messages]
     return "\n".join([*problems(messages, format, seed), json.dumps(bodies)])
+
+
+def test_a_result_with_half_a_file_leaves_its_session_sendable() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+    bodies: list[Body] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": [{"type": "file", "file": {}}, image]},
+    ]
+    messages = taken(bodies, "openai_chat")
+    assert problems(messages, "openai_chat", 0) == []
+    assert "aGVsbG8=" in json.dumps(window(stored(messages), Asked(format="openai_chat")).messages)

@@ -34,6 +34,7 @@ COMPACTED = Message(
     "assistant",
     (Opaque("openai_responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}),),
     given_role="compaction",
+    compacts=True,
 )
 
 

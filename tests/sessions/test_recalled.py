@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -67,19 +68,59 @@ def test_a_window_that_leaves_nothing_out_recalls_nothing(harness: Harness) -> N
     assert window.manifest.parts == plain.manifest.parts
 
 
-def test_all_calls_of_a_loop_have_the_same_part_and_the_next_loop_begins_without_it(harness: Harness) -> None:
+def test_what_is_recalled_stays_before_its_loop_and_the_next_windows_only_append(harness: Harness) -> None:
     session = asked(harness)
-    before = session.context(budget=1_500)
+    windows = [session.context(budget=1_500)]
     call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "AX-77012"}'}}
     session.append({"role": "assistant", "content": None, "tool_calls": [call]})
     session.append({"role": "tool", "tool_call_id": "c1", "content": "The green bicycle is on its way."})
-    after = session.context(budget=1_500)
-    assert after.messages[: len(before.messages)] == before.messages
-    assert after.manifest.epoch == before.manifest.epoch
-    session.append({"role": "assistant", "content": "AX-77012"}, {"role": "user", "content": "Who brings the bicycle?"})
-    following = session.context(budget=1_500)
-    assert following.prefix.reason == "recall"
-    assert sum("recalled from" in str(message["content"]) for message in following.messages) == 1
+    windows.append(session.context(budget=1_500))
+    for question in ("Thanks. Is the weather fine?", "And whom did they tell?"):
+        session.append({"role": "assistant", "content": "Yes."}, {"role": "user", "content": question})
+        windows.append(session.context(budget=1_500))
+    for before, after in pairwise(windows):
+        assert after.messages[: len(before.messages)] == before.messages
+        assert (after.manifest.epoch, after.prefix.broke_at) == (before.manifest.epoch, None)
+    assert cold(harness, session, budget=1_500) == windows[-1].model_dump(mode="json")
+
+
+def test_parts_that_need_more_room_than_is_set_aside_leave_together(harness: Harness) -> None:
+    session = asked(harness)
+    reasons = list[str | None]()
+    for number in range(8):
+        window = session.context(budget=1_500)
+        reasons.append(window.prefix.reason)
+        assert window.manifest.totals["recalled"] <= 0.4 * 1_500
+        positions = [message.position for message in window.manifest.recalled]
+        assert len(positions) == len(set(positions)), "nothing stands in the window twice"
+        assert cold(harness, session, budget=1_500) == window.model_dump(mode="json")
+        question = f"What was said in {number} and {number + 9} of the weather and the coffee?"
+        session.append({"role": "assistant", "content": "Well."}, {"role": "user", "content": question})
+    assert "recall" in reasons[1:]
+
+
+def test_a_process_searches_for_a_loop_once_and_a_new_one_for_few(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = asked(harness)
+    questions, find = list[int](), harness.app.find_messages.in_session
+
+    def counted(keys: Any, header: Any, commits: Any, search: Any) -> Any:
+        questions.append(len(search.questions))
+        return find(keys, header, commits, search)
+
+    monkeypatch.setattr(harness.app.find_messages, "in_session", counted)
+    monkeypatch.setattr("turnlog.windows.recalled.MAX_LOOPS", 3)
+    for number in range(7):
+        session.context(budget=1_500)
+        window = session.context(budget=1_500)
+        session.append(
+            {"role": "assistant", "content": "Yes."}, {"role": "user", "content": f"And of bicycle {number}?"}
+        )
+    assert questions[1:] == [1] * 6 and questions[0] <= 3
+    assert cold(harness, session, budget=1_500) == session.context(budget=1_500).model_dump(mode="json")
+    assert 1 < questions[-2] <= 3, "a process that remembers nothing"
+    assert window.manifest.epoch.since > 0
 
 
 def test_a_build_and_a_cold_process_give_the_same_part(harness: Harness) -> None:

@@ -107,7 +107,7 @@ class MessageOutline:
 
     ``head`` is the text, or only its beginning when the outline comes from a card. ``chars`` is the length of the whole
     text. ``given_role`` is the role as the caller wrote it. ``has_closing``: the message has the results of all its calls, and
-    says something behind them.
+    says something behind them. ``compacts``: see `Message`.
     """
 
     role: Role
@@ -119,6 +119,7 @@ class MessageOutline:
     given_role: str = ""
     name: str = ""
     has_closing: bool = False
+    compacts: bool = False
 
     @property
     def is_reply(self) -> bool:
@@ -146,6 +147,7 @@ def outline_of(message: Message) -> MessageOutline:
         given_role=message.given_role,
         name=message.name,
         has_closing=message.closing > 0,
+        compacts=message.compacts,
     )
 
 

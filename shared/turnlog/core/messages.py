@@ -91,6 +91,7 @@ class Message:
     """A message in the common form. ``given_role`` is the role as the caller wrote it.
 
     ``closing``: how many of its last content blocks stand behind the results of its own calls, when it has all of them.
+    ``compacts``: its provider wrote in it what stands for all messages before it.
     """
 
     role: Role
@@ -100,6 +101,7 @@ class Message:
     name: str = ""
     given_role: str = ""
     closing: int = 0
+    compacts: bool = False
 
     @property
     def text(self) -> str:

@@ -54,6 +54,7 @@ BreakReason: TypeAlias = Literal[
     "past_loop",
     "recall",
     "stub",
+    "compaction",
 ]
 """The reasons why a new epoch began:
 
@@ -67,7 +68,8 @@ BreakReason: TypeAlias = Literal[
 - ``unprompted``: an answer came that nothing prompted, so it sends no thinking, nor does any answer before it.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
-- ``recall``: a loop ended, and what was recalled for it is not sent any more.
+- ``recall``: what was recalled for older loops left for a newer.
+- ``compaction``: the provider wrote a summary of what came before, or what came behind that summary became too large.
 """
 
 

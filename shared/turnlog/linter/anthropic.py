@@ -62,7 +62,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"}),
     "tool_reference": frozenset({"type", "tool_name", "cache_control"}),
     "container_upload": frozenset({"type", "file_id", "cache_control"}),
-    "compaction": frozenset({"type", "content", "encrypted_content", "cache_control"}),
+    "compaction": frozenset({"type", "content", "encrypted_content", "signature", "cache_control"}),
     "server_tool_use": frozenset({"type", "id", "name", "input", "cache_control", "caller"}),
     "mcp_tool_use": frozenset({"type", "id", "name", "input", "server_name", "cache_control"}),
     "mcp_tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
@@ -160,7 +160,7 @@ class _Reader:
             self._end_malformed()
             return
         self._end_systems(role)
-        if not self._has_turns and role == "assistant":
+        if not self._has_turns and role == "assistant" and not _begins_with_compaction(content):
             self._add("first_not_user", f"{pointer}/role", "the first message is the assistant's")
         self._has_turns = True
         if role != self._role:
@@ -453,6 +453,15 @@ class _Reader:
             self._check_text(f"{pointer}/content", content)
         elif content is not None and not isinstance(content, str):
             self._add("result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}")
+
+
+def _begins_with_compaction(content: object) -> bool:
+    """Return whether a content begins with a summary of the provider's, which may be first in a request.
+
+    https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand
+    """
+    block = content[0] if isinstance(content, list) and content else None
+    return isinstance(block, dict) and block.get("type") == "compaction" and isinstance(block.get("content"), str)
 
 
 def _matches(value: object, pattern: re.Pattern[str]) -> bool:

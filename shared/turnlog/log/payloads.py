@@ -181,6 +181,7 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
         given_role=card.get("g", card["r"]),
         name=card.get("a", ""),
         has_closing=bool(card.get("e")),
+        compacts=bool(card.get("k")),
     )
 
 
@@ -193,6 +194,8 @@ def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: i
         card["a"] = facts.name[:_MAX_NAME]
     if facts.has_closing:
         card["e"] = True
+    if facts.compacts:
+        card["k"] = True
     if facts.head:
         card["x"] = facts.head[:HEAD_CHARS]
     if facts.calls:

@@ -116,18 +116,21 @@ class Layout:
             self._ends[index] = end
 
     def finish(
-        self, user_line: Callable[[str], JsonObject], is_going_on: Callable[[JsonObject], bool]
+        self,
+        user_line: Callable[[str], JsonObject],
+        is_going_on: Callable[[JsonObject], bool],
+        may_begin: Callable[[JsonObject], bool] = lambda message: False,
     ) -> tuple[list[JsonObject], tuple[End, ...]]:
         """Return the messages and the end of each turn.
 
         Adds neutral user messages, made by ``user_line``, where the conversation does not begin or end with the user. None is
-        added behind an answer that ``is_going_on``: the provider continues it.
+        added behind an answer that ``is_going_on``: the provider continues it; and none before one that ``may_begin``.
         """
         self._complete_message()
         messages, ends = self._messages, self._ends
         is_answered = bool(messages) and messages[-1]["role"] == "assistant" and not is_going_on(messages[-1])
         closing = [user_line(CONTINUE)] if is_answered else []
-        if messages and messages[0]["role"] == "user":
+        if messages and (messages[0]["role"] == "user" or may_begin(messages[0])):
             return [*messages, *closing], tuple(ends)
         return [user_line(FIRST_USER), *messages, *closing], tuple(
             end if end == BEFORE_ALL else End(end.message + 1, end.blocks) for end in ends

@@ -66,7 +66,7 @@ class AnthropicCodec:
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
-        content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
+        content, calls, results, said, compacts = list[Block](), list[ToolCall](), list[ToolResult](), 0, False
         for index, block in enumerate(_content(body.get("content"), "/content")):
             kind = _kind(block, f"/content/{index}")
             if is_call(kind) and (kind == "tool_use" or block.get("id")):
@@ -77,12 +77,14 @@ class AnthropicCodec:
                 results.append(_parsed_result(block, f"/content/{index}/content", is_error, hosted=is_assistant))
                 said = len(content)
             else:
+                compacts = compacts or (is_assistant and _is_compaction(block))
                 content.append(_block(block, f"/content/{index}"))
         has_user_results = bool(results) and not all(result.hosted for result in results)
         role = role_with(body, tuple(content), calls=bool(calls), results=has_user_results)
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
         closing = len(content) - said if is_answered and all(result.hosted for result in results) else 0
-        return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name, closing=closing)
+        blocks = (tuple(content), tuple(calls), tuple(results))
+        return Message(role, *blocks, given_role=role_name, closing=closing, compacts=compacts)
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
@@ -101,7 +103,7 @@ class AnthropicCodec:
                 else:
                     layout.add_message(body)
             layout.end_turn()
-        messages, ends = layout.finish(_user_message, _SERVER_BLOCKS.is_open)
+        messages, ends = layout.finish(_user_message, _SERVER_BLOCKS.is_open, _begins_with_compaction)
         return Rendered(
             messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=[*([()] * in_system), *sent_turns]
         )
@@ -206,6 +208,24 @@ def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None)
 
 def _is_result(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _is_compaction(block: JsonValue) -> bool:
+    """Return whether the API drops what stands before the block; one without a summary failed and has no effect.
+
+    https://platform.claude.com/docs/en/build-with-claude/compaction
+    """
+    is_compaction = isinstance(block, dict) and block.get("type") == "compaction"
+    return is_compaction and isinstance(block, dict) and bool(string_of(block.get("content")).strip())
+
+
+def _begins_with_compaction(message: JsonObject) -> bool:
+    """Return whether the conversation begins with a summary of the provider's, which nothing may precede.
+
+    https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand
+    """
+    content = message.get("content")
+    return isinstance(content, list) and bool(content) and _is_compaction(content[0])
 
 
 def _server_call_id(block: JsonValue) -> str:

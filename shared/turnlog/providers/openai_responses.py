@@ -85,7 +85,8 @@ class OpenAIResponsesCodec:
             return Message("tool", tool_results=(result_of(body, shape, is_error=is_error),), given_role=kind)
         if kind == "reasoning":
             return Message("assistant", (Thinking(_reasoning_text(body)),), given_role=kind)
-        return Message("assistant", (Opaque(FORMAT, body),), given_role=kind)
+        compacts = kind == "compaction" and bool(string_of(body.get("encrypted_content")))
+        return Message("assistant", (Opaque(FORMAT, body),), given_role=kind, compacts=compacts)
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)

@@ -278,7 +278,9 @@ _FROM_ASSISTANT: Mapping[str, Shape] = {
         )
         for name in _SERVER_RESULTS
     },
-    "compaction": _block("compaction", {}, {"content": optional(text), "encrypted_content": optional(text)}),
+    "compaction": _block(
+        "compaction", {}, dict.fromkeys(("content", "encrypted_content", "signature"), optional(text))
+    ),
 }
 _OF_OTHER_APIS = frozenset(
     {

@@ -37,7 +37,7 @@ from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 from turnlog.windows.plan import Source, entry_of
-from turnlog.windows.recalled import RecallHit, RecallSearch
+from turnlog.windows.recalled import Question, RecallHit, RecallSearch
 
 KEPT = 1_024
 """Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
@@ -486,7 +486,7 @@ class SearchSession:
 
 
 class FindMessages:
-    """Use case: find the messages before a position that are about a question, for the step recall of a window.
+    """Use case: find the messages before a position that are about questions, for the step recall of a window.
 
     Ranks the log before the position by its own statistics, so newer messages change nothing.
     """
@@ -496,25 +496,26 @@ class FindMessages:
         self._engine = engine
 
     def in_session(
-        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], query: RecallSearch
-    ) -> list[RecallHit] | None:
+        self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch
+    ) -> list[list[RecallHit]] | None:
         """Return messages that are in view at a header; None when the engine is not available.
 
         ``commits`` are the newest ones up to the header, as far as they are known.
         """
         try:
-            searched = self._sessions.read_before(keys, header, query.before, commits)
+            searched = self._sessions.read_before(keys, header, search.before, commits)
             corpus = searched.corpus
-            scores = _chosen(self._engine, corpus, query)
-            messages = self._sessions.located(searched, [corpus.entries[row] for row in scores])
+            scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
+            rows = sorted(set[int]().union(*scores))
+            messages = self._sessions.located(searched, [corpus.entries[row] for row in rows])
         except UnavailableError as error:
             _log.warning("nothing is recalled: %s", error.error_code)
             return None
-        return _hits(corpus, scores, messages)
+        return _hits(corpus, scores, dict(zip(rows, messages, strict=True)))
 
-    def in_list(self, sources: Sequence[Source], query: RecallSearch) -> list[RecallHit]:
+    def in_list(self, sources: Sequence[Source], search: RecallSearch) -> list[list[RecallHit]]:
         """Return messages of a list."""
-        return ListSearch(self._engine, sources)(query)
+        return ListSearch(self._engine, sources)(search)
 
 
 class ListSearch:
@@ -531,42 +532,45 @@ class ListSearch:
         index.add(self._engine, ((message, message.event.position) for message in messages))
         return index, {message.event.position: message for message in messages}
 
-    def __call__(self, query: RecallSearch) -> list[RecallHit]:
+    def __call__(self, search: RecallSearch) -> list[list[RecallHit]]:
         index, messages = self._index
-        corpus = SessionCorpus([index], [(1, query.before - 1)])
-        scores = _chosen(self._engine, corpus, query)
-        return _hits(corpus, scores, [messages[corpus.entries[row].position] for row in scores])
+        corpus = SessionCorpus([index], [(1, search.before - 1)])
+        scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
+        rows = {row: messages[corpus.entries[row].position] for values in scores for row in values}
+        return _hits(corpus, scores, rows)
 
 
-def _chosen(engine: SearchEngine, corpus: SessionCorpus, query: RecallSearch) -> dict[int, float]:
+def _chosen(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> dict[int, float]:
     """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
 
     A neighbour of a message has a share of that message's score, so it comes before what matters less than both.
     """
-    documents, question = corpus.documents, dated(query.question, corpus)
-    ranked = engine.rank(documents, question) if corpus.entries else []
-    if not ranked or ranked[0][1] < query.min_score * engine.highest_score(documents, question):
+    documents, text = corpus.documents, with_days(question.text.lower(), question.day)
+    ranked = engine.rank(documents, text) if corpus.entries else []
+    if not ranked or ranked[0][1] < search.min_score * engine.highest_score(documents, text):
         return {}
     values, total = dict[int, float](), len(corpus.entries)
-    for row, score in ranked[: query.limit]:
+    for row, score in ranked[: search.limit]:
         if corpus.has_echoes and corpus.is_echo(row):
             continue
-        for distance in range(-query.neighbours, query.neighbours + 1):
+        for distance in range(-search.neighbours, search.neighbours + 1):
             near, value = row + distance, score * DECAY ** abs(distance)
             if 0 <= near < total and value > values.get(near, 0.0):
                 values[near] = value
     chosen = sorted(values, key=lambda row: (-values[row], row))
-    left_out = (row for row in chosen if corpus.entries[row].position not in query.shown)
-    return {row: values[row] for row in islice(left_out, query.limit)}
+    left_out = (row for row in chosen if corpus.entries[row].position not in search.shown)
+    return {row: values[row] for row in islice(left_out, search.limit)}
 
 
-def _hits(corpus: SessionCorpus, scores: Mapping[int, float], messages: Sequence[Located]) -> list[RecallHit]:
-    hits = list[RecallHit]()
-    for (row, score), message in zip(scores.items(), messages, strict=True):
-        entry = entry_of(Source(message.event, message.loop, message.time_ms))
-        made = len(entry.facts.calls)
-        hits.append(RecallHit(entry, float(f"{score:.6g}"), tuple(corpus.refs(row)[made:])))
-    return hits
+def _hits(
+    corpus: SessionCorpus, scores: Sequence[Mapping[int, float]], messages: Mapping[int, Located]
+) -> list[list[RecallHit]]:
+    entries = {row: entry_of(Source(message.event, message.loop, message.time_ms)) for row, message in messages.items()}
+    refs = {row: tuple(corpus.refs(row)[len(entry.facts.calls) :]) for row, entry in entries.items()}
+    return [
+        [RecallHit(entries[row], float(f"{score:.6g}"), refs[row]) for row, score in values.items()]
+        for values in scores
+    ]
 
 
 def check_question(q: str) -> None:

@@ -52,7 +52,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import RENDERER_VERSION, MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
-FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[RecallHit]]
+FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]
 """Searches a list of messages."""
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 

@@ -51,7 +51,6 @@ class WarmSession:
     ``header`` is that of the newest commit. ``calls`` counts calls and results.
     ``cold_count`` is the number of messages that were read from the log at once. ``first`` is the position of the oldest one that
     the last window looked at, ``budget`` what that window had: with the same one, the next window looks at the same messages.
-    ``recalled`` is what was searched for last, and what was found.
     """
 
     header: Header
@@ -67,7 +66,6 @@ class WarmSession:
     cold_count: int
     first: int
     budget: int
-    recalled: tuple[RecallSearch, Sequence[RecallHit] | None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -90,7 +88,9 @@ class WarmSession:
         return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
 
 
-FindInSession: TypeAlias = Callable[[SessionKeys, Header, Sequence[Commit], RecallSearch], "Sequence[RecallHit] | None"]
+FindInSession: TypeAlias = Callable[
+    [SessionKeys, Header, Sequence[Commit], RecallSearch], "Sequence[Sequence[RecallHit]] | None"
+]
 """Searches what is in view of a session at a header. The commits are the newest ones, as far as they are known."""
 
 
@@ -221,7 +221,6 @@ class SessionHistory:
         self._is_limited = False
         self._calls: int | None = None
         self._find = find
-        self._recalled = reading.warm.recalled if reading.warm is not None else None
         self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
@@ -277,15 +276,11 @@ class SessionHistory:
             cold_count=self._cold_count or len(self._held),
             first=self.sources[0].event.position if self.sources else 0,
             budget=self._context.request.budget.tokens,
-            recalled=self._recalled,
         )
 
-    def recall(self, query: RecallSearch) -> Sequence[RecallHit] | None:
-        """Return messages about a question, which a process remembers for the next windows of the loop."""
-        if self._recalled is None or self._recalled[0] != query:
-            hits = self._find(self._keys, self._header, self._commits, query) if self._find is not None else ()
-            self._recalled = query, hits
-        return self._recalled[1]
+    def recall(self, search: RecallSearch) -> Sequence[Sequence[RecallHit]] | None:
+        """Return messages about questions; None when the log cannot be searched."""
+        return self._find(self._keys, self._header, self._commits, search) if self._find is not None else None
 
     @property
     def kept(self) -> Sequence[Source]:

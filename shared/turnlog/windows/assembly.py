@@ -19,6 +19,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.windows.recalled import RecalledParts
 from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
 from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
 
@@ -84,6 +85,7 @@ class Memory:
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
     requests: list[object] = field(default_factory=list)
+    recalled: RecalledParts | None = None
 
     def begin(self, request: object) -> None:
         """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""
@@ -144,7 +146,7 @@ def _assembled(
 ) -> Assembled:
     """Return what is settled of a view: all before its last unit and before the calls that wait for results."""
     starts = [min(entry.position for entry in units[-1].said)] if units else []
-    border = min([*starts, *(ref.position for ref in grouping.open_calls)], default=0)
+    border = min([*starts, *grouping.waiting], default=0)
     closed = [entry for entry in grouping.entries if entry.position < border]
     before = [unit for unit in units if unit.position < border]
     if not closed or any(entry.position >= border for unit in before for entry in unit.entries):
@@ -174,7 +176,7 @@ class _Grouping:
             running += entry.event.tokens
         self.open_calls: list[Ref] = []
         self._sendable = [entry for entry in self.entries if not never_sent(entry)]
-        self._waiting: set[int] = set()
+        self.waiting: set[int] = set()
         self._groups = {_leader_of(group).position: group for group in _item_groups(self._sendable)}
         self._by_position = {entry.position: entry for entry in self._sendable}
         self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
@@ -220,7 +222,7 @@ class _Grouping:
         awaited = [ref for ref in unanswered if not self._is_hosted(ref)]
         if awaited and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(awaited)
-            self._waiting.update(member.position for member in whole.entries)
+            self.waiting.update(member.position for member in whole.entries)
             if facts.role != "assistant" and facts.head:
                 # The user's text is sent, because it may be the task; the calls wait.
                 yield _unit(entry, before, tokens=entry.cost)
@@ -242,7 +244,7 @@ class _Grouping:
 
     def _why_not(self, entry: Entry) -> str:
         """Return why no unit has the message."""
-        if entry.position in self._waiting:
+        if entry.position in self.waiting:
             return "open_call"
         if entry.facts.given_role == REASONING and entry.facts.role == "assistant":
             return "reasoning_alone"

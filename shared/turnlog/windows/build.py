@@ -101,7 +101,7 @@ def _border_of(view: WindowDraft) -> int | None:
                 return following
             following = unit.position
         following = loop.first
-    return following if view.summary is not None or view.unread else None
+    return following if view.summary is not None or view.unread or view.compacted_to else None
 
 
 def _blocks_between(made: Made, start: End, end: End) -> int:

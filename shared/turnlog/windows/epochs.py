@@ -25,7 +25,7 @@ from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, messag
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Loop, Unit, WindowDraft, is_whole, turns_of
+from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -89,20 +89,37 @@ class _Element:
     saved: int = 0
 
 
-def fit(view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0) -> Fitted:
+def fit(
+    view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0, compaction: int | None = None
+) -> Fitted:
     """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
-    Raises `BudgetTooSmallError` when that is impossible; its detail ``needed`` counts messages only.
+    ``compaction`` is the position of the newest message in which its provider has summarised all before, 0 when none was read, None
+    for a format without such messages. While it fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view
+    does not fit; the error's detail ``needed`` counts messages only.
     """
+    ended = NEVER_BROKEN
+    if compaction:
+        epoch = _Epoch(replace(view, summary=None), room - sum(unit.tokens for unit in view.preamble), step)
+        compacted = epoch.compaction(compaction)
+        if isinstance(compacted, Fitted):
+            return compacted
+        ended = EpochStart(compacted or 0, "compaction", "base")
+    fitted = _fit_all(view, room, step, reserve, reads_room=compaction == 0)
+    return replace(fitted, breaks=(*fitted.breaks, ended)) if ended.position else fitted
+
+
+def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *, reads_room: bool = False) -> Fitted:
+    """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
     of_whole = reserve if reserve and _is_lowered(view) else 0
     if message_tokens(view) <= room - of_whole:
         return Fitted(view, (), not _is_open(view), of_whole)
-    for fitted in _candidates(view, room, step, reserve, of_whole):
+    for fitted in _candidates(view, room, step, reserve, of_whole, reads_room=reads_room):
         if message_tokens(fitted.view) <= room - fitted.reserve:
             return fitted
     if reserve:
         # A part that is left out here may have been in the window before.
-        fitted = fit(view, room=room, step=step)
+        fitted = _fit_all(view, room, step, 0, reads_room=reads_room)
         newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
         return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
@@ -119,7 +136,9 @@ def fit(view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0)
     return Fitted(shorter, breaks, is_final)
 
 
-def _candidates(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int) -> Iterator[Fitted]:
+def _candidates(
+    view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int, *, reads_room: bool
+) -> Iterator[Fitted]:
     """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail.
 
     ``reserve`` tokens are set aside of the room, ``of_whole`` without a border.
@@ -127,7 +146,7 @@ def _candidates(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int
     if not view.loops:
         return
     fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
-    epoch = _Epoch(view, room - fixed, step, reserve, of_whole)
+    epoch = _Epoch(view, room - fixed, step, reserve, of_whole, reads_room=reads_room)
     border = epoch.border()
     if border is not None:
         yield epoch.fitted(border)
@@ -156,7 +175,16 @@ class _Epoch:
     ``reserve`` tokens are set aside of it, ``of_whole`` without a border.
     """
 
-    def __init__(self, view: WindowDraft, room: int, step: DigestWhenFull, reserve: int = 0, of_whole: int = 0) -> None:
+    def __init__(
+        self,
+        view: WindowDraft,
+        room: int,
+        step: DigestWhenFull,
+        reserve: int = 0,
+        of_whole: int = 0,
+        *,
+        reads_room: bool = False,
+    ) -> None:
         self.view, self.step, self._reserve, self._of_whole = view, step, reserve, of_whole
         self.room, self.whole_room = room - reserve, room - of_whole
         # What is set aside may differ between loops; where large results are cut must not.
@@ -177,6 +205,61 @@ class _Epoch:
         )
         self._oldest = oldest if oldest < len(self.elements) else 0
         self._is_open = _is_open(view)
+        self._is_read = not reads_room or self._tail(self._oldest) > self.room
+
+    def compaction(self, position: int) -> Fitted | int | None:
+        """Return the view from the message at a position on, in which its provider has summarised all before.
+
+        Where that does not fit, return the position since when; None when the message is not sent whole. Calls that waited for
+        results stay; and users' messages directly before an item of OpenAI, which returns them with it
+        (https://developers.openai.com/api/docs/guides/compaction).
+        """
+        own = self._index_of(position)
+        if own is None:
+            return None
+        index = next(index for index, element in enumerate(self.elements) if index == own or element.last > position)
+        is_of_items = any(map(is_item, self._leaders(own)))
+        while index and is_of_items and any(entry.facts.role == "user" for entry in self._leaders(index - 1)):
+            index -= 1
+        border = self._place(index)
+        loops = self.view.loops[: border.loop]
+        pinned = [_pinned_alone(loop) for loop in loops if any(unit.pinned for unit in loop.units)]
+        parted = [unit for unit in self.view.loops[border.loop].units[: border.unit] if unit.pinned]
+        room = self.room - sum(loop.tokens for loop in pinned) - sum(unit.tokens for unit in parted)
+        overflow = self._overflow(index, room)
+        if overflow:
+            return overflow
+        missing, shrunk = _cuts(self.elements[index:], room, self._margin)
+        cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
+        loops = _assembled(self.view, None, border, cuts).loops
+        units = (*parted, *loops[border.loop].units[border.unit :])
+        first = min(entry.position for entry in units[len(parted)].said)
+        parted_from = min(entry.position for entry in units[0].said)
+        view = replace(
+            self.view,
+            loops=(*pinned, replace(loops[border.loop], units=units, first=parted_from), *loops[border.loop + 1 :]),
+            set_aside=tuple((entry, reason) for entry, reason in self.view.set_aside if entry.position >= first),
+            unread=0,
+            is_open=False,
+            oldest=loops[border.loop].number,
+            compacted_to=first - 1,
+        )
+        return Fitted(view, (EpochStart(self.elements[own].last, "compaction", "base"), shrunk))
+
+    def _index_of(self, position: int) -> int | None:
+        """Return the index of the unit that says the message at a position; None when it is not sent whole."""
+        for loop, start in zip(self.view.loops, self._starts, strict=True):
+            if loop.level == "whole" and loop.first <= position <= loop.last:
+                for index, unit in enumerate(loop.units):
+                    if unit.level == "whole" and any(entry.position == position for entry in unit.said):
+                        return start + index
+        return None
+
+    def _leaders(self, index: int) -> Sequence[Entry]:
+        """Return the message that leads the unit of an element; nothing for a lowered loop."""
+        place = self._place(index)
+        loop = self.view.loops[place.loop]
+        return [loop.units[place.unit].entry] if loop.level == "whole" else []
 
     def border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""
@@ -210,7 +293,7 @@ class _Epoch:
         cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)
         start, is_full = self._start(index), base is None or base.is_full
-        is_final = not self._is_open or (start is not None and is_full)
+        is_final = not self._is_open or (start is not None and is_full and self._is_read)
         return Fitted(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
 
     def _start(self, index: int) -> EpochStart | None:
@@ -270,6 +353,14 @@ class _Epoch:
             return Border(loop, index - self._starts[loop])
         last = len(self.view.loops) - 1
         return Border(last, len(self.view.loops[last].units))
+
+
+def _pinned_alone(loop: Loop) -> Loop:
+    """Return a loop of which only the pinned messages are sent."""
+    units = tuple(unit for unit in loop.units if unit.pinned)
+    positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
+    first, last = min(positions), max(positions)
+    return replace(loop, units=units, first=first, last=last, level="out", reason="compaction", notes=())
 
 
 def _elements(view: WindowDraft, cap: int) -> Iterator[Sequence[_Element]]:

@@ -46,11 +46,11 @@ def manifest_of(
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
     totals["system"] += sum(unit.tokens for unit in view.preamble)
-    if view.recalled is not None:
-        totals["recalled"] = view.recalled.tokens
+    if view.recalled:
+        totals["recalled"] = sum(part.tokens for part in view.recalled)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
-    return Manifest(budget, tuple(parts), totals, view.recalled.messages if view.recalled is not None else ())
+    return Manifest(budget, tuple(parts), totals, tuple(message for part in view.recalled for message in part.messages))
 
 
 def _parts(
@@ -69,9 +69,10 @@ def _parts(
         yield WindowPart("summary", None, first, last, "whole", tokens, reason, ())
     yield from _lines(view, frame)
     notes = notes_tokens(view.loops)
+    recalled = {part.loop: part for part in view.recalled}
     for loop in view.loops:
-        if view.recalled is not None and view.recalled.loop == loop.number:
-            yield _recalled(view.recalled)
+        if loop.number in recalled:
+            yield _recalled(recalled[loop.number])
         costs_of_notes = tuple(notes[loop.number, note.at] for note in loop.notes)
         if are_apart:
             yield from _loop_parts(loop, costs[loop.number], costs_of_notes)
@@ -101,8 +102,10 @@ def _lost_kinds(message: Message, format: str) -> Iterator[str]:
 
 def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
     """Yield the parts that say what is not shown, and the frame around the messages."""
+    before = [entry.position for unit in view.preamble for entry in unit.entries]
+    if view.compacted_to > max(before, default=0):
+        yield WindowPart("older", None, max(before, default=0) + 1, view.compacted_to, "out", 0, "compaction", ())
     if view.unread:
-        before = [entry.position for unit in view.preamble for entry in unit.entries]
         before += [view.summary.last] if view.summary is not None else []
         last = next((loop.first - 1 for loop in view.loops if loop.number >= view.oldest), None)
         first = max(before, default=0) + 1

@@ -28,7 +28,7 @@ from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
-from turnlog.windows.recalled import Recaller, start_of, with_recalled
+from turnlog.windows.recalled import Recaller, with_recalled
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
@@ -46,6 +46,9 @@ from turnlog.windows.view import (
 )
 
 WINDOW_OVERHEAD = 3
+_COMPACTING = ("anthropic", "openai_responses")
+"""Formats whose providers summarise a conversation in a message of it."""
+_COVERED = ("summary", "compaction", NOT_READ)
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 
 
@@ -259,8 +262,9 @@ class WindowPlan:
         steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
         room, recall = request.budget.tokens - fixed, request.policy.recall if request.recaller is not None else None
         reserve = recall.reserve(stepped, room) if recall is not None else 0
+        step = steps[-1] if steps else DigestWhenFull()
         try:
-            fitted = fit(stepped, room=room, step=steps[-1] if steps else DigestWhenFull(), reserve=reserve)
+            fitted = fit(stepped, room=room, step=step, reserve=reserve, compaction=self._compaction)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
@@ -268,14 +272,30 @@ class WindowPlan:
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
         is_final = fitted.is_final and self.is_final and self._keeps_newest
+        if fitted.view.compacted_to:
+            breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]
+            return Fitted(fitted.view, tuple(breaks), is_final)
         shown = self._without_oldest(fitted.view)
         breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
-        if fitted.reserve and recall is not None:
-            position, broke_at = start_of(shown, recall, room, reserve)
-            breaks.append(EpochStart(position, "recall", "base" if broke_at is None else broke_at))
-        elif recall is not None and not reserve and recall.reserve(replace(stepped, loops=stepped.past), room):
+        before = recall.reserve(replace(stepped, loops=stepped.past), room) if recall is not None else 0
+        if reserve == fitted.reserve != before:
+            # Less was set aside for the loop before, because earlier loops had less.
             breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
         return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
+
+    @property
+    def _compaction(self) -> int | None:
+        """The position of the newest message in which the provider of the format has summarised all before; 0 without one.
+
+        None for a format without such messages. A stored card says what it knows, so that reading a body changes nothing.
+        """
+        if self.request.format not in _COMPACTING:
+            return None
+        covered_to = self.request.summary.last if self.request.summary is not None else 0
+        for entry in reversed(self.entries):
+            if (entry.event.facts or entry.facts).compacts and entry.event.format == self.request.format:
+                return entry.position if entry.position > covered_to else 0
+        return 0
 
     @property
     def _keeps_newest(self) -> bool:
@@ -333,7 +353,7 @@ class WindowPlan:
             )
         # The loop before the oldest one that is sent matters when a step has left it out: then each new loop moves the border.
         before = [loop for loop in stepped.past if loop.number < oldest]
-        lowered = [loop for loop in (*before[-1:], *sent[:-1]) if not loop.is_covered and loop.reason != NOT_READ]
+        lowered = [loop for loop in (*before[-1:], *sent[:-1]) if loop.reason not in _COVERED]
         if not all(map(is_whole, lowered)):
             # A late result of a past call makes its loop larger, so the steps may leave other messages.
             entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
@@ -393,16 +413,22 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted:
-                return Settled(plan, _recalling(fitted, request), (*fitted.breaks, *_late_breaks(plan, fitted)))
+                view, recalled = _recalling(fitted, request, history, memory)
+                return Settled(plan, view, (*fitted.breaks, *recalled, *_late_breaks(plan, fitted)))
         read.bring(wanted)
 
 
-def _recalling(fitted: Fitted, request: WindowRequest) -> WindowDraft:
-    """Return the view, with what is recalled where the fit has set room aside."""
+def _recalling(
+    fitted: Fitted, request: WindowRequest, history: History, memory: Memory
+) -> tuple[WindowDraft, Sequence[EpochStart]]:
+    """Return the view with what is recalled where the fit has set room aside, and since when older parts have left."""
     step = request.policy.recall
     if not fitted.reserve or step is None or request.recaller is None:
-        return fitted.view
-    return with_recalled(fitted.view, step, fitted.reserve, request.recaller)
+        return fitted.view, ()
+    breaks = (*fitted.breaks, *history.breaks())
+    since = max((start.position for start in breaks if isinstance(start.broke_at, str)), default=0)
+    view, memory.recalled = with_recalled(fitted.view, step, fitted.reserve, since, request.recaller, memory.recalled)
+    return view, memory.recalled.breaks
 
 
 class _Entries:
@@ -516,7 +542,9 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
     """
     units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
     turns = turns_of(view)
-    is_first = not view.unread and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    is_first = (
+        not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    )
     newest = turns[0][0] if is_first else 0
     for (before, role), (position, next_role) in pairwise(turns):
         unit = units.get(before)

@@ -1,13 +1,17 @@
-"""Recall: what the current loop is about, found among the messages that the window leaves out, as one part of the window.
+"""Recall: what a loop is about, found among the messages that the window leaves out,
+as a part of the window before the loop.
 
-The part depends on the loop's question, on the log before the loop, and on what the epoch shows of it. So all windows of a loop
-within an epoch have the same part. When the next loop begins, the part of the loop before leaves.
+The part depends on the loop's question, on the log before the epoch, and on what the epoch's base shows of it. So a loop has the
+same part in all windows of an epoch: it stays before the loop's first message while the loop is sent whole. When the parts need
+more room than the step sets aside, the older ones leave, and an epoch begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from pydantic import Field
@@ -21,16 +25,20 @@ from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.digests import shown_pieces, value_cost
+from turnlog.windows.epochs import EpochStart
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import summary_body, truncation_mark
-from turnlog.windows.view import Entry, RecalledPart, Unit, WindowDraft, is_whole, never_sent
+from turnlog.windows.view import Entry, Loop, RecalledPart, WindowDraft, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
 """A shorter question is asked with the user's message before it."""
 MAX_HITS = 128
+MAX_LOOPS = 64
+"""Loops that have their parts in a window: a process that has not made them searches for each."""
+_QUESTION_MARKS = frozenset("?？؟")
 _KIND = "recalled from earlier in this conversation"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
 _LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
@@ -44,11 +52,12 @@ sentence does."""
 
 
 class RecallMessages(Step):
-    """Where something is left out, messages that are about the current loop's question come back as one fenced part.
+    """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
-    The part takes at most ``share`` of the room for messages, and at most ``tokens``; null: no such limit. That room is set aside
-    whatever is found. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best message has less
-    than ``min_score`` of the score that the question could have.
+    The parts of an epoch take at most ``share`` of the room for messages together, and at most ``tokens``; null: no such limit.
+    That room is set aside whatever is found. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the
+    best message has less than ``min_score`` of the score that the question could have, and with ``questions_only`` when the
+    user's message has no question mark.
     """
 
     step: Literal["recall"] = "recall"
@@ -56,28 +65,35 @@ class RecallMessages(Step):
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.06, ge=0, lt=1)
+    questions_only: bool = False
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         return view
 
     def reserve(self, view: WindowDraft, room: int) -> int:
-        """Return the tokens that are set aside of a room for messages; 0 where there is no question or too little room.
-
-        No more than earlier loops have.
-        """
+        """Return the tokens that are set aside of a room for messages, no more than earlier loops have; 0 for too little room."""
         earlier = view.loops[-1].before - sum(unit.entry.event.tokens for unit in view.preamble) if view.loops else 0
         tokens = min(int(self.share * room), self.tokens or room, earlier)
-        return tokens if tokens >= _LEAST_TOKENS and any(unit.entry.facts.head for unit in _asking(view)) else 0
+        return tokens if tokens >= _LEAST_TOKENS else 0
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Question:
+    """What messages are searched for, the day on which it was asked, and the position of its last message."""
+
+    text: str
+    day: date
+    position: int
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallSearch:
     """A search for messages before a position. ``shown`` are positions of messages that the window has already.
 
-    At most ``limit`` messages are wanted, with their neighbours.
+    At most ``limit`` messages are wanted for each question, with their neighbours.
     """
 
-    question: str
+    questions: tuple[Question, ...]
     before: int
     shown: frozenset[int]
     limit: int
@@ -94,68 +110,125 @@ class RecallHit:
     refs: tuple[Ref, ...]
 
 
-Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[RecallHit] | None"]
-"""Returns messages, best first, neighbours behind theirs; None when no index can be read in time."""
+Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | None"]
+"""Returns messages for each question, best first; None when no index can be read in time."""
 
 
-def with_recalled(view: WindowDraft, step: RecallMessages, room: int, recaller: Recaller) -> WindowDraft:
-    """Return the view with the part that the step recalls in ``room`` tokens, or with its mark that none was in time."""
-    loop = view.loops[-1]
-    limit = min(MAX_HITS, max(1, room // _TYPICAL_TOKENS))
-    query = RecallSearch(_question(view), loop.first, _shown(view), limit, step.neighbours, step.min_score)
-    hits = recaller(query)
-    if hits is None:
-        part: RecalledPart | None = RecalledPart(loop.number, "", 0, ())
-    else:
-        part = _part(view, [hit for hit in hits if not never_sent(hit.entry)], room)
-    return view.with_recalled(part)
+@lazy_dataclass(frozen=True, slots=True)
+class RecalledParts:
+    """The parts of an epoch's loops up to one of them.
 
-
-def start_of(view: WindowDraft, step: RecallMessages, room: int, reserve: int) -> tuple[int, int | None]:
-    """Return the position of the question's last message, and the first position where the windows of the loop before differ.
-
-    What was recalled for that loop stood before its first message. None: all may differ, as less room was set aside.
+    ``search`` is without questions; ``questions`` has one for each loop, None where nothing is asked. ``breaks`` say since when
+    parts have left.
     """
-    before = replace(view, loops=view.past)
-    is_alike = bool(before.loops) and is_whole(before.loops[-1]) and step.reserve(before, room) == reserve
-    return _asking(view)[-1].position, before.loops[-1].units[0].position if is_alike else None
+
+    search: RecallSearch
+    room: int
+    questions: tuple[Question | None, ...] = ()
+    parts: tuple[RecalledPart, ...] = ()
+    breaks: tuple[EpochStart, ...] = ()
+
+    def begins(self, other: RecalledParts) -> bool:
+        """Return whether another one of the same searches has these questions first."""
+        is_same = (self.search, self.room) == (other.search, other.room)
+        return is_same and other.questions[: len(self.questions)] == self.questions
+
+    def followed(
+        self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
+    ) -> RecalledParts:
+        """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
+        questions, parts, breaks = (*self.questions, question), self.parts, self.breaks
+        if question is not None and question.position > loop.first:
+            breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
+        there = {message.position for part in parts for message in part.messages}
+        part = _part(view, loop, [hit for hit in hits if hit.entry.position not in there], self.room)
+        if part is not None and part.tokens + sum(earlier.tokens for earlier in parts) > self.room:
+            breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
+            part, parts = _part(view, loop, hits, self.room), ()
+        return replace(self, questions=questions, parts=parts if part is None else (*parts, part), breaks=breaks)
 
 
-def _asking(view: WindowDraft) -> Sequence[Unit]:
-    """Return the user's messages in the current loop."""
-    loop = view.loops[-1] if view.loops else None
-    if loop is None or loop.level != "whole":
-        return ()
-    return [unit for unit in loop.units if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
+def with_recalled(
+    view: WindowDraft, step: RecallMessages, room: int, since: int, recaller: Recaller, memory: RecalledParts | None
+) -> tuple[WindowDraft, RecalledParts]:
+    """Return the view with what the step recalls for the loops of its epoch in ``room`` tokens, and that for the next window.
+
+    ``since`` is the position with which the window's base came into use. The part of a loop depends on its question and on what
+    the base shows, so it is the same in all windows of the epoch. Where the log cannot be searched, the view has a mark of that.
+    """
+    loops, breaks = _loops_since(view, since)
+    asked = [_question(loop, step) for loop in loops]
+    limit = min(MAX_HITS, max(1, room // _TYPICAL_TOKENS))
+    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, step.min_score)
+    made, wanted = RecalledParts(scope, room, breaks=breaks), RecalledParts(scope, room, tuple(asked))
+    if memory is not None and memory.begins(wanted):
+        made = memory
+    new = list(zip(loops, asked, strict=True))[len(made.questions) :]
+    questions = tuple(question for _, question in new if question is not None)
+    results = recaller(replace(scope, questions=questions)) if questions else ()
+    if results is None:
+        last = view.loops[-1]
+        # Without room, it is no beginning of what the next window recalls.
+        skipped = RecalledParts(scope, 0, breaks=(EpochStart(last.last, "recall", "base"),))
+        return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped
+    hits = iter(results)
+    for loop, question in new:
+        made = made.followed(view, loop, question, next(hits) if question is not None else ())
+    return view.with_recalled(*made.parts), made
 
 
-def _question(view: WindowDraft) -> str:
-    """Return the user's newest message, with those before it while it is short.
+def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
+    """Return the current loop of the first window of an epoch and the loops behind it, but no more than a process searches for.
+
+    The second value says since when the others have no part any more.
+    """
+    begin = next((index for index in range(len(view.loops) - 1, 0, -1) if view.loops[index].first <= since), 0)
+    first, current = view.loops[begin], view.loops[-1]
+    oldest = current.number - (current.number - first.number) % MAX_LOOPS
+    loops = [loop for loop in view.loops[begin:] if loop.number >= oldest]
+    breaks = () if loops[0] is first else (EpochStart(loops[0].first, "recall", _place(first)),)
+    return loops, breaks
+
+
+def _place(loop: Loop) -> int:
+    """Return the position before which a loop's part stands."""
+    return loop.units[0].position if loop.units else loop.first
+
+
+def _question(loop: Loop, step: RecallMessages) -> Question | None:
+    """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
     Of a long text it is the beginning and the end, because the question may stand at either.
     """
+    opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
+    entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
     text = ""
-    for unit in reversed(_asking(view)):
-        text = f"{unit.entry.facts.head}\n{text}".strip()
+    for entry in reversed(entries):
+        text = f"{entry.facts.head}\n{text}".strip()
         if len(text) >= _LEAST_CHARS:
             break
-    if len(text) <= MAX_QUESTION_CHARS:
-        return text
+    if not text or (step.questions_only and not _QUESTION_MARKS.intersection(text)):
+        return None
     half = MAX_QUESTION_CHARS // 2
-    return f"{text[:half]} {text[len(text) - half + 1 :]}"
+    if len(text) > MAX_QUESTION_CHARS:
+        text = f"{text[:half]} {text[len(text) - half + 1 :]}"
+    return Question(text, _day_of(entries[-1]), entries[-1].position)
 
 
-def _shown(view: WindowDraft) -> frozenset[int]:
-    """Return the positions of messages before the current loop that the window sends whole."""
+def _shown(view: WindowDraft, first: Loop) -> frozenset[int]:
+    """Return the positions of messages before a loop that the window sends whole."""
     units = [*view.preamble]
     cut = set[int]()
-    for loop in view.past:
+    for loop in view.loops:
+        if loop is first:
+            break
         for piece in shown_pieces(loop):
             if piece.limit is None:
                 units.append(piece.unit)
             elif piece.unit.entry.facts.chars <= piece.limit:
                 cut.add(piece.unit.position)
-    return frozenset(cut | {entry.position for unit in units for entry in unit.entries})
+    positions = cut | {entry.position for unit in units for entry in unit.entries}
+    return frozenset(position for position in positions if position < first.first)
 
 
 # ------------------------------------------------------------ the part
@@ -171,7 +244,7 @@ class _Line:
     tokens: int
 
 
-def _part(view: WindowDraft, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
+def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
     """Return the messages that fit, in order of position; None when none does."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
     summary = summary_body(view.summary.text, ()) if view.summary is not None else ""
@@ -179,7 +252,7 @@ def _part(view: WindowDraft, hits: Sequence[RecallHit], room: int) -> RecalledPa
     for hit in hits:
         line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
-        if cost > left or (hit.entry.facts.head and hit.entry.facts.head in summary):
+        if cost > left or never_sent(hit.entry) or (hit.entry.facts.head and hit.entry.facts.head in summary):
             continue
         days.add(line.day)
         lines.append(line)
@@ -191,7 +264,7 @@ def _part(view: WindowDraft, hits: Sequence[RecallHit], room: int) -> RecalledPa
         return None
     shown = _in_order(lines)
     messages = tuple(RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens) for line in shown)
-    return RecalledPart(view.loops[-1].number, fenced(_KIND, _text(shown)), _tokens(shown), messages)
+    return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages)
 
 
 def _in_order(lines: Sequence[_Line]) -> list[_Line]:
@@ -228,7 +301,7 @@ def _day_tokens(day: str) -> int:
 def _line(hit: RecallHit, most: int) -> _Line:
     """Return a message in at most about ``most`` tokens: its text, its calls, and its results with their values."""
     entry, facts = hit.entry, hit.entry.facts
-    day = caller_time(entry.event.envelope.created_at, entry.time_ms).date().isoformat()
+    day = _day_of(entry).isoformat()
     said = f"{_one_line(facts.name or facts.role)}: "
     is_counted = not facts.calls and not facts.results and _is_one_text(entry) and escaped(facts.head) == facts.head
     if is_counted and entry.event.tokens <= most:
@@ -248,6 +321,10 @@ def _line(hit: RecallHit, most: int) -> _Line:
         parts[-1:] = [f"{part}{_VALUES}{', '.join(values)}" for part in parts[-1:]]
     text = escaped("\n".join(parts))
     return _Line(hit, day, text, upper_bound_tokens(f"{text}\n"))
+
+
+def _day_of(entry: Entry) -> date:
+    return caller_time(entry.event.envelope.created_at, entry.time_ms).date()
 
 
 def _is_one_text(entry: Entry) -> bool:

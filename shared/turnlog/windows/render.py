@@ -27,7 +27,7 @@ from turnlog.windows.text import (
 )
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
-Place: TypeAlias = int | Literal["summary", "line", "recalled"]
+Place: TypeAlias = int | Literal["summary", "line"]
 
 
 def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
@@ -129,9 +129,10 @@ class _Renderer:
         if says_nothing(view):
             yield _line(NOTHING_SAID)
         said = list[str]()
+        recalled = {part.loop: _line(part.text, part.place) for part in view.recalled if part.text}
         for loop in view.loops:
-            if view.recalled is not None and view.recalled.loop == loop.number and view.recalled.text:
-                yield _line(view.recalled.text, "recalled")
+            if loop.number in recalled:
+                yield recalled[loop.number]
             for piece in sent_parts(loop):
                 if isinstance(piece, Note):
                     yield _line(note_text(piece, said), piece.at or loop.last)

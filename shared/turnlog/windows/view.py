@@ -159,9 +159,13 @@ AS_USER = SummaryWording()
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecalledPart:
-    """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped."""
+    """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped.
+
+    ``place`` is the position of the message behind it.
+    """
 
     loop: int
+    place: int
     text: str
     tokens: int
     messages: tuple[RecalledMessage, ...]
@@ -174,7 +178,8 @@ class WindowDraft:
     ``total`` is the running total of all stored tokens. ``unread`` counts the older messages that are left out and have no entry;
     ``unread_reason`` says why.
     ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
-    here. ``is_open``: older messages could be read and might change the window.
+    here. ``is_open``: older messages could be read and might change the window. ``compacted_to``: the position up to which
+    a message in the view stands for all messages, because its provider has summarised them in it; 0 without such a message.
     ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
     among the units. ``summary_reason``: why the summary is not shown whole.
     """
@@ -192,7 +197,8 @@ class WindowDraft:
     summary: SummaryEvent | None = None
     summary_reason: str = ""
     wording: SummaryWording = AS_USER
-    recalled: RecalledPart | None = None
+    recalled: tuple[RecalledPart, ...] = ()
+    compacted_to: int = 0
 
     @property
     def past(self) -> tuple[Loop, ...]:
@@ -201,8 +207,8 @@ class WindowDraft:
     def with_past(self, past: Iterable[Loop]) -> WindowDraft:
         return replace(self, loops=(*past, *self.loops[-1:]))
 
-    def with_recalled(self, part: RecalledPart | None) -> WindowDraft:
-        return replace(self, recalled=part)
+    def with_recalled(self, *parts: RecalledPart) -> WindowDraft:
+        return replace(self, recalled=parts)
 
     def with_current(self, loop: Loop) -> WindowDraft:
         return replace(self, loops=(*self.past, loop))

@@ -93,6 +93,9 @@ def cold(harness: Harness, session: Session, **options: Any) -> dict[str, Any]:
 @example(
     steps=[("append", numbers) for numbers in ([0], [0], [0], [2], [0, 1], [1, 5], [0, 0, 0, 1], [0, 0])]
 )  # all just fits
+@example(
+    steps=[("append", numbers) for numbers in ([0], [0], [2, 0, 1, 1], [0, 1, 1, 5])]
+)  # past messages take less than the line about them
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(harness: Harness, steps: Any) -> None:
     session = harness.log().sessions.create(system="Be brief.")
     session.append(MESSAGES[0])

@@ -81,7 +81,7 @@ def test_what_is_there_is_read_on_a_full_disk_and_another_process_goes_on(
     session = harness.log().sessions.create("s")
     session.append({"role": "user", "content": "hi"}, HUGE)
     wanted = [one.body for one in session.messages()], session.context(budget=10**6).messages
-    with full_after(folder, 9_000):
+    with full_after(folder, 5_000):
         for at in range(20):
             with contextlib.suppress(UnavailableError):
                 session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, idempotency_key=f"k{at}")

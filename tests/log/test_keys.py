@@ -30,7 +30,7 @@ from turnlog.ports import Key
 ADA, BOB, OTHER = Owner.of("acme", "ada"), Owner.of("acme", "bob"), Owner.of("globex", "ada")
 RECORD_ID = "1700000000000-abc"
 HASH, NONCE = bytes(range(16)), b"12345678"
-IDS = ["s", "t", "s/base", "s/seg", "S", "ada@example.com", "a:b", "a.b", "a+b", "x" * 256, "x" * 255 + "y"]
+IDS = ["s", "t", "base", "s/base", "s/seg", "S", "ada@example.com", "a:b", "a.b", "a+b", "x" * 256, "x" * 255 + "y"]
 SESSIONS = [
     SessionKeys(owner, name, is_base=base) for owner in (ADA, BOB, OTHER) for name in IDS for base in (False, True)
 ]

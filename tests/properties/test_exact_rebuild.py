@@ -87,10 +87,10 @@ def append(session: Session, batch: History, used: WindowAnswer | None, ratio: i
     bodies = [one.body for one in batch]
     formats = {one.format for one in batch}
     if len(formats) == 1:
-        session.append(*bodies, meta=meta, format=formats.pop(), **notes)
+        session.append(*bodies, meta=meta, format=formats.pop(), lenient=True, **notes)
         return
     for one, own in zip(batch, meta, strict=True):
-        session.append(one.body, meta=[own], format=one.format, **notes)
+        session.append(one.body, meta=[own], format=one.format, lenient=True, **notes)
 
 
 def without_caches(log: Turnlog, session: Session) -> None:

@@ -43,7 +43,7 @@ def log() -> Iterator[Turnlog]:
 def of_session(log: Turnlog, history: History, policy: str, format: Format, budget: int | None) -> WindowAnswer:
     session = log.sessions.create(recall="never")
     for at in range(0, len(history), 7):
-        session.append(*(one.body for one in history[at : at + 7]))
+        session.append(*(one.body for one in history[at : at + 7]), lenient=True)
     return session.context(policy=policy, format=format, budget=budget)
 
 

@@ -76,6 +76,9 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
 @example(
     steps=[("append", numbers) for numbers in ([0], [0], [0], [2], [0, 1], [1, 5], [0, 0, 0, 1], [0, 0])]
 )  # all just fits
+@example(
+    steps=[("append", numbers) for numbers in ([0], [0], [2, 0, 1, 1], [0, 1, 1, 5])]
+)  # past messages take less than the line about them
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(harness: Harness, steps: Any) -> None:
     session = harness.log().sessions.create(system="Be brief.")
     session.append(MESSAGES[0])
@@ -103,6 +106,19 @@ def test_a_warm_window_reads_what_is_new(moto: Harness, length: int) -> None:
             session.context(budget=8_000)
         assert dict(spent.requests) == {"Query": 1}
         assert spent.read_units <= 2
+
+
+def test_a_warm_window_of_thousands_of_short_messages_reads_what_is_new(moto: Harness) -> None:
+    session = moto.log().sessions.create()
+    turn = {"role": "user", "content": "And then?"}, {"role": "assistant", "content": "Then it rained."}
+    for _ in range(125):
+        session.append(*turn * 12)
+    session.context()
+    session.append(*turn)
+    with moto.meter.measure() as spent:
+        session.context()
+    assert dict(spent.requests) == {"Query": 1}
+    assert spent.read_units <= 2
 
 
 def test_a_session_that_grows_is_read_anew_now_and_then(harness: Harness) -> None:

@@ -140,7 +140,8 @@ class SessionKeys:
 
     def home(self, partition: str) -> SessionKeys:
         """Return the keys for a partition of the same owner."""
-        return SessionKeys(self.owner, partition.split("#")[5], is_base=partition.endswith(_BASE))
+        _, _, _, _, _, session_id, *base = partition.split("#")
+        return SessionKeys(self.owner, session_id, is_base=bool(base))
 
     def fork(self, session_id: str) -> Key:
         """Return the key of the item that registers a fork of this session."""

@@ -39,8 +39,8 @@ FIRST_ITEMS = 160
 """Items on the first page: all commits of most sessions, and few more than needed where a summary covers the older ones."""
 LEAST_GROWTH = 32
 """Messages that a session may grow by, whatever was read of it, before the log is read again."""
-WARM_BYTES = 16 * 1024 * 1024
-"""Estimated memory of the sessions that a process remembers."""
+WARM_BYTES = 64 * 1024 * 1024
+"""Estimated memory of the sessions that a process remembers: enough for `MAX_WINDOW_MESSAGES` short messages."""
 _MESSAGE_BYTES, _TOKEN_BYTES = 6 * 1024, 6
 
 

@@ -94,18 +94,19 @@ def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, n
     loop it may read a part.
     """
     commits, messages, is_all = list[Commit](), list[Located](), True
-    last, open_loop = newest, header.flow.loop.number
+    opened, reached, last, open_loop = 0, 0, newest, header.flow.loop.number
     for pages, page in enumerate(log.commits.in_view_on(keys, header, first=max(1, after)), start=1):
-        commits += page
-        messages += [message for message in located(log.commits, keys, page) if message.event.position > after]
-        reached = messages[-1].loop if messages else 0
-        opened = max(messages[0].loop, 1) if messages else 0
-        last = min(newest, opened + ROUND_LOOPS - 1)
+        for commit in page:
+            commits.append(commit)
+            messages += [item for item in located(log.commits, keys, [commit]) if item.event.position > after]
+            opened, reached = (max(messages[0].loop, 1), messages[-1].loop) if messages else (0, 0)
+            last = min(newest, opened + ROUND_LOOPS - 1)
+            if reached > last:
+                break
         if reached > last or (pages >= ROUND_PAGES and (reached > opened or reached == open_loop)):
             is_all = False
             break
-    reached = messages[-1].loop if messages else 0
-    # The newest loop that was read may continue on the next page.
+    # The newest loop that was read may continue behind the last commit.
     last_whole = min(last, reached if is_all or reached == open_loop else reached - 1)
     whole_loops = [message for message in messages if message.loop <= last_whole]
     return History(whole_loops, commits, has_more=last_whole < newest or (last_whole == open_loop and not is_all))

@@ -124,12 +124,13 @@ def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *
         return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
-    # Older messages matter where all that was read would fit without the line about what was not.
-    is_final = not _is_open(view) or message_tokens(view) - LINE_TOKENS > room
+    # The newest past loop says why it is out. Older ones matter where all that was read fits without the line about what was not.
+    has_past = any(loop.number >= view.oldest for loop in view.past)
+    is_final = not _is_open(view) or (has_past and message_tokens(view) - LINE_TOKENS > room)
     if message_tokens(smallest) <= room:
         return Fitted(smallest, breaks, is_final)
-    # Where even the user's messages of the current loop are too many, the oldest are left out, but for the first.
-    shorter = _with_newest_users(smallest, room)
+    # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops.
+    shorter = _with_newest_users(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
     needed = min(message_tokens(shorter), message_tokens(smallest))
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})

@@ -72,12 +72,10 @@ def test_a_refused_session_is_said_and_the_exit_code_is_1(tmp_path: Path) -> Non
 
 def test_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}", "utf-8")
-    newer = written(tmp_path, "n.json", {**sample(DOCUMENT), "version": 2})
     refused("import", "nowhere.json", code=2, says=r"no file 'nowhere\.json' \(no_file\)")
     refused("import", "x.json", code=2, says=r"'x\.json' is none of: .+ \(unknown_source\)")
     refused("import", FLAT, "--from", "nothing", code=2, says=r"no shape 'nothing'; there are .+ \(unknown_source\)")
     refused("import", FLAT, "--from", "document", code=2, says=r"is none of: session documents \(unknown_source\)")
-    refused("import", newer, code=2, says=r"'s-1' has version '2'; the newest we read is 1 \(newer_source\)")
     refused("import", code=2, says="Missing argument")
     assert not (tmp_path / "there").exists()
 

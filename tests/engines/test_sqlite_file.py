@@ -150,6 +150,15 @@ def test_an_empty_database_is_taken(tmp_path: Path, size: int | None) -> None:
     assert stamp(path) == (APPLICATION_ID, FORMAT)
 
 
+def test_tables_that_another_process_makes_meanwhile_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path / "a.db")
+    stamps, read = iter([(0, 0)]), sqlite._stamp
+    monkeypatch.setattr(sqlite, "_stamp", lambda connection: next(stamps, None) or read(connection))
+    opened(tmp_path / "a.db")
+    assert next(stamps, None) is None
+    assert stamp(tmp_path / "a.db") == (APPLICATION_ID, FORMAT)
+
+
 def test_a_file_of_a_newer_format_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "turnlog.db"
     opened(path)

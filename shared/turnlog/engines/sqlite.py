@@ -120,8 +120,9 @@ def _header(path: Path) -> bytes:
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables of a new file or migrate an older format, and set the connection's options."""
-    version = _format_of(connection, Path(path))
-    if version < _MOVING:
+    application_id, version = _stamp(connection)
+    if application_id != APPLICATION_ID or version not in (_MOVING, FORMAT):
+        # In a transaction, for another process may be creating the tables just now.
         with transaction(connection):
             version = _begin_format(connection, Path(path))
     until_free(connection, "PRAGMA journal_mode=WAL")

@@ -25,7 +25,7 @@ from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, messag
 from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, turns_of
+from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, pinned_alone, turns_of
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
@@ -224,7 +224,7 @@ class _Epoch:
             index -= 1
         border = self._place(index)
         loops = self.view.loops[: border.loop]
-        pinned = [_pinned_alone(loop) for loop in loops if any(unit.pinned for unit in loop.units)]
+        pinned = [pinned_alone(loop, "compaction") for loop in loops if any(unit.pinned for unit in loop.units)]
         parted = [unit for unit in self.view.loops[border.loop].units[: border.unit] if unit.pinned]
         room = self.room - sum(loop.tokens for loop in pinned) - sum(unit.tokens for unit in parted)
         overflow = self._overflow(index, room)
@@ -354,14 +354,6 @@ class _Epoch:
             return Border(loop, index - self._starts[loop])
         last = len(self.view.loops) - 1
         return Border(last, len(self.view.loops[last].units))
-
-
-def _pinned_alone(loop: Loop) -> Loop:
-    """Return a loop of which only the pinned messages are sent."""
-    units = tuple(unit for unit in loop.units if unit.pinned)
-    positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
-    first, last = min(positions), max(positions)
-    return replace(loop, units=units, first=first, last=last, level="out", reason="compaction", notes=())
 
 
 def _elements(view: WindowDraft, cap: int) -> Iterator[Sequence[_Element]]:

@@ -19,7 +19,7 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.core.window_parts import OthersCalls
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
-from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory, OfferedTools, assemble
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
@@ -37,15 +37,14 @@ from turnlog.windows.view import (
     NOT_READ,
     OLDER_TOO,
     Entry,
-    Loop,
     Unit,
     WindowDraft,
     is_item,
     is_whole,
+    pinned_alone,
     turns_of,
 )
 
-WINDOW_OVERHEAD = 3
 _COMPACTING = ("anthropic", "openai_responses")
 """Formats whose providers summarise a conversation in a message of it."""
 _COVERED = ("summary", "compaction", NOT_READ)
@@ -319,7 +318,7 @@ class WindowPlan:
             return replace(view, oldest=oldest)
         numbers = {loop.number for loop in older}
         reason = older[-1].reason
-        pinned = [_pinned_alone(loop, reason) for loop in older if any(unit.pinned for unit in loop.units)]
+        pinned = [pinned_alone(loop, reason) for loop in older if any(unit.pinned for unit in loop.units)]
         loops = [loop for loop in view.loops if loop.number not in numbers]
         shown = {entry.position for loop in (*pinned, *loops) for unit in loop.units for entry in unit.entries}
         aside = [(entry, reason) for entry, reason in view.set_aside if entry.loop not in numbers]
@@ -367,13 +366,6 @@ def _unfinished(sources: Sequence[Source]) -> int:
     if not first or sources[0].event.opens_loop == first or sources[-1].loop == first:
         return 0
     return next(index for index, source in enumerate(sources) if source.loop != first)
-
-
-def _pinned_alone(loop: Loop, reason: str) -> Loop:
-    """Return a loop of which only the pinned messages are sent."""
-    units = tuple(unit for unit in loop.units if unit.pinned)
-    positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
-    return replace(loop, units=units, first=min(positions), last=max(positions), reason=reason)
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -242,6 +242,13 @@ def is_whole(loop: Loop) -> bool:
     return loop.level == "whole" and all(unit.level == "whole" for unit in loop.units)
 
 
+def pinned_alone(loop: Loop, reason: str) -> Loop:
+    """Return a loop that is out but for its pinned messages."""
+    units = tuple(unit for unit in loop.units if unit.pinned)
+    positions = [entry.position for unit in units for entry in unit.entries if entry.loop == loop.number]
+    return replace(loop, units=units, first=min(positions), last=max(positions), level="out", reason=reason, notes=())
+
+
 def is_turn(entry: Entry) -> bool:
     """Return whether the message is the user's or the assistant's; no call before it waits for a result after that."""
     return entry.facts.role in ("user", "assistant")

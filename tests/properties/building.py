@@ -11,6 +11,7 @@ from tests.properties.histories import Body, Format, Given, History
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.core.session_settings import Recall
 from turnlog.core.window_parts import OthersCalls
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
@@ -20,6 +21,7 @@ from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
 from turnlog.windows.policy import policy_of
+from turnlog.windows.recall import with_recall
 
 AMPLE = 10_000_000
 PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full", "recall")
@@ -60,6 +62,7 @@ class Asked:
     system: str | None = None
     tools: tuple[Body, ...] = ()
     others_calls: OthersCalls = "calls"
+    recall: Recall = "never"
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,9 @@ def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
 
 def request(asked: Asked, sources: Sequence[Source] = ()) -> WindowRequest:
     """What is asked; ``sources`` are searched for the step recall."""
-    return WindowRequest(
-        policy=policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy),
+    policy = policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy)
+    wanted = WindowRequest(
+        policy=policy,
         budget=Budget(asked.budget, "given"),
         format=asked.format,
         system=asked.system,
@@ -131,6 +135,8 @@ def request(asked: Asked, sources: Sequence[Source] = ()) -> WindowRequest:
         others_calls=asked.others_calls,
         recaller=ListSearch(_SEARCH, sources),
     )
+    is_late = asked.recall == "auto" and policy.keeps_all
+    return wanted if asked.recall == "never" else with_recall(wanted, is_late=is_late)
 
 
 @cache

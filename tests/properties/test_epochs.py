@@ -56,6 +56,7 @@ asked = st.builds(
     system=st.sampled_from((None, "You are a helpful agent.")),
     tools=st.sampled_from(((), TOOLS)),
     others_calls=st.sampled_from(("calls", "text")),
+    recall=st.sampled_from(("never", "auto", "auto")),
 )
 
 

@@ -50,6 +50,7 @@ asked = st.builds(
     answer_open_calls=st.booleans(),
     system=st.sampled_from((None, "You are an agent.", "  ")),
     tools=st.sampled_from(((), TOOLS)),
+    recall=st.sampled_from(("never", "auto", "auto")),
 )
 
 

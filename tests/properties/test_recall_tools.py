@@ -1,4 +1,4 @@
-"""Law 9: the recall tools and their line are in a session's windows from the first one on or never, and are counted."""
+"""Law 9: the recall tools and their line are in all of a session's windows, in none, or since something is left out."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_the_constants_are_what_the_tokeniser_counts() -> None:
 
 
 def test_W9_they_are_in_every_window_of_a_session_from_the_first_one_on(log: Turnlog) -> None:
-    session = log.sessions.create(system="Be brief.", tools=[tool("get_order")])
+    session = log.sessions.create(system="Be brief.", tools=[tool("get_order")], recall="always")
     assert session.info().recall == "always"
     for _ in range(3):
         window = session.context(budget=2_000)
         assert window.messages[0] == {"role": "system", "content": f"Be brief.\n\n{RECALL_LINE}"}
         assert names(window.tools) == ["get_order", "recall_tool_call", "search_history"]
         session.append(HI, {"role": "assistant", "content": "word " * 200})
-    bare = log.sessions.create()
+    bare = log.sessions.create(recall="always")
     bare.append(HI)
     assert bare.context().messages == [{"role": "system", "content": RECALL_LINE}, HI]
 
@@ -90,7 +90,7 @@ def test_W9_or_never(log: Turnlog) -> None:
 
 
 def test_a_tool_of_the_same_name_takes_the_place_of_ours(log: Turnlog) -> None:
-    session = log.sessions.create(tools=[tool("search_history", description="theirs")])
+    session = log.sessions.create(tools=[tool("search_history", description="theirs")], recall="always")
     assert names(session.context().tools) == ["search_history", "recall_tool_call"]
     mine = [{"name": "recall_tool_call", "input_schema": {}}, {"toolSpec": {"name": "search_history"}}]
     assert names(session.context(tools=mine).tools) == ["recall_tool_call", "search_history"]
@@ -100,7 +100,7 @@ def test_a_tool_of_the_same_name_takes_the_place_of_ours(log: Turnlog) -> None:
 @pytest.mark.parametrize("sent", FORMATS)
 def test_beside_tools_of_any_shape_they_have_the_shape_of_the_format(log: Turnlog, given: str, sent: str) -> None:
     own = [shaped(given, "look", city={"type": "string"}), shaped(given, "search_history")]
-    session = log.sessions.create(tools=own, system="You find things.")
+    session = log.sessions.create(tools=own, system="You find things.", recall="always")
     session.append(HI)
     for window in (session.context(format=sent), session.context(format=sent, tools=own)):
         assert names(window.tools) == ["look", "search_history", "recall_tool_call"]
@@ -116,7 +116,7 @@ def test_beside_tools_of_any_shape_they_have_the_shape_of_the_format(log: Turnlo
 
 def test_ours_are_not_charged_anew_with_tools_of_another_shape(log: Turnlog) -> None:
     own = [shaped("anthropic", "look")]
-    bare, full = log.sessions.create(recall="never", tools=own), log.sessions.create(tools=own)
+    bare, full = log.sessions.create(recall="never", tools=own), log.sessions.create(tools=own, recall="always")
     for format in ("openai_chat", "bedrock_converse"):
         added = (
             full.context(format=format).manifest.totals["tools"] - bare.context(format=format).manifest.totals["tools"]
@@ -126,7 +126,7 @@ def test_ours_are_not_charged_anew_with_tools_of_another_shape(log: Turnlog) -> 
 
 def test_a_tool_that_is_not_sent_takes_no_name(log: Turnlog) -> None:
     """One that another provider runs itself, of a name of ours."""
-    session = log.sessions.create(tools=[{"type": "web_search_20250305", "name": "search_history"}])
+    session = log.sessions.create(tools=[{"type": "web_search_20250305", "name": "search_history"}], recall="always")
     assert names(session.context(format="anthropic").tools) == ["search_history", "recall_tool_call"]
     assert names(session.context(format="openai_chat").tools) == ["recall_tool_call", "search_history"]
 
@@ -135,15 +135,15 @@ def test_a_tool_that_is_not_sent_takes_no_name(log: Turnlog) -> None:
 def test_a_custom_tool_of_the_same_name_takes_its_place_too(log: Turnlog, format: str) -> None:
     named = {"name": "search_history"}
     own = {"type": "custom", "custom": named} if format == "openai_chat" else {"type": "custom", **named}
-    assert len(log.sessions.create(tools=[own]).context(format=format).tools) == 2
+    assert len(log.sessions.create(tools=[own], recall="always").context(format=format).tools) == 2
 
 
 def test_an_empty_system_text_is_none(log: Turnlog) -> None:
-    assert log.sessions.create(system="").context(format="anthropic").system == RECALL_LINE
+    assert log.sessions.create(system="", recall="always").context(format="anthropic").system == RECALL_LINE
 
 
 def test_they_are_counted_within_the_budget(log: Turnlog) -> None:
-    session = log.sessions.create()
+    session = log.sessions.create(recall="always")
     session.append(HI)
     window = session.context()
     assert window.manifest.totals["tools"] == RECALL_TOOLS_TOKENS

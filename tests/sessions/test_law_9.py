@@ -1,4 +1,4 @@
-"""W9 on every engine, in every provider's format: the recall tools and their line are there from the first window or never."""
+"""W9 on every engine, in every format: the recall tools and their line are in all windows, in none, or since one is partial."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def windows(session: Session, format: str) -> Iterator[WindowAnswer]:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("system", ["Be brief.", None])
 def test_W9_the_recall_tools_and_their_line_are_in_every_window(log: Any, format: str, system: str | None) -> None:
-    session = log.sessions.create("s", tools=[OWN], system=system)
+    session = log.sessions.create("s", tools=[OWN], system=system, recall="always")
     fronts = [front(window, format) for window in windows(session, format)]
     tools, told = fronts[0]
     assert tools[-2:] == recall_tools(format) and len(tools) == 3
@@ -66,9 +66,60 @@ def test_W9_or_in_none(log: Any, format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_W9_tools_of_the_call_have_them_behind_them(log: Any, format: str) -> None:
-    session = log.sessions.create("s", tools=[OWN])
+    session = log.sessions.create("s", tools=[OWN], recall="always")
     session.append(*turn(1))
     for own in ([], [OWN], [OWN, {**OWN, "function": {**OWN["function"], "name": "other"}}]):  # type: ignore[dict-item]
         window = session.context(format=format, tools=own)
         assert window.tools[len(own) :] == recall_tools(format)
         assert session.context(build=window.manifest.build, tools=own) == window
+
+
+def has_recall(window: WindowAnswer) -> bool:
+    assert ("recall_tool_call" in str(window.tools)) == (RECALL_LINE in str(window.messages) + str(window.system))
+    return "recall_tool_call" in str(window.tools)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_W9_by_default_they_come_with_the_first_window_that_leaves_something_out_and_stay(
+    log: Any, format: str
+) -> None:
+    session = log.sessions.create("s", tools=[OWN], system="Be brief.")
+    bare = log.sessions.create("bare", tools=[OWN], system="Be brief.", recall="never")
+    assert session.info().recall == "auto"
+    found = list[WindowAnswer]()
+    for number in range(1, 8):
+        for message in turn(number):
+            if message["role"] == "assistant":
+                found.append(session.context(format=format, budget=BUDGET))
+                if not has_recall(found[-1]):
+                    assert found[-1].messages == bare.context(format=format, budget=BUDGET).messages
+            session.append(message)
+            bare.append(message)
+    have = [has_recall(window) for window in found]
+    first = have.index(True)
+    assert first >= 1 and have == [False] * first + [True] * (len(have) - first)
+    assert (found[first].prefix.broke_at, found[first].prefix.stable_tokens) == ("tools", 0)
+    assert all(window.prefix.broke_at != "tools" for window in found[first + 1 :])
+    assert len({window.manifest.epoch.id for window in found}) > 2, "tools that came do not go with a later epoch"
+    rebuilt = session.context(build=found[first].manifest.build)
+    assert has_recall(rebuilt) and not has_recall(session.context(build=found[first - 1].manifest.build))
+
+
+def test_W9_a_summary_brings_them_too(log: Any) -> None:
+    session = log.sessions.create("s", tools=[OWN])
+    for number in range(1, 5):
+        session.append(*turn(number))
+    assert not has_recall(session.context(budget=AMPLE))
+    session.compress(keep_loops=1)
+    window = session.context(budget=AMPLE)
+    assert has_recall(window)
+    assert (window.prefix.broke_at, window.prefix.reason) == ("tools", "summary")
+    session.append({"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Yes."})
+    again = session.context(budget=AMPLE)
+    assert has_recall(again) and again.prefix.broke_at is None
+
+
+def test_W9_policies_that_leave_out_by_rule_have_them_in_every_window(log: Any) -> None:
+    session = log.sessions.create("s", policy="run_loops")
+    session.append({"role": "user", "content": "Hello."})
+    assert has_recall(session.context())

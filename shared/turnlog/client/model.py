@@ -177,7 +177,7 @@ class Sessions(SessionImports):
         state: Mapping[str, Any] | None = None,
         state_schema: Mapping[str, Any] | None = None,
         strict: bool | None = None,
-        recall: Literal["always", "never"] | None = None,
+        recall: Literal["auto", "always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
         ttl_days: int | None = None,
         inactive_after_days: int | None = None,

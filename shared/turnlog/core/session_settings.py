@@ -13,8 +13,8 @@ DEFAULT_OUTPUT_RESERVE = 4096
 
 SessionStatus: TypeAlias = Literal["active", "inactive", "ended"]
 """Status of a session. An inactive one had no message for as long as its settings allow; the next append reactivates it."""
-Recall: TypeAlias = Literal["always", "never"]
-"""Whether windows have the recall tools: always, from the first window on, or never."""
+Recall: TypeAlias = Literal["auto", "always", "never"]
+"""Which windows have the recall tools: from the first one on that leaves something out, all, or none."""
 MessageStatus: TypeAlias = Literal["complete", "interrupted"]
 
 

@@ -144,7 +144,7 @@ class AppendWrite:
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
-        has_tools = settings.recall == "always" and self._action == RUN
+        has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
         if state_event is not None:

@@ -104,7 +104,10 @@ def request_of(
         apply_breakpoints=body.breakpoints == "apply",
         context=context_of(model, models) if model is not None else None,
     )
-    return with_recall(request) if settings.recall == "always" else request, budget
+    if settings.recall == "never":
+        return request, budget
+    is_late = settings.recall == "auto" and policy.keeps_all
+    return with_recall(request, is_late=is_late), budget
 
 
 @lazy_dataclass(frozen=True, slots=True)

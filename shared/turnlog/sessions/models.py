@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from turnlog.core.models import Answer, At, Body, JsonObjectField
+from turnlog.core.session_settings import Recall
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -97,8 +98,10 @@ class CreateSession(Body):
         description="JSON Schema 2020-12 that the state must fit, without `agents`; can't be changed later",
     )
     strict: bool = Field(default=False, description="Refuse disorder with 422 instead of keeping it with a warning")
-    recall: Literal["always", "never"] = Field(
-        default="always", description="Whether windows have the recall tools; can't be changed later"
+    recall: Recall = Field(
+        default="auto",
+        description="Which windows have the recall tools: auto, from the first one on that leaves something out; always; never. "
+        "Can't be changed later",
     )
     loop_timeout_seconds: LoopTimeout = 3600
     ttl_days: Days | None = Field(default=None, description=_TTL)
@@ -170,7 +173,7 @@ class Session(Answer):
     last_sent_position: int | None
     policy: str | JsonObjectField
     model: str | None
-    recall: Literal["always", "never"]
+    recall: Recall
     metadata: JsonObjectField | None
     reset_of: str | None
     forked_from: str | None

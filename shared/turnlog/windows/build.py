@@ -172,8 +172,8 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
         plan.view,
         request.budget,
         format=request.format,
-        system_tokens=request.system_tokens,
-        tools_tokens=request.tools_tokens,
+        system_tokens=made.request.system_tokens,
+        tools_tokens=made.request.tools_tokens,
         frame_tokens=frame_tokens(request.format),
     )
     tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
@@ -200,7 +200,7 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(request, made.start.position),
+        epoch=_epoch_id(made.settled.plan.request, made.start.position),
         since=made.start.position,
     )
 

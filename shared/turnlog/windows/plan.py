@@ -121,6 +121,7 @@ class WindowRequest:
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
     those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
     the step recall, which does nothing without it. ``context`` is the size of the model's context, None for an unknown model.
+    ``plain`` is the same request without the recall tools. It is sent while nothing is left out; the tools' room stays free.
     """
 
     policy: Policy
@@ -139,6 +140,7 @@ class WindowRequest:
     recaller: Recaller | None = None
     others_calls: OthersCalls = "calls"
     context: int | None = None
+    plain: WindowRequest | None = None
 
     @property
     def offered(self) -> OfferedTools:
@@ -370,11 +372,15 @@ def _unfinished(sources: Sequence[Source]) -> int:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Settled:
-    """A view with all the bodies that it sends, the plan it comes from, and the breaks that separate it from earlier windows."""
+    """A view with all the bodies that it sends, the plan it comes from, and the breaks that separate it from earlier windows.
+
+    ``outgrown`` is the position with which the log became larger than the room; None while it is not, 0 for one that was not read.
+    """
 
     plan: WindowPlan
     view: WindowDraft
     breaks: tuple[EpochStart, ...]
+    outgrown: int | None = None
 
 
 def settled(history: History, request: WindowRequest, memory: Memory) -> Settled:
@@ -406,8 +412,21 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             wanted = missing_bodies(fitted.view)
             if not wanted:
                 view, recalled = _recalling(fitted, request, history, memory)
-                return Settled(plan, view, (*fitted.breaks, *recalled, *_late_breaks(plan, fitted)))
+                breaks = (*fitted.breaks, *recalled, *_late_breaks(plan, fitted))
+                return Settled(plan, view, breaks, _outgrown(history, request))
         read.bring(wanted)
+
+
+def _outgrown(history: History, request: WindowRequest) -> int | None:
+    """Return the position with which the log became larger than the room for messages (see `Settled`)."""
+    room, before = request.budget.tokens - fixed_tokens(request), history.total
+    if before <= room:
+        return None
+    for source in reversed(history.sources):
+        before -= source.event.tokens
+        if before <= room:
+            return source.event.position
+    return 0
 
 
 def _recalling(

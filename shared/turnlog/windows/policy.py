@@ -84,6 +84,11 @@ class Policy(BaseModel):
         return _takes_summary(self.steps)
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether a window leaves something out only when not everything fits."""
+        return all(isinstance(step, Summary | DigestWhenFull | Pin | RecallMessages) for step in self.steps)
+
+    @property
     def recall(self) -> RecallMessages | None:
         """The last step that recalls messages; None when there is none."""
         return next((step for step in reversed(self.steps) if isinstance(step, RecallMessages)), None)

@@ -7,6 +7,7 @@ begins with all of it; otherwise only system text and tools can be expected to b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile, zip_longest
 
 from turnlog.core.calls import Ref
@@ -22,6 +23,8 @@ from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
 from turnlog.windows.view import Entry, Loop, is_item
 
+_LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
+_CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
 _SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
 
 
@@ -41,9 +44,10 @@ class Prefix:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Made:
-    """A window before it is returned: its plan, its turns, the rendered request, and the breaks before it."""
+    """A window before it is returned: its plan, the request that is sent, its turns as rendered, and the breaks before it."""
 
     settled: Settled
+    request: WindowRequest
     shares: Sequence[Share]
     rendered: Rendered
     breaks: tuple[EpochStart, ...]
@@ -59,6 +63,9 @@ class Made:
         )
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
+        if request.plain is not None:
+            breaks, has_tools = _with_recall_tools(breaks, settled.outgrown)
+            request = request if has_tools else request.plain
         start = max((broken.position for broken in breaks), default=0)
         if codec.format in FENCING:
             bound = list(unsigned(window_shares, codec, start))
@@ -68,16 +75,27 @@ class Made:
             if isinstance(changed, int):
                 breaks = (*breaks, EpochStart(last, "unprompted", changed))
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
-        return cls(settled, window_shares, rendered, breaks)
+        return cls(settled, request, window_shares, rendered, breaks)
 
     @property
     def start(self) -> EpochStart:
         """The start of the window's epoch: the newest break."""
         return max(self.breaks, key=lambda broken: broken.position, default=NEVER_BROKEN)
 
-    @property
-    def request(self) -> WindowRequest:
-        return self.settled.plan.request
+
+def _with_recall_tools(breaks: Sequence[EpochStart], outgrown: int | None) -> tuple[tuple[EpochStart, ...], bool]:
+    """Return the breaks of a request that has the recall tools when something is left out, and whether it has them.
+
+    They come with the first such break, or when the log has outgrown the room. A break at which they may have come or gone changes
+    the window from its beginning.
+    """
+    has_tools, changed = outgrown is not None, list[EpochStart]()
+    for broken in breaks:
+        is_before = broken.position > 0 and (outgrown is None or broken.position < outgrown)
+        is_first = is_before and broken.reason in _LEAVES_OUT
+        has_tools = has_tools or is_first
+        changed.append(replace(broken, broke_at="tools") if is_first or broken.reason in _CHANGES_ROOM else broken)
+    return (*changed, EpochStart(outgrown or 0, "tools", "tools")), has_tools
 
 
 @once

@@ -1,7 +1,8 @@
 """The tools with which a model gets back what a window left out, and the system line that explains them.
 
-All texts are constants. Tools and system text come first in every provider's cache, so a session's windows have them from the
-first one on, or never. Their token counts are constants too; ``tests/properties/test_recall_tools.py`` checks them.
+All texts are constants. Tools and system text come first in every provider's cache, so they come once: with a session's first
+window, or with the first that leaves something out. Their token counts are constants too;
+``tests/properties/test_recall_tools.py`` checks them.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ def recall_tools(format: str) -> list[JsonObject]:
     return [_SHAPES[format](*tool) for tool in _TOOLS]
 
 
-def with_recall(request: WindowRequest) -> WindowRequest:
+def with_recall(request: WindowRequest, *, is_late: bool = False) -> WindowRequest:
     """Return the request with the recall tools behind its own tools and the line behind its system text, both counted.
 
     The request's own tools are converted to the format's shape first, so that only tools that are sent are counted. A recall tool
-    is left out when one of the request's tools has its name.
+    is left out when one of the request's tools has its name. ``is_late``: a window that leaves nothing out is sent without them.
     """
     request = with_tools_of(codec_of(request.format), request)
     own = list(request.tools)
@@ -115,6 +116,7 @@ def with_recall(request: WindowRequest) -> WindowRequest:
         tools=[*own, *ours],
         tools_tokens=_tools_tokens(own, ours, request.tools_tokens),
         tools_least=_tools_least(own, ours, request),
+        plain=request if is_late else None,
     )
 
 

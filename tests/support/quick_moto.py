@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import threading
 from collections.abc import Iterator
@@ -46,9 +47,8 @@ def _serialise_the_type_that_is_there(patch: pytest.MonkeyPatch) -> None:
 
 def _compare_plain_values_at_once(patch: pytest.MonkeyPatch) -> None:
     """moto asks a value for six types before it compares, measures or copies it."""
-    from moto.dynamodb.models.dynamo_type import DynamoType
-
-    cast_value, size, copied = DynamoType.cast_value.fget, DynamoType.size, DynamoType.__deepcopy__
+    kind: Any = importlib.import_module("moto.dynamodb.models.dynamo_type").DynamoType
+    cast_value, size, copied = kind.cast_value.fget, kind.size, kind.__deepcopy__
 
     @functools.wraps(cast_value)
     def value_of(self: Any) -> Any:
@@ -60,7 +60,7 @@ def _compare_plain_values_at_once(patch: pytest.MonkeyPatch) -> None:
             return int(size(self))
         return len(self.value if isinstance(self.value, bytes) else self.value.encode())
 
-    @functools.wraps(DynamoType.__eq__)
+    @functools.wraps(kind.__eq__)
     def equal(self: Any, other: Any) -> bool:
         if other is None or self.type != other.type:
             return False
@@ -69,14 +69,14 @@ def _compare_plain_values_at_once(patch: pytest.MonkeyPatch) -> None:
     def copy_of(self: Any, memo: dict[int, Any]) -> Any:
         if self.type not in PLAIN:
             return copied(self, memo)
-        copy = DynamoType.__new__(DynamoType)
+        copy = kind.__new__(kind)
         copy.type, copy.value = self.type, self.value
         return copy
 
-    patch.setattr(DynamoType, "cast_value", property(value_of))
-    patch.setattr(DynamoType, "size", size_of)
-    patch.setattr(DynamoType, "__eq__", equal)
-    patch.setattr(DynamoType, "__deepcopy__", copy_of)
+    patch.setattr(kind, "cast_value", property(value_of))
+    patch.setattr(kind, "size", size_of)
+    patch.setattr(kind, "__eq__", equal)
+    patch.setattr(kind, "__deepcopy__", copy_of)
 
 
 def _list_the_partition_that_a_query_asks_for(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import turnlog.search.over_sessions  # noqa: F401 - keeps the length of a stretch, which tests make FEW later
 from tests.conftest import Harness
 from tests.log.everything import items_of
 from tests.support.segments import noise

@@ -186,7 +186,9 @@ def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: 
                 (total.either_lost, total.either_needed),
             )
             shares = "".join(f"{100 * part / max(1, whole):9.1f}" for part, whole in lost)
-            print(f"{Path(policy).stem:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}")
+            print(
+                f"{Path(policy).stem:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}"
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:

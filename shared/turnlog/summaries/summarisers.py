@@ -24,13 +24,13 @@ from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
-from turnlog.summaries.passages import Stretch, quoted
+from turnlog.summaries.passages import Passages, Stretch
 from turnlog.windows.ledger import is_said
 
 _INDENT = "   "
 _EXTRACT_CHARS = 300
 """Characters kept of each text that is quoted from its beginning."""
-_LABEL = re.compile(r"(\d+)(?:-(\d+))?\. ?")
+_LABEL = re.compile(r"(\d+)(?:-(\d+))?([.:]) ?")
 _TRUNCATED = re.compile(r"\.{3}\[truncated \d+ characters\]")
 MAX_RECORD_TOKENS = 48_000
 """Tokens of a history that a model gets at most."""
@@ -100,9 +100,9 @@ class ExtractiveSummariser:
         if self._counter.count(text) <= request.max_tokens:
             return text
         stretches = [*_stretches_of(earlier), *(_stretch_of(loop, words) for loop in request.loops)]
-        room = request.max_tokens
+        passages, room = Passages(stretches, self._cost), request.max_tokens
         while room > 0:
-            text = quoted(stretches, room, self._cost)
+            text = passages.within(room)
             excess = self._counter.count(text) - request.max_tokens
             if excess <= 0:
                 return text
@@ -133,7 +133,7 @@ def _stretches_of(lines: Sequence[str]) -> list[Stretch]:
     for line in lines:
         label, last = _LABEL.match(line), stretches[-1].last if stretches else 0
         if label is not None and int(label[1]) > last:
-            stretches.append(Stretch(int(label[1]), int(label[2] or label[1]), (line[label.end() :],)))
+            stretches.append(Stretch(int(label[1]), int(label[2] or label[1]), (line[label.end() :],), label[3] == ":"))
         elif stretches:
             stretches[-1] = replace(stretches[-1], texts=(*stretches[-1].texts, line.strip()))
         else:

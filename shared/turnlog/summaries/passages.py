@@ -2,7 +2,8 @@
 
 Each stretch of the history has an even share of the tokens. Phrases are quoted whole: words that stand together, and phrases that
 only small words part. A phrase says much when its words are names, have digits or are rare in the history, and when people tell
-of themselves or answer a question with it; what is quoted already says nothing more.
+of themselves or answer a question with it; what is quoted already says nothing more. A later extract keeps the first phrases of
+this one, which say most.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 _LINE_TOKENS = 200
 """Tokens of a line, about."""
 _LABEL_TOKENS = 8
-_TIER = " / "
-_TIER_TOKENS = 16
+_TIER, _TIER_TOKENS = " / ", 16
+"""Passages of a line stand in tiers of about so many tokens: those that say most in the first, so that a shorter line is its
+first tiers."""
 _LONGEST = 4
 """Words of a phrase, at most; what follows is a phrase that is linked with it."""
 _MOST_LINKS = 2
@@ -48,37 +50,12 @@ _SENTENCE = re.compile(r"[^\s].*?(?:[.!?…](?=[\"'”’)\]]{0,2}(?:\s|$))|[。
 _SPEAKER = re.compile(r"\b(?:i|me|my|mine|we|us|our|ours)\b|[我咱]", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:you|your|yours)\b|[你您]", re.IGNORECASE)
 _QUESTIONS = ("?", "？")
+_OPENING = ('"', "“", "«", "《", "「")
 _CLOSING = "\"'”’)] "
 _ABBREVIATED = re.compile(r"(?:[A-Z]\.)*[A-Z][a-z]?\.")
 _QUOTES = frozenset("'\"“”‘’")
-_LINKS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "for",
-        "with",
-        "from",
-        "by",
-        "and",
-        "or",
-        "my",
-        "your",
-        "his",
-        "her",
-        "its",
-        "our",
-        "their",
-        "as",
-        "into",
-        "about",
-    ]
-)
+_LINK = "a an the of in on at to for with from by and or my your his her its our their as into about"
+_LINKS = frozenset(_LINK.split())
 _STOP = (
     "i you he she it we they me him her us them my your his its our their mine yours this that these those a an the and or but "
     "so if as of in on at to for with from by about into is am are was were be been being have has had do does did will would "
@@ -148,47 +125,50 @@ class _Phrase:
     factor: float
 
 
+_Part: TypeAlias = tuple[Stretch, Sequence[_Phrase]]
+
+
 class Passages:
     """The passages of a history. ``cost`` gives the tokens of a word behind a space."""
 
     def __init__(self, stretches: Sequence[Stretch], cost: Callable[[str], int]) -> None:
         self._cost = cost
-        self._stretches = stretches
-        self._loops = _loops(stretches)
-        self._phrases = dict(_phrases_by_loop(stretches))
-        self._weights = _weights(list(self._phrases.values()))
+        self._parts = list(_parsed(stretches))
+        self._loops = _loops(self._parts)
+        self._weights = _weights([phrases for stretch, phrases in self._parts if not stretch.is_extract])
 
     def within(self, room: int) -> str:
         """Return lines of about ``room`` tokens together, ``FIRST-LAST: passages``, with an even share for each loop."""
         quoted, lines, left = _Quoted(self._weights), list[str](), 0.0
-        for is_extract, stretches in groupby(self._stretches, key=lambda stretch: stretch.is_extract):
-            for group in _groups(list(stretches), room / self._loops):
+        for is_extract, parts in groupby(self._parts, key=lambda part: part[0].is_extract):
+            for group in _groups(list(parts), room / self._loops):
                 left += room * _loops(group) / self._loops - _LABEL_TOKENS
                 tiers, left = (self._shortened if is_extract else self._selected)(group, left, quoted)
-                first, last = group[0].first, group[-1].last
+                first, last = group[0][0].first, group[-1][0].last
                 label = f"{first}:" if first == last else f"{first}-{last}:"
                 lines.append(f"{label} {_TIER.join(tiers)}".rstrip())
                 quoted.end_line()
         return "\n".join(lines)
 
-    def _selected(self, group: Sequence[Stretch], room: float, quoted: _Quoted) -> tuple[list[str], float]:
+    def _selected(self, group: Sequence[_Part], room: float, quoted: _Quoted) -> tuple[list[str], float]:
         """Return passages of about ``room`` tokens in tiers, those that say most in the first, and the tokens that are left."""
-        phrases = [phrase for stretch in group for phrase in self._phrases[stretch.first]]
+        phrases = [phrase for _, phrases in group for phrase in phrases]
         selection = _Selection(phrases, quoted, self._cost)
         left = selection.take(room)
         return list(selection.tiers()), left
 
-    def _shortened(self, group: Sequence[Stretch], room: float, quoted: _Quoted) -> tuple[list[str], float]:
+    def _shortened(self, group: Sequence[_Part], room: float, quoted: _Quoted) -> tuple[list[str], float]:
         """Return the first tiers of extracts, an even share of ``room`` tokens for each loop, and the tokens that are left."""
         kept, left, loops = list[list[str]](), 0.0, _loops(group)
-        for stretch in group:
-            tiers, left = self._first(stretch.texts, left + room * _loops([stretch]) / loops)
+        for part in group:
+            tiers, left = self._first(part[0].texts, left + room * _loops([part]) / loops)
             kept.append(tiers)
         tiers = [tier for ranked in zip_longest(*kept) for tier in ranked if tier]
         quoted.add([word.strip(_AROUND).casefold() for tier in tiers for word in tier.split()], ())
         return tiers, left
 
     def _first(self, texts: Sequence[str], room: float) -> tuple[list[str], float]:
+        """Return the first tiers of texts, the last of them cut between words, and the tokens that are left."""
         tiers = list[str]()
         for tier in chain.from_iterable(text.split(_TIER) for text in texts):
             words = tier.split(" ")
@@ -203,17 +183,17 @@ class Passages:
         return tiers, room
 
 
-def _loops(stretches: Sequence[Stretch]) -> int:
-    return sum(stretch.last - stretch.first + 1 for stretch in stretches)
+def _loops(parts: Sequence[_Part]) -> int:
+    return sum(stretch.last - stretch.first + 1 for stretch, _ in parts)
 
 
-def _groups(stretches: Sequence[Stretch], share: float) -> Iterator[Sequence[Stretch]]:
+def _groups(parts: Sequence[_Part], share: float) -> Iterator[Sequence[_Part]]:
     """Yield groups of neighbours, about even in loops, with a line's tokens each when a loop has ``share`` tokens."""
-    loops = _loops(stretches)
+    loops = _loops(parts)
     size = -(-loops // max(1, int(share * loops / _LINE_TOKENS)))
-    group = list[Stretch]()
-    for stretch in stretches:
-        group.append(stretch)
+    group = list[_Part]()
+    for part in parts:
+        group.append(part)
         if _loops(group) >= size:
             yield group
             group = []
@@ -221,16 +201,15 @@ def _groups(stretches: Sequence[Stretch], share: float) -> Iterator[Sequence[Str
         yield group
 
 
-def _phrases_by_loop(stretches: Sequence[Stretch]) -> Iterator[tuple[int, Sequence[_Phrase]]]:
-    """Yield the first loop of each stretch that is no extract, and the stretch's phrases."""
+def _parsed(stretches: Sequence[Stretch]) -> Iterator[_Part]:
+    """Yield each stretch with the phrases of what was said."""
     is_asked = False
     for stretch in stretches:
         phrases = list[_Phrase]()
         for text in stretch.texts if not stretch.is_extract else ():
-            phrases += phrases_of(text, is_asked)
+            phrases += _phrases_of(text, is_asked)
             is_asked = any(mark in text for mark in _QUESTIONS)
-        if not stretch.is_extract:
-            yield stretch.first, phrases
+        yield stretch, phrases
 
 
 def _weights(parts: Sequence[Sequence[_Phrase]]) -> dict[str, float]:
@@ -287,6 +266,7 @@ class _Selection:
         self._quoted = quoted
         self._cost = cost
         self._costs = [sum(map(cost, phrase.words)) for phrase in phrases]
+        self._pairs = [tuple(pairwise(phrase.keys)) for phrase in phrases]
         self._taken = dict[int, int]()
 
     def take(self, room: float) -> float:
@@ -313,12 +293,11 @@ class _Selection:
 
     def _value(self, index: int) -> tuple[float, int, Sequence[_Pair]]:
         """Return what a phrase says for a token, its tokens with what links it to taken ones, and its pairs of words."""
-        phrase, cost = self._phrases[index], self._costs[index]
-        pairs = list(pairwise(phrase.keys))
+        phrase, cost, pairs = self._phrases[index], self._costs[index], self._pairs[index]
         for neighbour in self._linked(index):
             if neighbour in self._taken:
                 before, after = self._phrases[min(index, neighbour)], self._phrases[max(index, neighbour)]
-                pairs.append((before.keys[-1], after.keys[0]))
+                pairs = (*pairs, (before.keys[-1], after.keys[0]))
                 cost += sum(map(self._cost, after.between or ()))
         return phrase.factor * self._quoted.gain(phrase.keys, pairs) / max(cost, 1), cost, pairs
 
@@ -363,7 +342,7 @@ def _passage(text: str, start: int, end: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def phrases_of(text: str, is_answer: bool) -> tuple[_Phrase, ...]:
+def _phrases_of(text: str, is_answer: bool) -> tuple[_Phrase, ...]:
     """Return the phrases of a text. ``is_answer``: it follows a question.
 
     The same texts are asked for again, by the summary and by the outline of a round.
@@ -446,12 +425,15 @@ def _in_clause(text: str, clause: Sequence[_Word], factor: float) -> Iterator[_P
             clause[stop - 1].end,
             tuple(text[word.start : word.end] for word in clause[first:stop]),
             tuple(word.key for word in clause[at:stop]),
-            tuple(_capital(text, word) if word is not clause[0] else 0 for word in clause[at:stop]),
-            tuple(text[word.start : word.end] for word in gap) if is_linked else None,
+            tuple(_capital(text, word, clause[0]) for word in clause[at:stop]),
+            tuple(text[clause[end - 1].end : clause[at].start].split()) if is_linked else None,
             factor,
         )
         end = at = stop
 
 
-def _capital(text: str, word: _Word) -> int:
-    return 1 if text[word.start].isupper() else -1
+def _capital(text: str, word: _Word, first: _Word) -> int:
+    """Return 1 for a word with a capital or that begins a title, 0 for the ``first`` word of a clause, else -1."""
+    if text[max(0, word.start - 1) : word.start] in _OPENING:
+        return 1
+    return 0 if word is first else 1 if text[word.start].isupper() else -1

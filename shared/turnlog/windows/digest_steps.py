@@ -36,7 +36,7 @@ class Loops(Step):
     max_age_seconds: int | None = Field(default=WEEK_SECONDS, ge=0)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
     whole: int = Field(default=0, ge=0, le=1_000_000)
-    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=1_000)
     interrupted: Interrupted = "mark"
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:

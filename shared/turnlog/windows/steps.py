@@ -18,7 +18,7 @@ from turnlog.windows.digests import digest_pieces, with_note
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 MAX_MESSAGE_CHARS = 500
-LEDGER_PER_LOOP = 100
+LEDGER_PER_LOOP = 200
 
 
 class Room(NamedTuple):
@@ -61,7 +61,7 @@ class DigestWhenFull(Step):
     high: float = Field(default=0.7, gt=0, le=1)
     low: float = Field(default=0.35, ge=0, lt=1)
     max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
-    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=100)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=1_000)
     interrupted: Literal["mark", "drop"] = "mark"
 
     @model_validator(mode="after")

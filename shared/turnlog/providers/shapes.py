@@ -415,8 +415,9 @@ def _converse_content(block: Shape, *, least: int = 0) -> Shape:
     return items(_named(block, name, lambda label: {"text": f"[{label}]"}), least=least)
 
 
+_CONVERSE_ID = _pattern("[a-zA-Z0-9_.:-]{1,64}")
 _CONVERSE_RESULT = fields(
-    {"toolUseId": text},
+    {"toolUseId": _CONVERSE_ID},
     {
         "content": _converse_content(_part_of_result, least=1),
         "status": one_of("success", "error"),
@@ -432,8 +433,7 @@ def _converse_result(value: JsonValue) -> JsonValue:
     return {"content": [{"text": NO_OUTPUT}], **result} if isinstance(result, dict) else result
 
 
-_CONVERSE_ID = _pattern("[a-zA-Z0-9_.:-]{1,64}")
-_CONVERSE_USE = fields({"toolUseId": text, "name": text, "input": mapping})
+_CONVERSE_USE = fields({"toolUseId": _CONVERSE_ID, "name": text, "input": mapping})
 _CONVERSE_SERVER_USE = fields(
     {
         "toolUseId": _CONVERSE_ID,

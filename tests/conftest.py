@@ -26,6 +26,7 @@ pytest.register_assert_rewrite("turnlog.testing.contracts", "tests.support")
 
 from tests.effort import FULL, is_full  # noqa: E402
 from tests.faults import FAULT, KINDS, FaultReport, commit_id  # noqa: E402
+from tests.support.quick_moto import quick_moto  # noqa: E402
 from turnlog.app import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
@@ -77,24 +78,8 @@ def a_function_leaves_no_logger() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def attributes_are_serialised_by_their_type_alone() -> Iterator[None]:
-    """moto looks for each of the ten types of a DynamoDB attribute under four names: half of what a request to it takes.
-
-    An attribute is a dict with its one type in it, so the other nine are not there under any name."""
-    from moto.core.serialize import ResponseSerializer
-
-    serialise = ResponseSerializer._serialize_type_structure
-
-    def quickly(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
-        if shape.name != "AttributeValue" or type(value) is not dict or not key:
-            return serialise(self, serialized, value, shape, key)
-        wrapper = self.MAP_TYPE()
-        for name in value:
-            self._serialize(wrapper, value[name], shape.members[name], name)
-        return self._default_serialize(serialized, wrapper, shape, key)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ResponseSerializer, "_serialize_type_structure", quickly)
+def moto_does_no_more_than_is_asked() -> Iterator[None]:
+    with quick_moto():
         yield
 
 

@@ -61,8 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         asked = {"sample": options.sample, "keep_loops": plan.keep_loops, "max_tokens": plan.max_tokens}
         kept = {"answers": asdict(answers)} if answers else {}
         options.json.write_text(json.dumps(as_json(rows, **ran, **asked, **kept), indent=1) + "\n", encoding="utf-8")
-    is_kept = answers is None or answers.words_kept >= LEAST_KEPT * answers.words
-    return 0 if is_kept and all(limit.ok for limit in limits_of(rows)) else 1
+    return 0 if (answers is None or answers.are_kept(LEAST_KEPT)) and all(limit.ok for limit in limits_of(rows)) else 1
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -85,7 +85,7 @@ class _Run:
         for at, body in enumerate(self._transcript.messages):
             if at and self._summary is not None and body.get("role") == "assistant" and calls_in(body):
                 self._judge(self._summary, at)
-            appended = self._session.append(body)
+            appended = self._session.append(body, lenient=True)
             self._clock.advance(1)
             self._positions[appended.first] = at
             if appended.loop != loop:
@@ -147,6 +147,10 @@ class Answers:
     words_kept: int = 0
     verbatim: int = 0
     verbatim_kept: int = 0
+
+    def are_kept(self, share: float) -> bool:
+        """Return whether so large a share survives, by either way to judge."""
+        return self.words_kept >= share * self.words and self.verbatim_kept >= share * self.verbatim
 
     def count(self, answers: Sequence[str], dialogue: str, summary: str) -> None:
         self.dialogues += 1

@@ -116,6 +116,50 @@ def test_it_is_not_called_more_often_than_it_may_and_goes_on_when_it_may(session
     assert fresh.iterations == 1 and fresh.run_id != outcome.run_id
 
 
+def test_the_stored_limit_counts_unless_the_caller_names_one(session: Session) -> None:
+    again = [calls((f"c{at}", "find", {"q": "x"})) for at in range(3)]
+    session.patch_agent({"max_iterations": 2})
+    outcome = session.run(Script(*again), {"find": find}).send("Go")
+    assert (outcome.status, outcome.iterations) == ("max_iterations", 2)
+    assert session.run(Script(*again), {"find": find}, max_iterations=1).send("Go").iterations == 1
+    session.patch_agent({"iteration": 0, "max_iterations": 0})
+    assert session.run(Script()).send("Go").status == "max_iterations", "no model call is allowed"
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_another_process_cancels_a_run_at_its_next_step(harness: Harness, session: Session, moment: str) -> None:
+    executed = list[str]()
+
+    def cancel() -> None:
+        harness.log().sessions.get("s").cancel_run()
+
+    def execute(q: str) -> str:
+        executed.append(q)
+        if moment == "tool":
+            cancel()
+        return q
+
+    def ask(window: WindowAnswer) -> Any:
+        if moment == "model":
+            cancel()
+        return model(window)
+
+    model = Script(calls(("c1", "find", {"q": "a"})), says("never asked"))
+    outcome = session.run(ask, {"find": execute}).send("Go")
+    assert (outcome.status, outcome.iterations) == ("cancelled", 1)
+    assert executed == ([] if moment == "model" else ["a"])
+    assert harness.log().sessions.get("s").run(Script(), {"find": execute}).resume().status == "cancelled"
+    assert session.run(Script(says("Hi"))).send("Again").status == "final", "a new run is another one"
+
+
+def test_an_undisturbed_run_reads_the_execution_state_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, real = list[str](), Session.agent
+    monkeypatch.setattr(Session, "agent", lambda self, agent_id: reads.append(agent_id) or real(self, agent_id))
+    again = [calls((f"c{at}", "find", {"q": "x"})) for at in range(3)]
+    assert session.run(Script(*again, says("Done")), {"find": find}).send("Go").iterations == 4
+    assert reads == ["main"]
+
+
 @pytest.mark.parametrize("decision", ["approve", "reject"])
 def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
     harness: Harness, session: Session, decision: Any

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 from moto import mock_aws
+from moto.dynamodb.models import dynamo_type
+from moto.dynamodb.models.table import Table
 
 from tests.faulty_engines import FaultyGuard
 from turnlog.engines.aws_clients import make_clients
@@ -439,3 +442,53 @@ def _count(**requests: int) -> Any:
     from collections import Counter
 
     return Counter(requests)
+
+
+# moto, made quick for the tests: tests.support.quick_moto
+
+
+@pytest.mark.parametrize("index", [None, "activity"])
+def test_a_query_of_quick_moto_has_the_answer_of_moto(
+    client: DynamoDBClient, monkeypatch: pytest.MonkeyPatch, index: str | None
+) -> None:
+    for number in range(60):
+        keys = {"pk": f"p{number % 3}", "sk": f"s{number:02d}"}
+        keys |= {"g1pk": f"p{number % 2}", "g1sk": f"s{number % 7}"} if number % 5 else {}
+        client.put_item(TableName=TABLE, Item={name: {"S": value} for name, value in keys.items()})
+    prefix = "" if index is None else "g1"
+    names, values = (
+        {"#p": f"{prefix}pk", "#s": f"{prefix}sk"},
+        {":p": {"S": "p1"}, ":a": {"S": "s1"}, ":b": {"S": "s4"}},
+    )
+
+    def answers() -> list[Any]:
+        pages = list[Any]()
+        for condition in ("#p = :p", "#p = :p AND #s BETWEEN :a AND :b", "#p = :p AND #s < :b"):
+            used = {name: value for name, value in values.items() if name in condition}
+            asked: dict[str, Any] = {"KeyConditionExpression": condition, "ExpressionAttributeValues": used}
+            asked["ExpressionAttributeNames"] = {name: value for name, value in names.items() if name in condition}
+            asked |= {"IndexName": index} if index else {}
+            for forward in (True, False):
+                start: dict[str, Any] = {}
+                while start is not None:
+                    page: Any = client.query(TableName=TABLE, Limit=4, ScanIndexForward=forward, **asked, **start)
+                    pages.append((page["Items"], page["Count"]))
+                    start = {"ExclusiveStartKey": page["LastEvaluatedKey"]} if "LastEvaluatedKey" in page else None
+        return pages
+
+    quick = answers()
+    monkeypatch.setattr(Table, "query", vars(Table)["query"].__wrapped__)
+    assert quick == answers() and len(quick) > 8
+
+
+def test_values_of_quick_moto_compare_and_measure_as_those_of_moto() -> None:
+    plain = [{"S": ""}, {"S": "\u00e4\u4e2d"}, {"B": "eA=="}, {"B": b"\xff"}, {"N": "1"}, {"N": "1.0"}, {"BOOL": True}]
+    values = [*plain, {"NULL": True}, {"SS": ["a", "b"]}, {"SS": ["b", "a"]}, {"L": plain}, {"M": {"a": {"S": "b"}}}]
+    kind: Any = dynamo_type.DynamoType
+    cast_value = kind.cast_value.fget
+    for value in map(kind, values):
+        assert value.cast_value == cast_value.__wrapped__(value)
+        assert value.size() == kind.size.__wrapped__(value)
+        assert copy.deepcopy(value) == value
+        for other in map(kind, values):
+            assert (value == other) is kind.__eq__.__wrapped__(value, other)

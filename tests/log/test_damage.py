@@ -19,7 +19,6 @@ import pytest
 
 from tests.conftest import ROOT, Harness, moto_harness, sqlite_harness
 from tests.effort import is_full
-from tests.log.everything import items_of
 from tests.support.damaged_items import FEW, KEYS, OTHER_FORMS, READERS, Built, build, items_by_kind, kind_of
 from turnlog import Turnlog
 from turnlog.core import positions as borders
@@ -44,9 +43,7 @@ def told(harness: Harness) -> Built:
     """A session with every kind of item, whose newest commit is one that ``D#META`` tells of."""
     made = build(harness)
     harness.log().sessions.of("s").update(title="The last word")
-    for _ in range(2):
-        made.said = {reader: read(harness.log()) for reader, read in READERS.items()}
-    made.items = items_of(harness)
+    made.note()
     return made
 
 
@@ -85,7 +82,7 @@ def test_d4_a_flipped_attribute_is_told_by_its_item_or_changes_nothing(built: Bu
         damaged = flips(item, chance)
         built.harness.app.engine.items.write_many([damaged])
         names = (str(item["sk"]), "seg/") if kind_of(item) == "entry of a segment" else (str(item["sk"]),)
-        wrong += [f"{item['sk']} {changes(item, damaged)}: {answer}" for answer in built.wrong(*names)]
+        wrong += [f"{item['sk']} {changes(item, damaged)}: {answer}" for answer in built.wrong_about(damaged, *names)]
         built.restore()
     assert wrong == []
 

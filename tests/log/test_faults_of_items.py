@@ -70,7 +70,7 @@ def test_d4_a_damaged_item_is_told_by_its_name_or_made_again(
             built.harness.app.engine.items.write_many([damaged])
             # An entry of a segment names it by its digest: what is told then is the segment that is not there.
             names = (str(item["sk"]), "seg/") if kind == "entry of a segment" else (str(item["sk"]),)
-            wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong(*names)]
+            wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong_about(damaged, *names)]
             built.restore()
             tried += 1
     tells("damaged", kind, tried)
@@ -86,7 +86,7 @@ def test_d4_another_type_and_nothing_are_told_without_a_checksum_too(built: Buil
         for what, damaged in damages(plain):
             if what.startswith(("another type", "no ")):
                 built.harness.app.engine.items.write_many([damaged])
-                wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong(str(item["sk"]))]
+                wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong_about(damaged, str(item["sk"]))]
                 built.restore()
     assert wrong == []
 

@@ -45,7 +45,7 @@ laws = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
-RECALLING = '{"steps": [{"step": "turns", "n": 1}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
+RECALLING = '{"steps": [{"step": "turns", "n": 1}, {"step": "recall", "share": 0.1, "min_score": 0}]}'
 STAYING = '{"steps": [{"step": "digest_when_full"}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
 asked = st.builds(
     Asked,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from tests.properties.building import AMPLE, TOOLS, Asked, recounted, stored, te
 from tests.properties.histories import FORMATS as ALL_FORMATS
 from tests.properties.histories import Given
 from tests.support.provider_blocks import FORMATS, Body, history
+from turnlog.client.finding import result_message
 from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
-from turnlog.core.messages import Opaque, Thinking
+from turnlog.core.messages import Opaque, Text, Thinking, ToolResult
 from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
+from turnlog.providers.turnlog_format import media_blocks, media_of
 
 WINDOWS = 5_000 if is_full() else 75
 """Windows of each format."""
@@ -35,6 +38,39 @@ def taken(bodies: Iterable[Body], format: Any) -> list[Given]:
             continue
         messages.append(Given(body, format))
     return messages
+
+
+def drawn(seed: int, format: Any) -> list[Given]:
+    """Return the messages that an append takes of a history whose images and files a model has recalled, as a run stores it."""
+    random, messages = Random(f"recall {format} {seed}"), list[Given]()
+    for given in taken(history(seed, format), format):
+        messages.append(given)
+        message = CODECS[format].parse(given.body)
+        content = [*message.content, *(block for result in message.tool_results for block in result.content)]
+        media = media_of(media_blocks(content))
+        if media and random.random() < 0.5:
+            call_id, position = f"recall_{len(messages)}", len(messages)
+            result = ToolResult(call_id, (Text(f"{position}: see below"), *media), "recall_tool_call")
+            messages.append(Given(recall_call(call_id, str(position), format), format))
+            messages += [Given(result_message(result, format)[0], format)] * (random.random() < 0.9)
+    return messages
+
+
+def recall_call(call_id: str, ref: str, format: str) -> Body:
+    """Return a model's call of the tool that brings a message back."""
+    named, asked = {"name": "recall_tool_call"}, {"ref": ref}
+    if format == "openai_responses":
+        return {"type": "function_call", "call_id": call_id, **named, "arguments": json.dumps(asked)}
+    if format == "openai_chat":
+        function = {**named, "arguments": json.dumps(asked)}
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        }
+    use = {"toolUse": {"toolUseId": call_id, **named, "input": asked}}
+    block = use if format == "bedrock_converse" else {"type": "tool_use", "id": call_id, **named, "input": asked}
+    return {"role": "assistant", "content": [block]}
 
 
 def problems(messages: list[Given], format: Any, seed: int) -> list[str]:
@@ -56,7 +92,7 @@ def problems(messages: list[Given], format: Any, seed: int) -> list[str]:
 def test_W1_no_append_makes_a_session_unsendable_in_its_own_format(format: str) -> None:
     first = 0 if is_full() else int.from_bytes(os.urandom(3))
     for seed in range(first, first + WINDOWS):
-        messages = taken(history(seed, format), format)
+        messages = drawn(seed, format)
         if problems(messages, format, seed):
             pytest.fail(f"seed {seed}: {told(messages, format, seed)}")
 
@@ -66,7 +102,7 @@ def test_W5_no_block_of_a_provider_is_lost_in_another_format_without_a_word_in_t
     first = 0 if is_full() else int.from_bytes(os.urandom(3))
     others: list[Any] = [other for other in ALL_FORMATS if other != format]
     for seed in range(first, first + WINDOWS):
-        messages = taken(history(seed, format), format)
+        messages = drawn(seed, format)
         asked = Asked(format=others[seed % len(others)], tools=TOOLS, others_calls="text" if seed % 2 else "calls")
         built = window(stored(messages), asked)
         assert recounted(built, asked) <= built.tokens, f"seed {seed}"

@@ -171,3 +171,10 @@ def test_a_document_is_read_and_comes_back() -> None:
     body = {"role": "user", "content": [block, {"text": "x"}]}
     assert CODEC.parse(body).content[0] == Media("file", "application/pdf", data="AA==", name="a")
     assert sent(given(body)) == [body]
+
+
+@pytest.mark.parametrize("result_id", ["", "a b", "x" * 65])
+def test_a_result_of_the_provider_with_an_id_that_it_refuses_is_left_out(result_id: str) -> None:
+    result = {"toolUseId": result_id, "content": [{"text": "x"}], "type": "nova_grounding_result"}
+    body = {"role": "user", "content": [{"toolResult": result}, {"text": "go on"}]}
+    assert sent(given(body)) == [{"role": "user", "content": [{"text": "go on"}]}]

@@ -162,6 +162,7 @@ DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
         "bad_arguments",
     ),
     "control_chars": ([[user("a\x1b[31mred")]], "control_chars"),
+    "unknown_content": ([[user([{"type": "tool-call", "toolCallId": "c"}])]], "unknown_content"),
 }
 
 
@@ -191,6 +192,57 @@ def test_a3_a_repeated_append_is_answered_as_the_first_was(log: Turnlog, kind: s
     again = session.append(*batches[-1], **options)
     assert code in codes(first)
     assert again == first
+
+
+_OF_OTHER_LIBRARIES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("openai_chat", user([{"type": "image", "image": "aGk="}]), "image", "/content/0"),
+    ("openai_chat", user([{"type": "text", "text": "a"}, {"type": "video_url", "x": 1}]), "video_url", "/content/1"),
+    ("openai_chat", {"role": "user", "parts": [{"type": "text", "text": "hi"}]}, "parts", "/parts"),
+    ("anthropic", user([{"type": "image", "image": "aGk="}]), "image", "/content/0"),
+    (
+        "anthropic",
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c"}]},
+        "tool-call",
+        "/content/0",
+    ),
+    (
+        "anthropic",
+        user([{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image_url", "image_url": {}}]}]),
+        "image_url",
+        "/content/0/content/0",
+    ),
+    ("bedrock_converse", user([{"type": "tool-call", "toolCallId": "c"}]), "tool-call", "/content/0"),
+    ("bedrock_converse", user([{"image": "aGk="}]), "image", "/content/0"),
+    (
+        "bedrock_converse",
+        user([{"toolResult": {"toolUseId": "t", "content": [{"type": "image"}]}}]),
+        "image",
+        "/content/0/toolResult/content/0",
+    ),
+    ("openai_responses", {"type": "function_call_result", "callId": "c", "output": "x"}, "function_call_result", ""),
+    ("openai_responses", {"type": "function_call", "callId": "c", "name": "f", "arguments": "{}"}, "callId", "/callId"),
+    ("openai_responses", user([{"type": "input_image", "image": "aGk="}]), "input_image", "/content/0"),
+    ("turnlog", user([{"type": "image", "image": "aGk="}]), "image", "/content/0"),
+    ("turnlog", user([{"type": "tool-call"}]), "tool-call", "/content/0"),
+]
+
+
+@pytest.mark.parametrize(("format", "body", "name", "pointer"), _OF_OTHER_LIBRARIES)
+def test_content_that_no_rule_knows_is_kept_and_named_and_refused_in_a_strict_session(
+    log: Turnlog, format: str, body: dict[str, Any], name: str, pointer: str
+) -> None:
+    session = log.sessions.create("loose")
+    found = [one for one in session.append(body, format=format, lenient=True).warnings if one.code == "unknown_content"]
+    assert [one.pointer for one in found] == [f"/messages/0{pointer}"]
+    assert found[0].message.endswith(f": {name}")
+    assert bodies(session) == [body]
+    strict = log.sessions.create("strict", strict=True)
+    head = strict.info().head
+    with pytest.raises(InvalidInputError) as caught:
+        strict.append(body, format=format, lenient=True)
+    problems = [problem for problem in caught.value.problems if problem.code == "unknown_content"]
+    assert [problem.message for problem in problems] == [found[0].message]
+    assert strict.info().head == head
 
 
 def test_a_role_that_no_provider_has_is_refused_unless_the_caller_is_lenient(log: Turnlog) -> None:

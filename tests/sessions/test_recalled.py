@@ -36,6 +36,13 @@ def asked(harness: Harness, fact: str = ORDER, **settings: Any) -> Session:
     return session
 
 
+def look_up(session: Session, result: str) -> None:
+    """Append a call to the current loop, and its result."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "AX-77012"}'}}
+    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    session.append({"role": "tool", "tool_call_id": "c1", "content": result}, lenient=True)
+
+
 def part(window: WindowAnswer) -> dict[str, Any] | None:
     parts = [part for part in window.manifest.parts if part.kind == "recalled"]
     return {"level": parts[0].level, "reason": parts[0].reason, "tokens": parts[0].tokens} if parts else None
@@ -55,7 +62,7 @@ def test_what_is_asked_for_comes_back_before_the_question_and_the_manifest_names
     assert [message.position for message in recalled] == sorted(message.position for message in recalled)
     best = max(recalled, key=lambda message: message.score)
     assert best.position == 8
-    assert 0 < best.tokens < window.manifest.totals["recalled"] <= 0.4 * 1_500
+    assert 0 < best.tokens < window.manifest.totals["recalled"] <= 1_500 - window.manifest.totals["whole"]
     told = [message["content"] for message in window.messages]
     assert not any(f"user: {said}" in text(window) for said in told), "nothing stands in the window twice"
 
@@ -68,29 +75,56 @@ def test_a_window_that_leaves_nothing_out_recalls_nothing(harness: Harness) -> N
     assert window.manifest.parts == plain.manifest.parts
 
 
-def test_what_is_recalled_stays_before_its_loop_and_the_next_windows_only_append(harness: Harness) -> None:
+def test_a_part_smaller_than_its_loop_stays_before_it_and_the_next_windows_only_append(harness: Harness) -> None:
     session = asked(harness)
-    windows = [session.context(budget=1_500)]
-    call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "AX-77012"}'}}
-    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-    session.append({"role": "tool", "tool_call_id": "c1", "content": "The green bicycle is on its way."})
-    windows.append(session.context(budget=1_500))
-    for question in ("Thanks. Is the weather fine?", "And whom did they tell?"):
+    few = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": 150}]}
+    windows = [session.context(budget=1_800, policy=few)]
+    look_up(session, "The green bicycle is on its way, and the courier rings twice. " * 14)
+    windows.append(session.context(budget=1_800, policy=few))
+    for question in ("Thanks, that is all.", "And thanks again."):
         session.append({"role": "assistant", "content": "Yes."}, {"role": "user", "content": question})
-        windows.append(session.context(budget=1_500))
+        windows.append(session.context(budget=1_800, policy=few))
+    assert part(windows[0]) is not None
     for before, after in pairwise(windows):
         assert after.messages[: len(before.messages)] == before.messages
         assert (after.manifest.epoch, after.prefix.broke_at) == (before.manifest.epoch, None)
-    assert cold(harness, session, budget=1_500) == windows[-1].model_dump(mode="json")
+    assert cold(harness, session, budget=1_800, policy=few) == windows[-1].model_dump(mode="json")
 
 
-def test_parts_that_need_more_room_than_is_set_aside_leave_together(harness: Harness) -> None:
+def test_a_part_larger_than_its_loop_leaves_behind_it(harness: Harness) -> None:
+    session = asked(harness)
+    question = session.context(budget=1_400)
+    assert part(question) is not None and question.manifest.build is not None
+    session.append({"role": "assistant", "content": "AX-77012."}, {"role": "user", "content": "Thanks."})
+    window = session.context(budget=1_400)
+    assert part(window) is None
+    assert (window.prefix.reason, window.prefix.broke_at) == ("recall", question.manifest.build.position)
+    assert cold(harness, session, budget=1_400) == window.model_dump(mode="json")
+
+
+def test_a_part_takes_what_is_free_and_leaves_it_to_its_loop(harness: Harness) -> None:
+    session = asked(harness)
+    least = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "share": 0.1}]}
+    sizes, reasons = list[int](), list[str | None]()
+    for _ in range(6):
+        window = session.context(budget=1_800, policy=least)
+        assert window.tokens <= 1_800
+        assert cold(harness, session, budget=1_800, policy=least) == window.model_dump(mode="json")
+        sizes.append(window.manifest.totals["recalled"])
+        reasons.append(window.prefix.reason)
+        look_up(session, "The green bicycle is on its way, and the courier rings twice. " * 5)
+    kept = reasons.index("recall")
+    assert sizes[0] > 0.1 * 1_800 > sizes[kept] > 0
+    assert sizes[:kept] == [sizes[0]] * kept
+
+
+def test_each_question_has_its_own_part_and_no_message_twice(harness: Harness) -> None:
     session = asked(harness)
     reasons = list[str | None]()
     for number in range(8):
         window = session.context(budget=1_500)
         reasons.append(window.prefix.reason)
-        assert window.manifest.totals["recalled"] <= 0.4 * 1_500
+        assert window.tokens <= 1_500
         positions = [message.position for message in window.manifest.recalled]
         assert len(positions) == len(set(positions)), "nothing stands in the window twice"
         assert cold(harness, session, budget=1_500) == window.model_dump(mode="json")
@@ -111,13 +145,13 @@ def test_a_process_searches_for_a_loop_once_and_a_new_one_for_few(
 
     monkeypatch.setattr(harness.app.find_messages, "in_session", counted)
     monkeypatch.setattr("turnlog.windows.recalled.MAX_LOOPS", 3)
-    for number in range(7):
+    for number in range(8):
         session.context(budget=1_500)
         window = session.context(budget=1_500)
         session.append(
             {"role": "assistant", "content": "Yes."}, {"role": "user", "content": f"And of bicycle {number}?"}
         )
-    assert questions[1:] == [1] * 6 and questions[0] <= 3
+    assert questions[1:] == [1] * 7 and questions[0] <= 3
     assert cold(harness, session, budget=1_500) == session.context(budget=1_500).model_dump(mode="json")
     assert 1 < questions[-2] <= 3, "a process that remembers nothing"
     assert window.manifest.epoch.since > 0

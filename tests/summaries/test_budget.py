@@ -75,7 +75,7 @@ def test_a_summary_by_the_model_is_counted(harness: Harness) -> None:
 def test_over_the_budget_it_is_extracted(harness: Harness) -> None:
     session, model = with_model(harness, limit=500)
     made = session.compress().summary
-    assert made.summariser == "extractive-3 (over_budget)"
+    assert made.summariser == "extractive-4 (over_budget)"
     assert "Question 3" in made.text
     assert model.requests == []
     assert spent(harness) == Spent()
@@ -84,7 +84,7 @@ def test_over_the_budget_it_is_extracted(harness: Harness) -> None:
 def test_the_next_day_has_its_own(harness: Harness) -> None:
     session, model = with_model(harness, Summarised(GOOD, "m", 1_800, 100), PAID, limit=3_000)
     assert session.compress(keep_loops=5).summary.summariser == "m"
-    assert session.compress(keep_loops=4).summary.summariser == "extractive-3 (over_budget)"
+    assert session.compress(keep_loops=4).summary.summariser == "extractive-4 (over_budget)"
     harness.clock.advance(DAY_SECONDS)
     assert session.compress(keep_loops=3).summary.summariser == "bedrock:m"
     assert model.is_done
@@ -94,7 +94,7 @@ def test_the_next_day_has_its_own(harness: Harness) -> None:
 def test_a_refused_answer_costs_and_is_extracted(harness: Harness) -> None:
     session, _ = with_model(harness, REFUSED)
     made = session.compress().summary
-    assert made.summariser == "extractive-3 (refused: empty)"
+    assert made.summariser == "extractive-4 (refused: empty)"
     assert "Question 3" in made.text
     assert spent(harness) == Spent(1, 300, 7, 0)
 
@@ -186,7 +186,7 @@ def test_a_request_without_a_tenant_is_not_counted(harness: Harness) -> None:
     composed = SummariseWithinBudget(model, ExtractiveSummariser(counter), spending(harness), counter, tokens_per_day=0)
     before = harness.faults.calls
     assert composed.summarise(SummaryRequest("", (), 100)) == PAID
-    assert composed.summarise(SummaryRequest("", (), 100)).summariser == "extractive-3 (refused: empty)"
+    assert composed.summarise(SummaryRequest("", (), 100)).summariser == "extractive-4 (refused: empty)"
     assert harness.faults.calls == before
 
 

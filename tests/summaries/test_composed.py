@@ -63,16 +63,16 @@ def test_a_refused_answer_and_a_spent_budget_are_extracted(server: ModelServer) 
     server.plan = [Reply("Assistant: sure!")]
     app = application(summary_model="small", summary_url=server.url, summary_tokens_per_day=2_000)
     session = session_of(app)
-    assert session.compress(keep_loops=6).summary.summariser == "extractive-3 (refused: role_markers)"
+    assert session.compress(keep_loops=6).summary.summariser == "extractive-4 (refused: role_markers)"
     server.plan = [Reply(GOOD)]
     names = [session.compress(keep_loops=keep).summary.summariser for keep in (4, 2, 0)]
-    assert names[-1] == "extractive-3 (over_budget)"
+    assert names[-1] == "extractive-4 (over_budget)"
 
 
 def test_without_a_model_nobody_is_asked() -> None:
     app = application()
     assert app.longest_summary_ms == 0
-    assert session_of(app).compress().summary.summariser == "extractive-3"
+    assert session_of(app).compress().summary.summariser == "extractive-4"
 
 
 def test_an_outage_postpones_the_job_and_the_next_one_is_done(server: ModelServer) -> None:

@@ -174,7 +174,7 @@ def test_extracts_speak_the_language_of_the_history() -> None:
     made = ExtractiveSummariser(EstimateCounter()).summarise(SummaryRequest("", LOOPS, 500))
     assert made == Summarised(
         "1. 去东京的机票多少钱？\n   工具：search_flights（出错）、search_flights\n   -> 四千元。\n2. 那就订吧\n   -> （无回复）",
-        "extractive-3",
+        "extractive-4",
     )
     loops = (LoopText(1, "How much is a flight to Tokyo?", "", LOOPS[0].calls, interrupted=True),)
     made = ExtractiveSummariser(EstimateCounter()).summarise(SummaryRequest("", loops, 500))
@@ -209,6 +209,46 @@ def test_an_extract_is_within_its_room_and_of_every_part(said: list[tuple[str, s
     assert counter.count(text) <= room
     again = ExtractiveSummariser(counter).summarise(SummaryRequest(text, (), room))
     assert again.text == text, "what fits is not changed"
+
+
+TOLD = "last summer I adopted a three-legged greyhound from a shelter in Tromsø"
+
+
+@pytest.mark.parametrize("where", [3, 120, 280])
+def test_a_phrase_that_answers_a_question_stays_whole_through_rounds_of_extracts(where: int) -> None:
+    counter, text = EstimateCounter(), ""
+    talk = [
+        (f"You must be so proud, your garden number{number} looks great! How was your week?", "Quiet, thanks.")
+        for number in range(300)
+    ]
+    talk[where] = ("What is new with you?", f"Well, {TOLD}.")
+    for first in range(0, 300, 50):
+        loops = tuple(LoopText(at + 1, *talk[at]) for at in range(first, first + 50))
+        text = ExtractiveSummariser(counter).summarise(SummaryRequest(text, loops, 900)).text
+        assert counter.count(text) <= 900
+    assert "three-legged greyhound from a shelter in Tromsø" in text
+
+
+@given(
+    st.lists(st.text("abc dE.?,i \n/:-12我好", max_size=120), min_size=1, max_size=25),
+    st.text("1-2:. \nab", max_size=40),
+    st.integers(20, 300),
+)
+def test_an_extract_of_an_extract_has_words_of_it_alone(said: list[str], earlier: str, room: int) -> None:
+    counter = EstimateCounter()
+    loops = tuple(LoopText(number // 2 + 1, text, text[::-1]) for number, text in enumerate(said))
+    text = ExtractiveSummariser(counter).summarise(SummaryRequest(earlier, loops, room)).text
+    shorter = ExtractiveSummariser(counter).summarise(SummaryRequest(text, (), max(1, room // 2))).text
+    assert counter.count(text) <= room and counter.count(shorter) <= max(1, room // 2)
+    told = " ".join(line.partition(" ")[2] for line in shorter.splitlines())
+    assert all(word.strip(".,:-?/") in text for word in told.split())
+
+
+def test_texts_of_one_loop_are_all_told() -> None:
+    counter = EstimateCounter()
+    loops = tuple(LoopText(5, "", f"I saw item{number} " + "and so on " * 40) for number in range(6))
+    text = ExtractiveSummariser(counter).summarise(SummaryRequest("", loops, 120)).text
+    assert all(f"item{number}" in text for number in range(6))
 
 
 def test_rounds_of_extracts_keep_an_even_share_for_what_is_older() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+import turnlog.search.over_sessions  # noqa: F401 - keeps the length of a stretch, which tests make FEW later
 from tests.conftest import Harness
 from tests.log.everything import items_of
 from tests.support.segments import noise
@@ -14,7 +18,7 @@ from tests.support.talks import turn
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError
 from turnlog.log.commit import VERIFIED
-from turnlog.ports import Key
+from turnlog.ports import Key, Page, Query
 
 FEW = 16
 
@@ -44,33 +48,83 @@ READERS: dict[str, Callable[[Turnlog], Any]] = {
 
 @dataclass
 class Built:
-    """A session with every kind of item, all that is stored of it, and what its readers say."""
+    """A session with every kind of item, all that is stored of it, and what its readers say.
+
+    ``read`` holds the items that a reader reads when nothing is damaged.
+    """
 
     harness: Harness
     items: list[dict[str, Any]]
     blobs: dict[str, bytes]
     said: dict[str, Any]
+    read: dict[str, set[Key]] = field(default_factory=dict)
 
     def restore(self) -> None:
-        table, known = self.harness.app.engine.items, {(one["pk"], one["sk"]) for one in self.items}
-        made = [Key(one["pk"], one["sk"]) for one in items_of(self.harness) if (one["pk"], one["sk"]) not in known]
-        table.delete_many(made)
-        table.write_many(self.items)
+        """Write what has changed since `note` as it was."""
+        table, stored = self.harness.app.engine.items, by_key(items_of(self.harness))
+        whole = by_key(self.items)
+        table.delete_many([key for key in stored if key not in whole])
+        table.write_many([item for key, item in whole.items() if stored.get(key) != item])
         VERIFIED.clear()
 
-    def wrong(self, *names: str) -> Iterator[str]:
-        """What readers say that is neither what they said before nor an error that names one of the items or blobs."""
-        log = self.harness.log()
+    def note(self) -> None:
+        """Keep what readers say and read, and what is stored, after a first time that makes caches."""
+        for read in READERS.values():
+            read(self.harness.log())
         for reader, read in READERS.items():
             VERIFIED.clear()
+            with watched(self.harness.app.engine.items) as keys:
+                self.said[reader] = read(self.harness.log())
+            self.read[reader] = keys
+        self.items = items_of(self.harness)
+
+    def wrong_about(self, damaged: Mapping[str, Any], *names: str) -> list[str]:
+        """Return what readers say wrong after this damage. Others than those who read the item are asked if these have written."""
+        key = Key(damaged["pk"], damaged["sk"])
+        touched = [reader for reader in READERS if key in self.read[reader]]
+        wrong = list(self.wrong(*names, readers=touched))
+        stored = by_key(items_of(self.harness))
+        if stored != by_key(self.items) | {key: dict(damaged)}:
+            wrong += self.wrong(*names, readers=[reader for reader in READERS if reader not in touched])
+        return wrong
+
+    def wrong(self, *names: str, readers: Iterable[str] = READERS) -> Iterator[str]:
+        """What readers say that is neither what they said before nor an error that names one of the items or blobs."""
+        log = self.harness.log()
+        for reader in readers:
+            VERIFIED.clear()
             try:
-                if read(log) != self.said[reader]:
+                if READERS[reader](log) != self.said[reader]:
                     yield f"{reader} says something else"
             except CorruptError as error:
                 if not any(error.item in name or name in error.item for name in names):
                     yield f"{reader}: {error}"
             except Exception as error:
                 yield f"{reader} raised {type(error).__name__}: {error}"
+
+
+def by_key(items: Iterable[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    return {Key(item["pk"], item["sk"]): item for item in items}
+
+
+@contextmanager
+def watched(table: Any) -> Iterator[set[Key]]:
+    """Gather the keys of the items that are read from a table within the block."""
+    keys, get_many, query = set[Key](), table.get_many, table.query
+
+    def gets(wanted: Sequence[Key], **options: Any) -> Any:
+        keys.update(wanted)
+        return get_many(wanted, **options)
+
+    def queries(asked: Query) -> Page:
+        page: Page = query(asked)
+        keys.update(Key(str(item["pk"]), str(item["sk"])) for item in page.items)
+        return page
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "get_many", gets)
+        patch.setattr(table, "query", queries)
+        yield keys
 
 
 def build(harness: Harness) -> Built:
@@ -91,9 +145,7 @@ def build(harness: Harness) -> Built:
     session.fork("fork", at=4)
     store = harness.app.engine.blobs
     made = Built(harness, items_of(harness), {name: store.get(name) or b"" for name in store.names("")}, {})
-    for _ in range(2):  # the first time caches are made
-        made.said = {reader: read(log) for reader, read in READERS.items()}
-    made.items = items_of(harness)
+    made.note()
     return made
 
 

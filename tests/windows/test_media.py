@@ -128,10 +128,16 @@ def test_the_bytes_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
     assert [images(built(shots(count), "openai_responses")) for count in (8, 9, 12, 13)] == [8, 4, 7, 8]
 
 
-def test_converse_takes_five_documents_in_a_message() -> None:
-    made = built([Given(shot(number, kind="file"), "turnlog") for number in range(7)], "bedrock_converse")
+@pytest.mark.parametrize("is_text", [False, True])
+def test_converse_takes_five_documents_in_a_message(is_text: bool) -> None:
+    messages = [Given(shot(number, kind="file"), "turnlog") for number in range(3 if is_text else 7)]
+    for number in range(4 * is_text):
+        block = {"document": {"name": f"note {number}", "source": {"text": "hi"}}}
+        messages.append(Given({"role": "user", "content": [block, {"text": "look"}]}, "bedrock_converse"))
+    made = built(messages, "bedrock_converse")
     (message,) = made.messages
     assert sum("document" in block for block in message["content"]) == 5  # type: ignore[union-attr]
+    assert json.dumps(message).count("[file not shown here: ref ") == 2
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from turnlog.client.model import Session
 
 
+DEFAULT_MAX_ITERATIONS = 20
+
 Approval = Collection[str] | Callable[[RequestedCall], bool]
 
 
@@ -77,7 +79,7 @@ class RunPlan:
     tools: Mapping[str, Handler]
     format: str
     agent_id: str
-    max_iterations: int
+    max_iterations: int | None
     approve: Approval
     hooks: Sequence[Hooks]
     author: str | None
@@ -92,6 +94,8 @@ class AgentLoop:
     plan: RunPlan
     run_id: str = ""
     iterations: int = 0
+    _max_iterations: int = DEFAULT_MAX_ITERATIONS
+    _head: int | None = -1
     _last: Reply | None = field(default=None)
 
     # ------------------------------------------------------------ entry points
@@ -100,12 +104,15 @@ class AgentLoop:
         """Begin a new run with these messages."""
         yield from self._read()
         self.run_id, self.iterations, self._last = self.plan.new_id(), 0, None
+        self._head = None  # nothing before its first commit can cancel a new run
         yield self._append([dict(message) for message in messages], run=self._state())
         return (yield from self._continue())
 
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
         agent = yield from self._read()
+        if agent.get("cancelled_run") == self.run_id:
+            return self._result("cancelled")
         pending = pending_of(agent)
         if pending is not None and pending.get("decision") is None:
             return self._result("pending", pending=pending)
@@ -122,12 +129,14 @@ class AgentLoop:
     # ------------------------------------------------------------ the loop
 
     def _continue(self) -> Step:
-        """Call the model and its tools until the model has answered, a call waits, or the limit is reached."""
+        """Call the model and its tools until the model answers, a call waits, the limit is reached, or the run is cancelled."""
         plan = self.plan
         while True:
-            if self.iterations >= plan.max_iterations:
+            if self.iterations >= self._max_iterations:
                 return self._result("max_iterations")
             window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
+            if (yield from self._is_cancelled(window.head)):
+                return self._result("cancelled")
             for hook in plan.hooks:
                 window = (yield _user_call(hook.before_model, window)) or window
             reply = yield from self._reply(window)
@@ -135,6 +144,8 @@ class AgentLoop:
             calls = self._requested_calls(reply, appended)
             if not calls:
                 return self._result("final")
+            if (yield from self._is_cancelled(appended[-1].head)):
+                return self._result("cancelled")
             waiting = yield from self._execute(calls, "")
             if waiting is not None:
                 return self._result("pending", pending=waiting)
@@ -273,18 +284,32 @@ class AgentLoop:
     # ------------------------------------------------------------ the log
 
     def _read(self) -> Step:
-        """Return the agent's execution state, and take over its run."""
-        session, agent_id = self.plan.session, self.plan.agent_id
-        try:
-            agent = (yield LoopStep(lambda: session.agent(agent_id))).state
-        except NotFoundError as error:
-            if error.error_code != "not_found":
-                raise
-            agent = {}
+        """Return the agent's execution state, and take over its run and its limit."""
+        agent = yield from self._agent()
         self.run_id = self.run_id or str(agent.get("run_id") or "") or self.plan.new_id()
         iteration = agent.get("iteration")
         self.iterations = iteration if isinstance(iteration, int) else 0
+        limits = (self.plan.max_iterations, agent.get("max_iterations"), DEFAULT_MAX_ITERATIONS)
+        self._max_iterations = next(limit for limit in limits if isinstance(limit, int))
         return agent
+
+    def _agent(self) -> Step:
+        """Return the agent's execution state, empty when the session has no such agent yet."""
+        session, agent_id = self.plan.session, self.plan.agent_id
+        try:
+            return (yield LoopStep(lambda: session.agent(agent_id))).state
+        except NotFoundError as error:
+            if error.error_code != "not_found":
+                raise
+            return {}
+
+    def _is_cancelled(self, head: int) -> Step:
+        """Return whether `Session.cancel_run` has named this run, by a read only where commits of others precede ``head``."""
+        if head == self._head:
+            return False
+        agent = yield from self._agent()
+        self._head = head
+        return agent.get("cancelled_run") == self.run_id
 
     def _open_calls(self) -> Step:
         """Return calls of this agent without a result, from the log."""
@@ -325,7 +350,10 @@ class AgentLoop:
                     **(options if not part.start else {"run_id": self.run_id}),
                     "idempotency_key": f"{key}-{part.start}",
                 }
-                answers.append(plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more))
+                answer = plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more)
+                if self._head is None or answer.first == self._head + 1:
+                    self._head = answer.head
+                answers.append(answer)
             return answers
 
         return LoopStep(append)
@@ -335,12 +363,12 @@ class AgentLoop:
             "agent_id": self.plan.agent_id,
             "run_id": self.run_id,
             "iteration": self.iterations,
-            "max_iterations": max(self.plan.max_iterations, self.iterations),
+            "max_iterations": max(self._max_iterations, self.iterations),
         }
 
     def _result(
         self,
-        status: Literal["final", "pending", "max_iterations", "idle"],
+        status: Literal["final", "pending", "max_iterations", "cancelled", "idle"],
         *,
         pending: Mapping[str, Any] | None = None,
     ) -> RunResult:

@@ -36,12 +36,12 @@ class RunResult:
     """The result of a run.
 
     ``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (the limit of
-    model calls was reached), ``idle`` (there was nothing to answer). ``messages`` are the newest reply in the run's format, and
-    ``text`` is its text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the
-    action that waits.
+    model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer). ``messages`` are
+    the newest reply in the run's format, and ``text`` is its text. ``iterations`` counts the model calls of this run, earlier
+    processes included. ``pending`` is the action that waits.
     """
 
-    status: Literal["final", "pending", "max_iterations", "idle"]
+    status: Literal["final", "pending", "max_iterations", "cancelled", "idle"]
     run_id: str
     iterations: int
     messages: tuple[JsonObject, ...] = ()

@@ -92,6 +92,7 @@ class AsyncSession(Twin[Session]):
     patch_state = finish(Session.patch_state)
     agent = read(Session.agent)
     patch_agent = finish(Session.patch_agent)
+    cancel_run = finish(Session.cancel_run)
     decide_pending = finish(Session.decide_pending)
     history_page = read(Session.history_page)
     history = paged(Session.history)

@@ -262,7 +262,7 @@ class RunCalls(SessionResource):
         *,
         format: FormatName = "openai_chat",
         agent_id: str = DEFAULT_AGENT,
-        max_iterations: int = 20,
+        max_iterations: int | None = None,
         approve: Approval = (),
         hooks: Sequence[Hooks] = (),
         author: str | None = None,
@@ -276,7 +276,8 @@ class RunCalls(SessionResource):
         ``model`` takes the window, and returns a message, its provider's answer, or its stream. ``tools`` are functions by
         name, called with the arguments as keywords; an error becomes a result that the model reads. The session executes the
         recall tools. Calls of the tools in ``approve`` (names, or a function of a `RequestedCall`) wait for a decision
-        (`decide_pending`). ``max_iterations`` limits the model calls between two messages of the user. Several agents of a
+        (`decide_pending`). ``max_iterations`` limits the model calls between two messages of the user; without it the value in the
+        agent's execution state counts, else 20. `cancel_run` ends the run from another process. Several agents of a
         session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
         ``model_name`` for its ``model``.
         """
@@ -292,7 +293,7 @@ class RunCalls(SessionResource):
         *,
         format: FormatName = "openai_chat",
         agent_id: str = DEFAULT_AGENT,
-        max_iterations: int = 20,
+        max_iterations: int | None = None,
         approve: Approval = (),
         hooks: Sequence[Hooks] = (),
         author: str | None = None,
@@ -309,7 +310,7 @@ class RunCalls(SessionResource):
         tools: Mapping[str, Callable[..., Any]] | None,
         format: FormatName,
         agent_id: str,
-        max_iterations: int,
+        max_iterations: int | None,
         approve: Approval,
         hooks: Sequence[Hooks],
         author: str | None,

@@ -79,6 +79,14 @@ class StateCalls(SessionResource):
         )
         return answer
 
+    def cancel_run(self, *, agent_id: str = "main", idempotency_key: str | None = None) -> AgentState:
+        """Cancel an agent's newest run: its process stops before its next model call or its next tools.
+
+        What the run has appended stays. Raises `NotFoundError` when the agent has no execution state.
+        """
+        patch = {"cancelled_run": self.agent(agent_id).state.get("run_id")}
+        return self.patch_agent(patch, agent_id=agent_id, idempotency_key=idempotency_key)
+
     def decide_pending(
         self,
         decision: Literal["approve", "reject"],

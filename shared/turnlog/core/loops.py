@@ -83,6 +83,7 @@ DISORDER = {
     "system_mid": "a system message after the first message",
     "user_tool_calls": "a user message has tool calls; they are sent as text",
     "empty_content": "the message has no content",
+    "unknown_content": "windows may leave out this content, which no rule of its format knows",
     "unknown_role": "the role is stored and never sent",
     "bad_arguments": "arguments are not a JSON object",
     "control_chars": "the text has control characters",
@@ -99,15 +100,19 @@ DISORDER = {
 
 @lazy_dataclass(frozen=True, slots=True)
 class Disorder:
-    """A warning about irregular input that was stored nevertheless. ``pointer`` is a JSON pointer into the request."""
+    """A warning about irregular input that was stored nevertheless. ``pointer`` is a JSON pointer into the request.
+
+    ``name`` is that of content that no rule knows.
+    """
 
     code: str
     position: int
     pointer: str
+    name: str = ""
 
     @property
     def message(self) -> str:
-        return DISORDER[self.code]
+        return f"{DISORDER[self.code]}: {self.name}" if self.name else DISORDER[self.code]
 
 
 class Amount(NamedTuple):

@@ -547,7 +547,7 @@ def _chosen(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, q
     """
     documents, text = corpus.documents, with_days(question.text.lower(), question.day)
     ranked = engine.rank(documents, text) if corpus.entries else []
-    if not ranked or ranked[0][1] < search.min_score * engine.highest_score(documents, text):
+    if not ranked or ranked[0][1] < question.min_score * engine.highest_score(documents, text):
         return {}
     values, total = dict[int, float](), len(corpus.entries)
     for row, score in ranked[: search.limit]:

@@ -13,7 +13,7 @@ from turnlog.core.events import RUN, Event, MessageEvent, Notes, Recall, StateEv
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.core.loops import DISORDER, Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
@@ -23,6 +23,7 @@ from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
+from turnlog.providers.shapes import unknown_content
 from turnlog.sessions.incoming import (
     MAX_CALLS,
     USAGE_IGNORED,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
 
 _RUN_HASH_BYTES = 6
+_UNKNOWN_CONTENT = "unknown_content"
 _LEFT_UNDONE = frozenset({"consecutive_user", "open_calls"})
 """Warnings of a message that say how the loop before it ended."""
 
@@ -238,11 +240,15 @@ class AppendWrite:
         """Return the flow after all messages, the loop that each message opens (0: none), and the warnings."""
         warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
         before = flow.open_calls
-        for arrival in arrivals:
+        for arrival, incoming in zip(arrivals, self._batch, strict=True):
             accepted = accept(flow, arrival)
             flow = accepted.flow
             opens.append(accepted.opens_loop)
             warnings.extend(accepted.warnings)
+            warnings.extend(
+                Disorder(_UNKNOWN_CONTENT, arrival.position, f"/messages/{arrival.index}{pointer}", name)
+                for name, pointer in incoming.unknown.items()
+            )
             unmatched.extend((arrival, result_index) for result_index in accepted.unmatched)
         warnings.extend(repeated_ids(arrivals, before))
         if unmatched:
@@ -334,13 +340,16 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
 def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
     messages = [event for event in events if isinstance(event, MessageEvent)]
     header, notes = commit.header, messages[0].notes or Notes()
-    refs = list[CallRef]()
+    refs, names = list[CallRef](), dict[tuple[int, str], str]()
+    has_unknown = any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings)
     for event in messages:
         if event.body is not None:
             for index, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
                 refs.append(
                     CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
                 )
+            for name, pointer in unknown_content(event.body, event.format).items() if has_unknown else ():
+                names[event.position, pointer] = name
     return Appended(
         first=header.first,
         last=messages[-1].position,
@@ -350,7 +359,15 @@ def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -
         refs=refs,
         compression=compression,
         warnings=[
-            Warning(code=code, position=position, pointer=pointer, message=DISORDER[code])
+            Warning(
+                code=code, position=position, pointer=pointer, message=Disorder(code, position, pointer, name).message
+            )
             for code, position, pointer in notes.warnings
+            for name in (names.get((position, _within_message(pointer)), ""),)
         ],
     )
+
+
+def _within_message(pointer: str) -> str:
+    """Return the part of a pointer into the request that is within its message."""
+    return "".join(pointer.removeprefix("/messages/").partition("/")[1:])

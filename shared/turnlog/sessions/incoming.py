@@ -21,6 +21,7 @@ from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
 from turnlog.providers.blocks import ROLES
 from turnlog.providers.registry import CODECS, codec_of, recognise
+from turnlog.providers.shapes import unknown_content
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
@@ -34,6 +35,7 @@ class Incoming:
     """A message of a request, parsed and counted.
 
     ``head_tokens`` counts the first `HEAD_TOKEN_CHARS` characters of its text; None when the text is not longer.
+    ``unknown`` is the content that no rule of the format knows.
     """
 
     body: JsonObject
@@ -43,6 +45,7 @@ class Incoming:
     facts: MessageOutline
     tokens: int
     head_tokens: int | None
+    unknown: Mapping[str, str]
     recalled: tuple[str | int, ...] | None = None
     """Refs and positions that a recall has brought back, as the caller reports them."""
 
@@ -71,6 +74,7 @@ def understand(
         facts=outline_of(message),
         tokens=count_message(message, counter),
         head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        unknown=unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
     )
 

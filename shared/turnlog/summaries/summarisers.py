@@ -24,13 +24,15 @@ from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
-from turnlog.summaries.passages import Stretch, quoted
+from turnlog.summaries.passages import Passages, Stretch
 from turnlog.windows.ledger import is_said
 
 _INDENT = "   "
+_SCRIPT_CHARS = 4_000
+"""Newest characters that tell the language of an extract's own words."""
 _EXTRACT_CHARS = 300
 """Characters kept of each text that is quoted from its beginning."""
-_LABEL = re.compile(r"(\d+)(?:-(\d+))?\. ?")
+_LABEL = re.compile(r"(\d+)(?:-(\d+))?(?:\.|(:)(?= |$)) ?")
 _TRUNCATED = re.compile(r"\.{3}\[truncated \d+ characters\]")
 MAX_RECORD_TOKENS = 48_000
 """Tokens of a history that a model gets at most."""
@@ -82,7 +84,7 @@ class ExtractiveSummariser:
     say most: names, numbers, rare words and what is said for the first time.
     """
 
-    name = "extractive-3"
+    name = "extractive-4"
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
@@ -92,7 +94,7 @@ class ExtractiveSummariser:
         return Summarised(self._text(request), self.name)
 
     def _text(self, request: SummaryRequest) -> str:
-        script = main_script(request.all_text)
+        script = main_script(request.all_text[-_SCRIPT_CHARS:])
         words = _WORDS.get(script, _ENGLISH) if script else _ENGLISH
         earlier = [line for text in (*request.parts, request.previous) for line in text.split("\n") if line.strip()]
         lines = [line for loop in request.loops for line in _extract_lines(loop, words)]
@@ -100,9 +102,9 @@ class ExtractiveSummariser:
         if self._counter.count(text) <= request.max_tokens:
             return text
         stretches = [*_stretches_of(earlier), *(_stretch_of(loop, words) for loop in request.loops)]
-        room = request.max_tokens
+        passages, room = Passages(stretches, self._cost), request.max_tokens
         while room > 0:
-            text = quoted(stretches, room, self._cost)
+            text = passages.within(room)
             excess = self._counter.count(text) - request.max_tokens
             if excess <= 0:
                 return text
@@ -128,12 +130,18 @@ def _stretch_of(loop: LoopText, words: _Words) -> Stretch:
 
 
 def _stretches_of(lines: Sequence[str]) -> list[Stretch]:
-    """Return the stretches that earlier summaries tell of, by the numbers at the beginning of lines; a line without one goes on."""
+    """Return the stretches that earlier summaries tell of, by the numbers at the beginning of lines; a line without one goes on.
+
+    A colon stands behind the numbers of an extract.
+    """
     stretches = list[Stretch]()
     for line in lines:
         label, last = _LABEL.match(line), stretches[-1].last if stretches else 0
         if label is not None and int(label[1]) > last:
-            stretches.append(Stretch(int(label[1]), int(label[2] or label[1]), (line[label.end() :],)))
+            first = int(label[1])
+            stretches.append(
+                Stretch(first, max(first, int(label[2] or 0)), (line[label.end() :],), label[3] is not None)
+            )
         elif stretches:
             stretches[-1] = replace(stretches[-1], texts=(*stretches[-1].texts, line.strip()))
         else:

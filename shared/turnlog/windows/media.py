@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turnlog.core.calls import Ref
-from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResult
+from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
 from turnlog.windows.render import Place, Share
 
@@ -152,15 +153,23 @@ def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
             yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
 
 
-def _item(turn: int, number: int, media: Media, answers: int) -> _Item:
-    is_image = media.kind == "image"
-    size = image_size(media.data) if is_image and media.data else None
-    return _Item(turn, number, is_image, len(media.data or ""), max(size) if size else 0, answers)
+def _item(turn: int, number: int, block: Block, answers: int) -> _Item:
+    data = block.data or "" if isinstance(block, Media) else ""
+    is_image = _kind(block) == "image"
+    size = image_size(data) if is_image and data else None
+    return _Item(turn, number, is_image, len(data), max(size) if size else 0, answers)
 
 
-def _media_of(message: Message) -> Iterator[Media]:
+def _media_of(message: Message) -> Iterator[Block]:
     for blocks in (message.content, *(result.content for result in message.tool_results)):
-        yield from (block for block in blocks if isinstance(block, Media))
+        yield from (block for block in blocks if _kind(block))
+
+
+def _kind(block: Block) -> str | None:
+    """Return the kind of an image or file, None for other blocks. Bedrock counts documents of text among the files too."""
+    if isinstance(block, Media):
+        return block.kind
+    return "file" if isinstance(block, Opaque) and is_document(block.value) else None
 
 
 def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
@@ -172,9 +181,10 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
         nonlocal count
         lines = list[Block]()
         for block in blocks:
-            is_left = isinstance(block, Media) and count in numbers
-            count += isinstance(block, Media)
-            lines.append(Text(_media_line(block, where)) if is_left and isinstance(block, Media) else block)
+            kind = _kind(block)
+            is_left = kind is not None and count in numbers
+            count += kind is not None
+            lines.append(Text(f"[{kind} not shown here: ref {where} has it]") if is_left else block)
         return tuple(lines)
 
     recall = share.entry.event.recall if share.entry is not None else None
@@ -187,7 +197,3 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
         ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
         results.append(replace(result, content=shown(result.content, origin or str(ref or position))))
     return replace(message, content=content, tool_results=tuple(results))
-
-
-def _media_line(media: Media, where: str) -> str:
-    return f"[{media.kind} not shown here: ref {where} has it]"

@@ -436,10 +436,13 @@ def _recalling(
     step = request.policy.recall
     if not fitted.reserve or step is None or request.recaller is None:
         return fitted.view, ()
-    breaks = (*fitted.breaks, *history.breaks())
-    since = max((start.position for start in breaks if isinstance(start.broke_at, str)), default=0)
-    view, memory.recalled = with_recalled(fitted.view, step, fitted.reserve, since, request.recaller, memory.recalled)
-    return view, memory.recalled.breaks
+    begun = (*fitted.breaks, *history.breaks())
+    since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
+    room = request.budget.tokens - fixed_tokens(request)
+    view, memory.recalled, breaks = with_recalled(
+        fitted.view, step, room, fitted.reserve, since, request.recaller, memory.recalled
+    )
+    return view, breaks
 
 
 class _Entries:

@@ -1,9 +1,10 @@
 """Recall: what a loop is about, found among the messages that the window leaves out,
 as a part of the window before the loop.
 
-The part depends on the loop's question, on the log before the epoch, and on what the epoch's base shows of it. So a loop has the
-same part in all windows of an epoch: it stays before the loop's first message while the loop is sent whole. When the parts need
-more room than the step sets aside, the older ones leave, and an epoch begins.
+The part depends on the loop's question, on the log before the epoch, and on what the epoch's base shows of it. It may take what is
+set aside and what else is free when the question comes. It is the same in all windows of its loop, until the loop needs more of
+the room. Behind the loop it leaves when it is larger than the loop: the loop's messages cost less to send anew than the part in
+each later window. Otherwise it stays before the loop while what is set aside has room for it. Where a part leaves, an epoch begins.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.digests import shown_pieces, value_cost
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.ledger import chosen, is_said
+from turnlog.windows.prices import message_tokens
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import summary_body, truncation_mark
@@ -38,6 +40,8 @@ _LEAST_CHARS = 20
 MAX_HITS = 128
 MAX_LOOPS = 64
 """Loops that have their parts in a window: a process that has not made them searches for each."""
+_STATEMENT = 2
+"""How many times ``min_score`` a text without a question mark must reach: small talk matches something, too."""
 _QUESTION_MARKS = frozenset("?？؟")
 _KIND = "recalled from earlier in this conversation"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
@@ -54,14 +58,14 @@ sentence does."""
 class RecallMessages(Step):
     """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
-    The parts of an epoch take at most ``share`` of the room for messages together, and at most ``tokens``; null: no such limit.
-    That room is set aside whatever is found. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the
-    best message has less than ``min_score`` of the score that the question could have, and with ``questions_only`` when the
-    user's message has no question mark.
+    ``share`` of the room for messages is set aside. A part may take that and what else is free when the loop begins, but at most
+    ``tokens``; null: no such limit. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
+    message has less than ``min_score`` of the score that the question could have. A user's message without a question mark needs
+    twice as much; with ``questions_only`` nothing is recalled for it.
     """
 
     step: Literal["recall"] = "recall"
-    share: float = Field(default=0.4, gt=0, le=0.6)
+    share: float = Field(default=0.3, gt=0, le=0.6)
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.06, ge=0, lt=1)
@@ -79,11 +83,16 @@ class RecallMessages(Step):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Question:
-    """What messages are searched for, the day on which it was asked, and the position of its last message."""
+    """What messages are searched for, the day on which it was asked, and the position of its last message.
+
+    ``room`` is what its part may take. Nothing is found when the best message has less than ``min_score`` of the highest score.
+    """
 
     text: str
     day: date
     position: int
+    room: int
+    min_score: float
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -98,7 +107,6 @@ class RecallSearch:
     shown: frozenset[int]
     limit: int
     neighbours: int
-    min_score: float
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -118,14 +126,15 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 class RecalledParts:
     """The parts of an epoch's loops up to one of them.
 
-    ``search`` is without questions; ``questions`` has one for each loop, None where nothing is asked. ``breaks`` say since when
-    parts have left.
+    ``search`` is without questions; ``questions`` has one for each loop, None where nothing is asked. ``room`` is set aside;
+    ``least`` is the newest part within it. ``breaks`` say since when parts have left.
     """
 
     search: RecallSearch
     room: int
     questions: tuple[Question | None, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
+    least: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
     def begins(self, other: RecalledParts) -> bool:
@@ -136,31 +145,82 @@ class RecalledParts:
     def followed(
         self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
     ) -> RecalledParts:
-        """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
-        questions, parts, breaks = (*self.questions, question), self.parts, self.breaks
-        if question is not None and question.position > loop.first:
+        """Return the parts of the next loop's windows. Where a new one does not fit beside the others, these leave."""
+        questions, parts, breaks = (*self.questions, question), self._staying(view, loop), self.breaks
+        if len(parts) < len(self.parts):
+            breaks = (*breaks, EpochStart(loop.first, "recall", self.parts[len(parts)].place))
+        if question is None:
+            return replace(self, questions=questions, parts=parts, least=(), breaks=breaks)
+        if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        part = _part(view, loop, [hit for hit in hits if hit.entry.position not in there], self.room)
-        if part is not None and part.tokens + sum(earlier.tokens for earlier in parts) > self.room:
+        part = _part(view, loop, [hit for hit in hits if hit.entry.position not in there], question.room)
+        if part is not None and part.tokens + _size(parts) > question.room:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
-            part, parts = _part(view, loop, hits, self.room), ()
-        return replace(self, questions=questions, parts=parts if part is None else (*parts, part), breaks=breaks)
+            part, parts = _part(view, loop, hits, question.room), ()
+        if part is None:
+            return replace(self, questions=questions, parts=parts, least=(), breaks=breaks)
+        least = part if part.tokens <= self.room else _part(view, loop, hits, self.room)
+        return replace(self, questions=questions, parts=(*parts, part), least=(least,) if least else (), breaks=breaks)
+
+    def _staying(self, view: WindowDraft, loop: Loop) -> tuple[RecalledPart, ...]:
+        """Return the parts that stay when a loop begins."""
+        parts = self.parts
+        if parts:
+            opened = next((past.before for past in view.loops if past.number == parts[-1].loop), 0)
+            if loop.before - opened < parts[-1].tokens:
+                parts = parts[:-1]
+        return parts if _size(parts) <= self.room else ()
+
+    def within(self, view: WindowDraft, free: int) -> tuple[tuple[RecalledPart, ...], tuple[EpochStart, ...]]:
+        """Return the parts of a view beside which ``free`` tokens are left, and the breaks before it.
+
+        Where the loop has come to need what a part has beyond what is set aside, the newest is made smaller and others leave.
+        """
+        excess = _size(self.parts) - free
+        if excess <= 0:
+            return self.parts, self.breaks
+        current = view.loops[-1]
+        position, is_complete = current.last, True
+        for unit in reversed(current.units):
+            is_complete = is_complete and all(answer.entry is not None for answer in unit.answers)
+            if excess <= 0 or not is_complete:
+                break
+            position = max(entry.position for entry in unit.entries)
+            excess -= unit.tokens
+        return self.least, (*self.breaks, EpochStart(position, "recall", self.parts[0].place))
 
 
 def with_recalled(
-    view: WindowDraft, step: RecallMessages, room: int, since: int, recaller: Recaller, memory: RecalledParts | None
-) -> tuple[WindowDraft, RecalledParts]:
-    """Return the view with what the step recalls for the loops of its epoch in ``room`` tokens, and that for the next window.
+    view: WindowDraft,
+    step: RecallMessages,
+    room: int,
+    reserve: int,
+    since: int,
+    recaller: Recaller,
+    memory: RecalledParts | None,
+) -> tuple[WindowDraft, RecalledParts, tuple[EpochStart, ...]]:
+    """Return the view with what the step recalls for the loops of its epoch, that for the next window, and since when parts left.
 
-    ``since`` is the position with which the window's base came into use. The part of a loop depends on its question and on what
-    the base shows, so it is the same in all windows of the epoch. Where the log cannot be searched, the view has a mark of that.
+    ``room`` is that of the view's messages, of which ``reserve`` is set aside. ``since`` is the position with which the window's
+    base came into use. The part of a loop depends on its question and on what the base shows, so it is the same in all windows of
+    the epoch. Where the log cannot be searched, the view has a mark of that.
     """
     loops, breaks = _loops_since(view, since)
-    asked = [_question(loop, step) for loop in loops]
-    limit = min(MAX_HITS, max(1, room // _TYPICAL_TOKENS))
-    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, step.min_score)
-    made, wanted = RecalledParts(scope, room, breaks=breaks), RecalledParts(scope, room, tuple(asked))
+    free, most = room - message_tokens(view), min(room, step.tokens or room)
+    asked, behind = list[Question | None](), 0
+    for loop in reversed(loops):
+        question = _question(loop, step)
+        if question is not None:
+            later = sum(unit.tokens for unit in loop.units if unit.position > question.position)
+            # When its base is newer than the question, what was free is not known.
+            part_room = min(most, free + behind + later) if since <= question.position else reserve
+            question = replace(question, room=part_room)
+        asked.insert(0, question)
+        behind += loop.tokens
+    limit = min(MAX_HITS, max(1, most // _TYPICAL_TOKENS))
+    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours)
+    made, wanted = RecalledParts(scope, reserve, breaks=breaks), RecalledParts(scope, reserve, tuple(asked))
     if memory is not None and memory.begins(wanted):
         made = memory
     new = list(zip(loops, asked, strict=True))[len(made.questions) :]
@@ -170,11 +230,16 @@ def with_recalled(
         last = view.loops[-1]
         # Without room, it is no beginning of what the next window recalls.
         skipped = RecalledParts(scope, 0, breaks=(EpochStart(last.last, "recall", "base"),))
-        return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped
+        return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped, skipped.breaks
     hits = iter(results)
     for loop, question in new:
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
-    return view.with_recalled(*made.parts), made
+    parts, breaks = made.within(view, free)
+    return view.with_recalled(*parts), made, breaks
+
+
+def _size(parts: Sequence[RecalledPart]) -> int:
+    return sum(part.tokens for part in parts)
 
 
 def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
@@ -207,12 +272,14 @@ def _question(loop: Loop, step: RecallMessages) -> Question | None:
         text = f"{entry.facts.head}\n{text}".strip()
         if len(text) >= _LEAST_CHARS:
             break
-    if not text or (step.questions_only and not _QUESTION_MARKS.intersection(text)):
+    is_question = bool(_QUESTION_MARKS.intersection(text))
+    if not text or (step.questions_only and not is_question):
         return None
     half = MAX_QUESTION_CHARS // 2
     if len(text) > MAX_QUESTION_CHARS:
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
-    return Question(text, _day_of(entries[-1]), entries[-1].position)
+    least = step.min_score * (1 if is_question else _STATEMENT)
+    return Question(text, _day_of(entries[-1]), entries[-1].position, 0, least)
 
 
 def _shown(view: WindowDraft, first: Loop) -> frozenset[int]:
@@ -250,6 +317,8 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
     summary = summary_body(view.summary.text, ()) if view.summary is not None else ""
     lines, days, left = list[_Line](), set[str](), room - _FENCE_TOKENS
     for hit in hits:
+        if left < _TYPICAL_TOKENS / 2:
+            break
         line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
         if cost > left or never_sent(hit.entry) or (hit.entry.facts.head and hit.entry.facts.head in summary):

@@ -172,6 +172,8 @@ class Talk:
         screen, window = self._screen, self._watch.window
         if outcome.status == "max_iterations":
             screen.note(f"stopped after {outcome.iterations} model calls, the limit of --max-iterations", "yellow")
+        elif outcome.status == "cancelled":
+            screen.note("another process cancelled the run", "yellow")
         elif outcome.status == "idle":
             screen.note("there is nothing to answer")
         elif outcome.status == "pending" and not screen.is_person:

@@ -1,0 +1,107 @@
+"""moto with less work for the same answers: it serialises, compares and lists what a request is about, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+PLAIN = frozenset({"S", "B"})
+"""Types whose value is compared and measured as it is."""
+
+
+@contextmanager
+def quick_moto() -> Iterator[None]:
+    """Patch moto within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        _serialise_the_type_that_is_there(patch)
+        _compare_plain_values_at_once(patch)
+        _list_the_partition_that_a_query_asks_for(patch)
+        yield
+
+
+def _serialise_the_type_that_is_there(patch: pytest.MonkeyPatch) -> None:
+    """moto looks for each of the ten types of a DynamoDB attribute under four names: half of what a request to it takes.
+
+    An attribute is a dict with its one type in it, so the other nine are not there under any name."""
+    from moto.core.serialize import ResponseSerializer
+
+    serialise = ResponseSerializer._serialize_type_structure
+
+    def quickly(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
+        if shape.name != "AttributeValue" or type(value) is not dict or not key:
+            return serialise(self, serialized, value, shape, key)
+        wrapper = self.MAP_TYPE()
+        for name in value:
+            self._serialize(wrapper, value[name], shape.members[name], name)
+        return self._default_serialize(serialized, wrapper, shape, key)
+
+    patch.setattr(ResponseSerializer, "_serialize_type_structure", quickly)
+
+
+def _compare_plain_values_at_once(patch: pytest.MonkeyPatch) -> None:
+    """moto asks a value for six types before it compares, measures or copies it."""
+    kind: Any = importlib.import_module("moto.dynamodb.models.dynamo_type").DynamoType
+    cast_value, size, copied = kind.cast_value.fget, kind.size, kind.__deepcopy__
+
+    @functools.wraps(cast_value)
+    def value_of(self: Any) -> Any:
+        return self.value if self.type in PLAIN else cast_value(self)
+
+    @functools.wraps(size)
+    def size_of(self: Any) -> int:
+        if self.type not in PLAIN:
+            return int(size(self))
+        return len(self.value if isinstance(self.value, bytes) else self.value.encode())
+
+    @functools.wraps(kind.__eq__)
+    def equal(self: Any, other: Any) -> bool:
+        if other is None or self.type != other.type:
+            return False
+        return bool(self.value == other.value if self.type in PLAIN else self.cast_value == other.cast_value)
+
+    def copy_of(self: Any, memo: dict[int, Any]) -> Any:
+        if self.type not in PLAIN:
+            return copied(self, memo)
+        copy = kind.__new__(kind)
+        copy.type, copy.value = self.type, self.value
+        return copy
+
+    patch.setattr(kind, "cast_value", property(value_of))
+    patch.setattr(kind, "size", size_of)
+    patch.setattr(kind, "__eq__", equal)
+    patch.setattr(kind, "__deepcopy__", copy_of)
+
+
+def _list_the_partition_that_a_query_asks_for(patch: pytest.MonkeyPatch) -> None:
+    """moto sorts the whole table for each query, and then takes the items of one partition."""
+    from moto.dynamodb.models.table import Table
+
+    query, all_items, asked = Table.query, Table.all_items, threading.local()
+    place = list(inspect.signature(query).parameters).index("index_name") - 2
+
+    @functools.wraps(query)
+    def query_of(self: Any, hash_key: Any, *args: Any, **options: Any) -> Any:
+        if self.range_key_attr and args[place:] and args[place] is None:
+            asked.items = list(self.items.get(hash_key, {}).values())
+        elif self.range_key_attr and args[place:]:
+            keys = options["hash_key_conditions"]
+            items = [item for partition in list(self.items.values()) for item in list(partition.values())]
+            asked.items = [item for item in items if all(item.attrs.get(name) == value for name, value in keys)]
+        try:
+            return query(self, hash_key, *args, **options)
+        finally:
+            asked.items = None
+
+    def items_of(self: Any) -> Any:
+        items = getattr(asked, "items", None)
+        return all_items(self) if items is None else items
+
+    patch.setattr(Table, "query", query_of)
+    patch.setattr(Table, "all_items", items_of)

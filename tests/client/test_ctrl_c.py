@@ -53,6 +53,62 @@ assert len([one for one in stored.values() if one.startswith("message")]) == cal
 assert interrupted > calls / 50, f"{interrupted} of {calls}: too few to show anything"
 """
 
+AT_EVERY_POINT = """
+import faulthandler, sys, traceback
+from types import SimpleNamespace
+from turnlog import Turnlog
+from turnlog.client.in_process import JobWorker
+
+class Interrupt:
+    # Python looks for a signal where a function begins, and where a call of C has returned.
+    def __init__(self, after):
+        self.left = after
+
+    def __call__(self, frame, event, arg):
+        if event in ("call", "c_return"):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+def calls(action, step):
+    # Each call is interrupted one step later than the one before, and made again; the last is not interrupted.
+    after, left = 1, 0
+    while left <= 0:
+        faulthandler.dump_traceback_later(30, exit=True)  # where it waits, if it never ends
+        interrupt = Interrupt(after)
+        try:
+            sys.setprofile(interrupt)
+            action(after)
+        except BaseException as error:
+            assert "KeyboardInterrupt" in "".join(traceback.format_exception(error))
+        finally:
+            sys.setprofile(None)
+        action(after)
+        yield after
+        after, left = after + step, interrupt.left
+
+url, step = sys.argv[1], int(sys.argv[2])
+session = Turnlog.open(url).sessions.create("s")
+message = lambda number: {"role": "user", "content": f"message {number}"}
+appended = list(calls(lambda number: session.append(message(number), idempotency_key=str(number)), step))
+assert len(appended) > 1000 / step, "too few to show anything"
+assert [one.body for one in session.messages()] == [message(number) for number in appended]
+
+# A worker that always has a job to do, with and without a thread that does it.
+engine = SimpleNamespace(next_job_ms=lambda: 0, queue=None)
+worker = JobWorker(SimpleNamespace(engine=engine, clock=SimpleNamespace(now_ms=lambda: 0)))
+assert len(list(calls(lambda number: worker.wake(), 1))) > 5
+
+def start(number):
+    worker.wake()
+    worker.stop()
+    worker.resume()
+
+assert len(list(calls(start, 1))) > 20
+faulthandler.cancel_dump_traceback_later()
+"""
+
 
 @pytest.fixture(params=["sqlite", "memory", "http"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, float]]:
@@ -72,5 +128,12 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 def test_a_call_that_is_interrupted_leaves_nothing_open(engine: tuple[str, float]) -> None:
     url, longest = engine
     command = [sys.executable, "-c", INTERRUPTED, url, "3000" if is_full() else "300", str(longest)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500 if is_full() else 120)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "memory"], indirect=True)
+def test_a_call_may_be_interrupted_at_every_point(engine: tuple[str, float]) -> None:
+    command = [sys.executable, "-c", AT_EVERY_POINT, engine[0], "1" if is_full() else "7"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert ran.returncode == 0, ran.stderr

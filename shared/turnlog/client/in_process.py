@@ -9,7 +9,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from turnlog.app import Application, make_application
@@ -52,18 +54,17 @@ class JobWorker:
 
     def wake(self) -> None:
         """Start the thread if a job waits in the queue. Never raises: the call that has queued the job has succeeded."""
-        try:
+        due_ms = None
+        with suppress(TurnlogError):
             due_ms = self._next_job_ms()
-        except TurnlogError:
-            return
         if due_ms is None:
             return
         with self._lock:
-            if self._thread is None and not self._is_ending:
+            if not self._is_ending and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="turnlog-worker", daemon=True)
                 self._thread.start()
-            elif due_ms <= self._app.clock.now_ms():
-                self._changed.set()
+            elif due_ms <= self._app.clock.now_ms() and self._changes.empty():
+                self._changes.put(None)
 
     def run_next(self) -> tuple[int, int]:
         """Run the next job that is due. Return how many jobs were received and how many of them are done: 0 or 1 each."""
@@ -101,7 +102,7 @@ class JobWorker:
         """
         thread, self._last_start = self._thread, time.monotonic() + start_seconds
         self.end()
-        self._changed.set()
+        self._changes.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(wait_seconds)
 
@@ -116,7 +117,8 @@ class JobWorker:
     def forget_thread(self) -> None:
         """Set the state of a worker without a thread: at its creation, and in a forked child, which has no other thread."""
         self._thread, self._last_start, self._is_ending = None, 0.0, False
-        self._lock, self._running, self._changed = threading.Lock(), threading.RLock(), threading.Event()
+        # A queue and no Event, whose lock stays taken when Ctrl-C comes while it is set.
+        self._lock, self._running, self._changes = threading.Lock(), threading.RLock(), SimpleQueue[None]()
 
     def _next_job_ms(self) -> int | None:
         next_job_ms = self._app.engine.next_job_ms
@@ -125,8 +127,8 @@ class JobWorker:
     def _run(self) -> None:
         pause_seconds: float | None = 0.0
         while pause_seconds is not None:
-            self._changed.wait(pause_seconds)
-            self._changed.clear()
+            with suppress(Empty):
+                self._changes.get(timeout=pause_seconds)
             try:
                 while self._may_start() and self.run_next()[0]:
                     pass
@@ -222,11 +224,9 @@ class InProcessBackend:
     def run_jobs(self) -> int:
         self._check_open()
         total = 0
-        while True:
-            received, done = self._worker.run_next()
-            total += done
-            if not received:
-                return total
+        while (counts := self._worker.run_next())[0]:
+            total += counts[1]
+        return total
 
     def run_job(self, job_id: str) -> None:
         self._check_open()

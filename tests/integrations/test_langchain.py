@@ -59,8 +59,8 @@ def test_a_real_agent_with_a_tool_is_in_the_log_once_and_as_it_is(
     assert kept(session) == state["messages"] and len(state["messages"]) == 8
     assert [type(one) for one in kept(session)] == [type(one) for one in state["messages"]]
     assert session.info().title == "Desk"
-    assert model.sent[-1][1:] == state["messages"][:-1], "objects as they are, the thinking with its signature"
-    assert [len(one) for one in model.sent] == [2, 4, 6, 8]
+    assert model.sent[-1] == state["messages"][:-1], "objects as they are, the thinking with its signature"
+    assert [len(one) for one in model.sent] == [1, 3, 5, 7]
     assert [loop.reply for loop in session.loops()] == ["SKU-2 costs 12.50", "SKU-1 costs 12.50"]
 
 
@@ -71,7 +71,7 @@ def test_without_a_checkpointer_the_log_is_the_memory(harness: Harness, agents: 
         assert len(state["messages"]) == 4
     said = kept(log.sessions.get("desk"))
     assert len(said) == 8 and said[4:] == state["messages"]
-    assert model.sent[-1][1:] == said[:-1], "what the state does not have is read from the log, as it was said"
+    assert model.sent[-1] == said[:-1], "what the state does not have is read from the log, as it was said"
 
 
 def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> None:
@@ -81,6 +81,8 @@ def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> N
         state = asked(agent, f"{'Please look well. ' * 20} What is the price of SKU-{at}?")
     assert len(state["messages"]) == 48
     library = importlib.import_module("langchain_core.messages")
+    assert set(model.tools[0]) == {"price"}, "the first windows leave nothing out"
+    assert set(model.tools[-1]) == {"price", "recall_tool_call", "search_history"}
     for sent in model.sent:
         assert [one.type for one in sent].count("system") == 1 and sent[0].text.startswith("Be brief.")
         body = library.convert_to_openai_messages(sent)
@@ -120,6 +122,7 @@ def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turn
 
 
 def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> None:
+    log.sessions.create("desk", recall="always")
     model = agents.Scripted()
     agent = agents.agent(log, model=model)
     asked(agent, "What is the price of SKU-1?")
@@ -223,7 +226,7 @@ def test_what_middleware_around_it_puts_into_a_request_is_sent_and_not_kept(log:
     model = agents.Scripted()
     agent = agents.create_agent(model, [agents.price], middleware=[Reminds(), agents.TurnlogMiddleware(log)])
     asked(agent, "What is the price of SKU-1?")
-    assert [one.text for one in model.sent[0][1:]] == ["First.", "What is the price of SKU-1? (now)"]
+    assert [one.text for one in model.sent[0]] == ["First.", "What is the price of SKU-1? (now)"]
     assert kept(log.sessions.get("desk"))[0].text == "What is the price of SKU-1?"
     assert len(kept(log.sessions.get("desk"))) == 4
 
@@ -252,7 +255,7 @@ def test_a_call_that_waits_for_a_human_is_in_the_log_when_it_is_decided(log: Tur
     state = agent.invoke(Command(resume={"decisions": [edited]}), THREAD)
     said = kept(log.sessions.get("desk"))
     assert said == state["messages"] and [one.type for one in said] == ["human", "ai", "tool", "ai"]
-    assert "SKU-9 costs 12.50" in said[2].text and model.sent[-1][1:] == said[:-1]
+    assert "SKU-9 costs 12.50" in said[2].text and model.sent[-1] == said[:-1]
 
 
 def test_runs_side_by_side_on_one_session_lose_nothing(harness: Harness, agents: Any) -> None:

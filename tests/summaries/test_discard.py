@@ -50,7 +50,7 @@ def test_none_is_in_force_until_the_job_has_made_one_of_the_history(harness: Any
     window = session.context(budget=AMPLE)
     assert "summary" not in {part.kind for part in window.manifest.parts}
     assert "Question 1" in texts(window), "the history is read again"
-    assert (window.prefix.broke_at, window.prefix.reason) == ("summary", "summary")
+    assert (window.prefix.broke_at, window.prefix.reason) == ("tools", "summary"), "the recall tools go too"
     assert poller(harness).run_once() == 1
     made = session.summary()
     assert (made.base, made.first, made.last_loop) == (None, old.first, 4)

@@ -33,4 +33,4 @@ def test_a_window_says_when_steps_of_the_run_went_into_its_note(budget: int) -> 
                 assert window.prefix.reason is None
             reasons.append(window.prefix.reason)
             before = window.messages
-    assert {"crossing"} <= set(reasons[1:]) <= {"crossing", "large_result", None}
+    assert {"crossing"} <= set(reasons[1:]) <= {"crossing", "large_result", "tools", None}

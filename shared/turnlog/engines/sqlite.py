@@ -110,7 +110,9 @@ def check_file(path: Path) -> None:
     if application_id == APPLICATION_ID:
         _check_format(version)
     elif application_id:
-        raise _foreign(path, f"is a SQLite database of another program (application_id {application_id & 0xFFFFFFFF:#010x})")
+        raise _foreign(
+            path, f"is a SQLite database of another program (application_id {application_id & 0xFFFFFFFF:#010x})"
+        )
     else:
         _look_at_tables(path)
 

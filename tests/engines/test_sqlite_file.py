@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -122,6 +123,29 @@ def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path,
     assert caught.value.error_code == "foreign_file"
     assert sorted(tmp_path.iterdir()) == names
     assert path.is_fifo() or contents(tmp_path) == before
+
+
+def test_a_process_that_ends_takes_no_file_from_one_that_goes_on(tmp_path: Path) -> None:
+    """The last user of a file deletes its WAL, so a process with a connection must be seen to have one, whoever else opens one."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    script = "import sys; from turnlog import Turnlog; print(len(list(Turnlog.open(sys.argv[1]).sessions.of('s').messages())))"
+
+    def read_elsewhere() -> int:
+        return int(subprocess.run([sys.executable, "-c", script, url], check=True, capture_output=True).stdout)
+
+    with Turnlog.open(url, worker=False) as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": "first"})
+        beside = threading.Thread(target=lambda: list(session.messages()))
+        beside.start()
+        beside.join()
+        wal = (tmp_path / "a.db-wal").stat().st_ino
+        with Turnlog.open(url, worker=False) as again:
+            again.sessions.of("s").append({"role": "user", "content": "second"})
+            assert read_elsewhere() == 2
+            assert (tmp_path / "a.db-wal").stat().st_ino == wal
+        session.append({"role": "user", "content": "third"})
+        assert read_elsewhere() == 3
 
 
 def test_a_file_that_another_program_is_writing_is_refused_without_waiting(tmp_path: Path) -> None:

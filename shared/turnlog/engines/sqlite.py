@@ -41,7 +41,6 @@ FORMAT = 4
 _MOVING = 3
 """The format of a file whose items are on their way from the table of format 1 or 2."""
 _MOVED_AT_ONCE = 5_000
-_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 _ITEM_COLUMNS = ("pk", "sk", "size", "attributes", "data", *INDEX_ATTRIBUTES)
@@ -86,36 +85,42 @@ _INHERITED = list[sqlite3.Connection]()
 def check_file(path: Path) -> None:
     """Raise `UnavailableError` for a file that is not Turnlog's or has a newer format. A missing or empty file passes.
 
-    The file is not changed.
+    The file is not changed. SQLite reads it: were it opened here, its closing would end every POSIX lock that this process holds
+    on it. Another process could then take itself for the last user of the WAL, and delete it under this one.
     """
-    header = _header(path)
-    if not header:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _foreign(path, "is not a regular file")
+        if not status.st_size:
+            return
+        if status.st_size < _HEADER_BYTES:
+            raise _foreign(path, "is not a SQLite database")
+        with closing(_unchanged(path)) as connection:
+            application_id, version = _stamp(connection)
+    except FileNotFoundError:
         return
-    version, application_id = int.from_bytes(header[60:64]), int.from_bytes(header[68:72])
-    if not header.startswith(_MAGIC):
-        if application_id == APPLICATION_ID:
-            raise UnavailableError(f"SQLite: the header of {str(path)!r} is damaged", code="storage_damaged")
-        raise _foreign(path, "is not a SQLite database")
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = str(getattr(error, "strerror", error)).lower()
+        raise UnavailableError(f"can't read {str(path)!r}: {reason}", code="no_access") from error
+    except sqlite3.DatabaseError as error:
+        if _is_damaged(path):
+            raise UnavailableError(f"SQLite: the header of {str(path)!r} is damaged", code="storage_damaged") from error
+        raise _foreign(path, "is not a SQLite database") from error
     if application_id == APPLICATION_ID:
         _check_format(version)
     elif application_id:
-        raise _foreign(path, f"is a SQLite database of another program (application_id {application_id:#010x})")
+        raise _foreign(
+            path, f"is a SQLite database of another program (application_id {application_id & 0xFFFFFFFF:#010x})"
+        )
     else:
         _look_at_tables(path)
 
 
-def _header(path: Path) -> bytes:
-    """Return the first bytes of a file, none when it is missing."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise _foreign(path, "is not a regular file")
-        with path.open("rb") as file:
-            return file.read(_HEADER_BYTES)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        message = f"can't read {str(path)!r}: {(error.strerror or '').lower()}"
-        raise UnavailableError(message, code="no_access") from error
+def _is_damaged(path: Path) -> bool:
+    """Return whether a file that SQLite can't read has Turnlog's ``application_id``."""
+    with path.open("rb") as file:
+        return file.read(_HEADER_BYTES)[68:72] == APPLICATION_ID.to_bytes(4)
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:

@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 290,
-    "lines": 63_993,
+    "lines": 64_033,
     "resources that it makes": 165,
     "statements of its roles": 167,
     "different statements": 66,

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import History, disorderly
+from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import assemble
-from turnlog.windows.plan import WINDOW_OVERHEAD, entry_of
+from turnlog.windows.plan import entry_of
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from turnlog.core.models import Answer, At, Body, JsonObjectField
-from turnlog.core.session_settings import Recall
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
+Recall: TypeAlias = Literal["auto", "always", "never"]
 OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]

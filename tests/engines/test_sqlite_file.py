@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import is_full
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
@@ -146,6 +147,44 @@ def test_a_process_that_ends_takes_no_file_from_one_that_goes_on(tmp_path: Path)
             assert (tmp_path / "a.db-wal").stat().st_ino == wal
         session.append({"role": "user", "content": "third"})
         assert read_elsewhere() == 3
+
+
+COMES_AND_GOES = """
+import random, sys, threading
+from turnlog import Turnlog
+url, name, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+random.seed(name)
+acknowledged = dict()
+
+def append(text):
+    acknowledged[session.append({"role": "user", "content": text}).first] = text
+
+for time in range(times):
+    log = Turnlog.open(url, worker=random.random() < 0.5)
+    session = log.sessions.get_or_create(name)
+    for number in range(random.randint(1, 6)):
+        thread = threading.Thread(target=append, args=[f"{name} {time} {number}"])
+        run = thread.run if random.random() < 0.7 else lambda: (thread.start(), thread.join())
+        run()
+    if random.random() < 0.8:
+        log.close()
+stored = {one.position: one.body["content"] for one in Turnlog.open(url).sessions.of(name).messages()}
+assert stored == acknowledged, sorted(stored.items() ^ acknowledged.items())
+"""
+
+
+def test_processes_that_open_and_close_a_file_lose_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    command = [sys.executable, "-c", COMES_AND_GOES, f"sqlite:///{file}"]
+    times = "40" if is_full() else "6"
+    processes = [
+        subprocess.Popen([*command, name, times], stderr=subprocess.PIPE, text=True)
+        for name in ("s1", "s2", "s3", "s4")
+    ]
+    errors = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, errors
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_file_that_another_program_is_writing_is_refused_without_waiting(tmp_path: Path) -> None:

@@ -372,15 +372,22 @@ class _Write(Generic[_T]):
 
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
         self._change = change
-        self._results = list[_T]()
+        self.results = list[_T]()
         self.error: Exception | None = _interrupted()
         self.is_done = False
 
-    def run(self, connection: sqlite3.Connection) -> None:
-        """Run the change in an open transaction. Keep its error, and undo its effects, unless the transaction is lost."""
+    def run(self, connection: sqlite3.Connection, *, alone: bool) -> None:
+        """Run the change in an open transaction. Keep its error, and undo its effects, unless the transaction is lost.
+
+        A change that is ``alone`` needs no savepoint: its error ends the transaction.
+        """
+        if alone:
+            self.results.append(self._change(connection))
+            self.error = None
+            return
         connection.execute("SAVEPOINT change")
         try:
-            self._results.append(self._change(connection))
+            self.results.append(self._change(connection))
             self.error = None
         except Exception as error:
             if not connection.in_transaction:
@@ -388,12 +395,6 @@ class _Write(Generic[_T]):
             connection.execute("ROLLBACK TO change")
             self.error = error
         connection.execute("RELEASE change")
-
-    def result(self) -> _T:
-        """Return what the change returned, or raise its error."""
-        if self.error is not None:
-            raise self.error
-        return self._results[0]
 
 
 class SqliteDatabase:
@@ -437,15 +438,17 @@ class SqliteDatabase:
         with self._turn:
             if not write.is_done:
                 self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
+        if write.error is None:
+            return write.results[0]
         with self._translated():
-            return write.result()
+            raise write.error
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
         """Run all writes in one transaction. An error of the transaction is the error of each of them."""
         try:
             with self.writing() as connection:
                 for write in writes:
-                    write.run(connection)
+                    write.run(connection, alone=len(writes) == 1)
         except BaseException as error:
             for write in writes:
                 write.error = error if isinstance(error, Exception) else _interrupted()

@@ -377,24 +377,19 @@ class _Write(Generic[_T]):
         self.is_done = False
 
     def run(self, connection: sqlite3.Connection, *, alone: bool) -> None:
-        """Run the change in an open transaction. Keep its error, and undo its effects, unless the transaction is lost.
-
-        A change that is ``alone`` needs no savepoint: its error ends the transaction.
-        """
-        if alone:
-            self.results.append(self._change(connection))
-            self.error = None
-            return
-        connection.execute("SAVEPOINT change")
+        """Run the change in an open transaction. Keep its error, and undo its effects, unless it is alone or all is lost."""
+        if not alone:
+            connection.execute("SAVEPOINT change")
         try:
             self.results.append(self._change(connection))
             self.error = None
         except Exception as error:
-            if not connection.in_transaction:
-                raise  # SQLite has rolled all back, for example because the disk is full
+            if alone or not connection.in_transaction:
+                raise  # SQLite rolls all back itself, for example because the disk is full
             connection.execute("ROLLBACK TO change")
             self.error = error
-        connection.execute("RELEASE change")
+        if not alone:
+            connection.execute("RELEASE change")
 
 
 class SqliteDatabase:

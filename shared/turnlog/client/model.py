@@ -180,7 +180,7 @@ class Sessions(SessionImports):
         recall: Literal["auto", "always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
         ttl_days: int | None = None,
-        inactive_after_days: int | None = None,
+        inactive_after_minutes: int | None = None,
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         bootstrap: bool | Mapping[str, Any] | None = None,
@@ -207,7 +207,7 @@ class Sessions(SessionImports):
             "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
             "ttl_days": ttl_days,
-            "inactive_after_days": inactive_after_days,
+            "inactive_after_minutes": inactive_after_minutes,
             "snapshots": snapshots,
             "if_exists": if_exists,
             "bootstrap": bootstrap,
@@ -281,7 +281,7 @@ class Session(
 
     def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
-        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
+        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_minutes``, ``snapshots``.
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """

@@ -243,7 +243,7 @@ class CreateSessions:
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
             ttl_days=body.ttl_days,
-            inactive_after_days=body.inactive_after_days,
+            inactive_after_minutes=body.inactive_after_minutes,
             state_schema=cast("JsonObject | None", body.state_schema),
             snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
         )

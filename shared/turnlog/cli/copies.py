@@ -62,11 +62,12 @@ def create(
             "--keep", metavar="N", min=1, help="Keep the newest N unnamed snapshots of this kind and delete older ones."
         ),
     ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Keep it: the session's policy does not delete it.")] = False,
     json: Json = False,
 ) -> None:
     """Take a snapshot of a session at its head."""
     with open_client(connection) as log:
-        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep)
+        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
     if isinstance(answer, Job):
         text = f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)"
     else:

@@ -27,11 +27,23 @@ ORIGIN = "imported"
 
 
 class SnapshotPolicy(Body):
-    """A policy by which a session makes snapshots of kind ``ref`` automatically."""
+    """A policy by which a session makes snapshots of kind ``ref`` automatically, and deletes old named ones.
 
-    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Make a snapshot after this many loops")
+    Named ones are deleted, the oldest first, when the session makes a snapshot and at the first append of a day.
+    """
+
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None, description="Make a snapshot after this many loops; without it the session makes none"
+    )
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
         default=20, description="Number of these snapshots that are kept, newest first"
+    )
+    keep_named: Annotated[int, Field(ge=1, le=MAX_KEPT)] | None = Field(
+        default=None,
+        description="Number of named snapshots that are kept, newest first; pinned ones stay and do not count",
+    )
+    named_days: Days | None = Field(
+        default=None, description="Days after which a named snapshot is deleted, unless it is pinned"
     )
 
 

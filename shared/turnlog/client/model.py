@@ -239,18 +239,23 @@ class Sessions(SessionImports):
             return False
         return True
 
-    def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
-        """Return one page of sessions, newest activity first."""
-        answer: SessionPage = self._backend.call(
-            "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
-        )
+    def page(
+        self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None, user: str | None = None
+    ) -> SessionPage:
+        """Return one page of sessions, newest activity first. ``user`` is for operators, as in `list`."""
+        query = {"limit": limit, "cursor": cursor, "status": status, "user": user}
+        answer: SessionPage = self._backend.call("list_sessions", query=query)
         return answer
 
-    def list(self, *, status: Status | None = None) -> Paged[SessionInfo]:
-        """Iterate over all sessions, newest activity first, page by page."""
+    def list(self, *, status: Status | None = None, user: str | None = None) -> Paged[SessionInfo]:
+        """Iterate over all sessions, newest activity first, page by page.
+
+        An operator of the tenant lists those of another ``user``, or of every user with ``"*"``, user after user. Raises
+        `ForbiddenError` for other callers of a service.
+        """
 
         def fetch(cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
-            page = self.page(limit=100, cursor=cursor, status=status)
+            page = self.page(limit=100, cursor=cursor, status=status, user=user)
             return page.sessions, page.next_cursor
 
         return Paged(fetch)

@@ -20,6 +20,7 @@ from turnlog.core.errors import TurnlogError
 from turnlog.core.times import rfc3339
 from turnlog.ports import Clock, Delivery, JobQueue
 from turnlog.routing import ROUTES
+from turnlog.settings import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -86,7 +87,7 @@ def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[s
         "requestContext": {
             "accountId": "000000000000",
             "apiId": "local",
-            "authorizer": {"jwt": {"claims": {"tenant": tenant, "sub": user}, "scopes": None}},
+            "authorizer": {"jwt": {"claims": {"tenant": tenant, "sub": user, "scope": LOCAL_OPERATOR}, "scopes": None}},
             "domainName": headers.get("host", "127.0.0.1"),
             "http": {
                 "method": method,

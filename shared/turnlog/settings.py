@@ -13,7 +13,7 @@ from turnlog.core.errors import InvalidInputError, MalformedError, problem_text
 from turnlog.core.json_values import parse_strict_json
 
 PREFIX = "TURNLOG_"
-CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
+CLIENT_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("URL", "DATA", "TENANT", "USER", "TOKEN", "MCP_TOKEN"))
 """Variables of the command line, which are no settings of the service."""
 _TESTS = PREFIX + "TEST_"
 LOCAL_OPERATOR = "turnlog:operator"

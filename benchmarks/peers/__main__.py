@@ -59,7 +59,7 @@ def main() -> int:
 
 def _embedded(options: argparse.Namespace) -> int:
     measures = embedded.measure(options.sizes or embedded.SIZES)
-    for table in (*embedded.tables(measures), embedded.first_use()):
+    for table in (embedded.table(measures), embedded.first_use()):
         print((markdown if options.markdown else plain)(table) + "\n")
     if options.svg:
         options.svg.write_text(chart(measures), encoding="utf-8")

@@ -66,16 +66,16 @@ def measure(sizes: Sequence[int] = SIZES) -> list[Measure]:
     return list(lines.values())
 
 
-def tables(measures: Sequence[Measure]) -> list[Table]:
-    """Return the table of sizes, and that of a process' first append."""
-    sizes = list(dict.fromkeys(size for line in measures for size in line.values if size))
+def table(measures: Sequence[Measure]) -> Table:
+    """Return the table of sizes."""
+    sizes = list(dict.fromkeys(size for line in measures for size in line.values))
     heads = ("session of ... messages", "", *(f"{size:,}" for size in sizes), "exponent", "goal")
+    whats = list(dict.fromkeys(line.what for line in measures))
     rows = [
         (f"{line.what}, {line.unit}", line.system, *_cells(line, sizes), line.goal)
-        for line in measures
-        if 0 not in line.values
+        for line in sorted(measures, key=lambda line: whats.index(line.what))
     ]
-    return [Table("In process, SQLite", heads, rows)]
+    return Table("In process, SQLite", heads, rows)
 
 
 def first_use() -> Table:

@@ -108,14 +108,14 @@ def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:
         yield "next search", "ms", FTS5, _search_of_fts5(Path(folder), size), ""
     if size <= 10_000:  # A file of more sessions takes as much for each of them.
         yield (
-            "file, sessions of two messages of 300 bytes",
-            "KB a session",
+            "file, sessions of 2 x 300 bytes",
+            "KB each",
             TURNLOG,
             _file_of_turnlog(size // 2),
             "at most 2.13",
         )
         yield (
-            *("file, sessions of two messages of 300 bytes", "KB a session", AGENTS),
+            *("file, sessions of 2 x 300 bytes", "KB each", AGENTS),
             *(asyncio.run(_file_of_agents(size // 2)), ""),
         )
 

@@ -42,14 +42,14 @@ export function Session({ id, tab, params }) {
   });
   return html`<main id="main" class=${`session tab-${tab}`} tabindex="-1">
     <header class="sessionhead">
-      <h1 dir="auto">${session.title || id}${!about.read_only && html`<button type="button" class="quiet" aria-label=${t("Rename")} title=${t("Rename")} onClick=${rename}>✎</button>`}</h1>
+      <h1><bdi>${session.title || id}</bdi>${!about.read_only && html`<button type="button" class="quiet" aria-label=${t("Rename")} title=${t("Rename")} onClick=${rename}>✎</button>`}</h1>
       <p class="facts">${session.title && html`<code>${id}</code>`}
         <${Chip} kind=${session.status === "active" ? "good" : ""}>${t(session.status)}</${Chip}>
         <span>${t("{n} messages", { n: number(session.messages) })}</span><span>${t("{n} loops", { n: number(session.loops) })}</span>
         <span>${t("{n} tokens", { n: short(session.tokens) })}</span>
         <span class="wide">${t("policy")} <code>${typeof session.policy === "string" ? session.policy : t("own")}</code></span>
         ${session.model && html`<span class="wide">${session.model}</span>`}
-        ${session.forked_from && html`<a href=${to(session.forked_from, "messages", { at: session.forked_at })}>⑂ ${session.forked_from} #${session.forked_at}</a>`}
+        ${session.forked_from && html`<a href=${to(session.forked_from, "messages", { at: session.forked_at })}>↳ ${session.forked_from} #${session.forked_at}</a>`}
         <span class="live" title=${time(session.updated_at)}><i class=${error ? "off" : ""} aria-hidden="true"></i>${error ? t("not reached") : ago(session.updated_at)}</span></p>
       <nav class="tabs" aria-label=${t("Views of the session")}>
         ${TABS.map(([name, label], index) => html`<a key=${name} href=${to(id, name)} aria-current=${name === tab ? "page" : undefined} title=${`${index + 1}`}>${t(label)}</a>`)}

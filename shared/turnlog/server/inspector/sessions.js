@@ -60,7 +60,7 @@ function Results({ query }) {
     <h2>${t("Found in all sessions")}</h2>
     ${!value.results.length && html`<${Empty}>${t("Nothing found")}</${Empty}>`}
     <ol class="found">${value.results.map((hit, index) => html`<li key=${index}>
-      <a href=${to(hit.session_id, "messages", { at: hit.position })}><strong>${hit.title || hit.session_id}</strong>
+      <a href=${to(hit.session_id, "messages", { at: hit.position })}><strong><bdi>${hit.title || hit.session_id}</bdi></strong>
         <span class="note">${hit.where === "message" ? `#${hit.position} ${hit.role}` : t(hit.where)}</span>
         <${Snippet} text=${hit.snippet} /></a></li>`)}</ol>
     ${!value.is_complete && html`<p class="note">${t("Not all sessions have been searched yet; try again in a moment.")}</p>`}
@@ -124,9 +124,9 @@ export function Sessions({ params }) {
       <th scope="col" class="number">${t("Loops")}</th><th scope="col" class="number">${t("Tokens")}</th>
       <th scope="col" class="number" title=${t("What the next model call would be sent, in tokens")}>${t("Next call")}</th><th scope="col" class="number">${t("Last activity")}</th></tr></thead>
       <tbody>${rows.map(({ session, depth }) => html`<tr key=${session.session_id}>
-        <th scope="row"><a href=${to(session.session_id)} class=${`depth${Math.min(depth, 4)}`}>${depth > 0 && html`<span class="fork" aria-label=${t("a fork")}>⑂</span>`}
-          <span class="title" dir="auto">${session.title || session.session_id}</span>${session.title && html`<span class="id">${session.session_id}</span>`}
-          ${depth === 0 && session.forked_from && html`<span class="id">⑂ ${session.forked_from} #${session.forked_at}</span>`}</a></th>
+        <th scope="row"><a href=${to(session.session_id)} class=${`depth${Math.min(depth, 4)}`}>${depth > 0 && html`<span class="fork" aria-label=${t("a fork")}>↳</span>`}
+          <bdi class="title">${session.title || session.session_id}</bdi>${session.title && html`<span class="id">${session.session_id}</span>`}
+          ${depth === 0 && session.forked_from && html`<span class="id">↳ ${session.forked_from} #${session.forked_at}</span>`}</a></th>
         <td class="status"><${Chip} kind=${session.status === "active" ? "good" : ""}>${t(session.status)}</${Chip}></td>
         <${Figures} session=${session} /></tr>`)}</tbody></table>`}
   </main>`;

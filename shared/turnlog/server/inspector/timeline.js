@@ -53,13 +53,10 @@ class Rows {
     this.pages.set(page, last);
     const after = page * PAGE;
     try {
-      const [messages, events] = await Promise.all([
-        this.messagesBetween(after, last + 1),
-        get(sessionPath(this.id, "/history"), { before: last + 1, limit: Math.min(PAGE, last - after) }),
-      ]);
+      const [messages, events] = await Promise.all([this.messagesBetween(after, last + 1), this.eventsBetween(after, last + 1)]);
       for (const message of messages) this.messages.set(message.position, message);
-      for (const event of events.entries) this.events.set(Number(event.history_id), event);
-      for (const event of events.entries) if (event.metadata.to !== undefined) this.rewinds.set(Number(event.history_id), event.metadata.to);
+      for (const event of events) this.events.set(Number(event.history_id), event);
+      for (const event of events) if (event.metadata.to !== undefined) this.rewinds.set(Number(event.history_id), event.metadata.to);
       this.onChange(null);
     } catch (error) {
       this.pages.delete(page);
@@ -75,6 +72,15 @@ class Rows {
       next = page.next;
     }
     return messages;
+  }
+  async eventsBetween(after, before) {
+    const events = [];
+    for (let next = before; next !== null && next > after + 1;) {
+      const page = await get(sessionPath(this.id, "/history"), { before: next, limit: next - after - 1 });
+      events.push(...page.entries);
+      next = page.next;
+    }
+    return events;
   }
   isLoaded(position) { return (this.pages.get(Math.floor((position - 1) / PAGE)) ?? 0) >= position && (this.messages.has(position) || this.events.has(position)); }
   // A rewind at position r to t takes what is between out of view, until a later one brings it back.
@@ -242,6 +248,6 @@ function Loops({ id, session, now, onReach }) {
     ${next && html`<button type="button" class="more" onClick=${() => read(next)}>${t("Show earlier loops")}</button>`}
     <ol>${loops.map(loop => html`<li key=${loop.loop}><button type="button" aria-current=${now >= loop.first && now <= loop.last ? "true" : undefined} onClick=${() => onReach(loop.first)}>
       <span class="loop">${loop.loop}</span><span class="said" dir="auto">${(loop.user_message || loop.reply || t("(no text)")).slice(0, 120)}</span>
-      <span class="note">${loop.status !== "closed" && html`<em>${t(loop.status)}</em> `}${loop.tool_calls.length > 0 && html`${t("{n} calls", { n: loop.tool_calls.length })} · `}${short(loop.tokens)}</span></button></li>`)}</ol>
+      <span class="note">${loop.status !== "closed" && html`<em>${t(loop.status)}</em> `}${loop.tool_calls.length > 0 && html`${loop.tool_calls.length === 1 ? t("1 call") : t("{n} calls", { n: loop.tool_calls.length })} · `}${short(loop.tokens)}</span></button></li>`)}</ol>
   </nav>`;
 }

@@ -38,12 +38,9 @@ from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock, location_url
-<<<<<<< HEAD
 from turnlog.server import local_server
-from turnlog.server.lambda_calls import DEFAULT_TENANT, DEFAULT_USER, Handler
-=======
 from turnlog.server.admission import is_loopback
->>>>>>> main
+from turnlog.server.lambda_calls import DEFAULT_TENANT, DEFAULT_USER, Handler
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000

@@ -25,12 +25,12 @@ def main(folder: Path) -> None:
         pid = os.fork()
         if not pid:
             run_killed(kind, url, lambda: os.kill(os.getpid(), signal.SIGKILL))
-            os._exit(0)
+            sys.exit()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         pid = os.fork()
         if not pid:
             told.write_text(json.dumps(dataclasses.asdict(run_continued(kind, url))))
-            os._exit(0)
+            sys.exit()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name
 
 

@@ -35,11 +35,16 @@ from turnlog.server.stack import (
     template_path,
     wiring_problems,
 )
-from turnlog.settings import Settings
+from turnlog.settings import LOCAL_OPERATOR, Settings
 
 Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]
 
-_LOCAL = {"TURNLOG_IDENTITY": "jwt", "TURNLOG_TENANT_CLAIM": "tenant", "TURNLOG_USER_CLAIM": "sub"}
+_LOCAL = {
+    "TURNLOG_IDENTITY": "jwt",
+    "TURNLOG_TENANT_CLAIM": "tenant",
+    "TURNLOG_USER_CLAIM": "sub",
+    "TURNLOG_OPERATOR_SCOPE": LOCAL_OPERATOR,
+}
 """The only difference from the template: headers tell the caller's identity, as in every `turnlog serve`."""
 
 

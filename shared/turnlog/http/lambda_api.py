@@ -80,6 +80,20 @@ def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
     return Owner.of(tenant, user)
 
 
+def is_operator(event: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the authoriser names an operator of the tenant, who acts for itself and for no person."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    if any(name.lower() == USER_HEADER for name in event.get("headers") or {}):
+        return False
+    if settings.identity == "jwt":
+        claims = (authorizer.get("jwt") or {}).get("claims") or {}
+        # API Gateway passes a list as text: "[a b]".
+        scopes = " ".join(str(claims.get(name) or "") for name in ("scope", "scp")).replace("[", " ").replace("]", " ")
+        return bool(settings.operator_scope) and settings.operator_scope in scopes.split()
+    role = _role(str((authorizer.get("iam") or {}).get("userArn")))
+    return role is not None and any(entry == role[1] or _role(entry) == role for entry in settings.operator_principals)
+
+
 def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
     claims = (authorizer.get("jwt") or {}).get("claims") or {}
     tenant, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
@@ -263,7 +277,7 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
         try:
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
-            request = _request(event, owner, path, route)
+            request = _request(event, owner, path, route, may_operate=is_operator(event, app.settings))
             _check_event(event, app)
             response = call(app, route, request)
             answer = _answer(response, lambda data: _keep_answer(app, owner, path, data))
@@ -343,7 +357,9 @@ def _keep_answer(app: Application, owner: Owner, path: Mapping[str, str], data: 
         return app.links.keep(owner, path.get("session_id", ""), data)
 
 
-def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> HttpRequest:
+def _request(
+    event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route, *, may_operate: bool
+) -> HttpRequest:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     return HttpRequest(
@@ -353,6 +369,7 @@ def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], ro
         body=_body(event, media_type, route),
         media_type=media_type or JSON,
         idempotency_key=headers.get("idempotency-key") if route.writes else None,
+        is_operator=may_operate,
     )
 
 

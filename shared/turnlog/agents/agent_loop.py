@@ -37,6 +37,7 @@ from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended
+from turnlog.telemetry import CONVERSATION, INPUT, MODEL, OPERATION, OUTPUT, PROVIDER, PROVIDERS, span
 
 if TYPE_CHECKING:
     from turnlog.client.model import Session
@@ -150,7 +151,24 @@ class AgentLoop:
             if waiting is not None:
                 return self._result("pending", pending=waiting)
 
+    def facts(self, operation: str) -> dict[str, Any]:
+        """Return the attributes of a span of this run."""
+        plan = self.plan
+        model = plan.window.get("model")
+        return {OPERATION: operation, CONVERSATION: plan.session.id, MODEL: model, PROVIDER: PROVIDERS.get(plan.format)}
+
     def _reply(self, window: WindowAnswer) -> Step:
+        """Call the model in a span, and return its reply."""
+        facts = self.facts("chat")
+        with span(f"chat {facts[MODEL]}" if facts[MODEL] else "chat", facts) as note:
+            reply: Reply = yield from self._model_reply(window)
+            usage = reply.usage or {}
+            reasons = [reply.finish_reason] if reply.finish_reason else None
+            note({INPUT: usage.get("input_tokens"), OUTPUT: usage.get("output_tokens")})
+            note({"gen_ai.response.finish_reasons": reasons})
+            return reply
+
+    def _model_reply(self, window: WindowAnswer) -> Step:
         """Call the model, and return its reply."""
         plan = self.plan
         value = events_of((yield _user_call(plan.model, window)), plan.format)
@@ -221,7 +239,10 @@ class AgentLoop:
             if call.ref != approved and self._needs_approval(call):
                 waiting = waiting or call
                 continue
-            results.append((yield from self._execute_call(call)))
+            facts = {**self.facts("execute_tool"), "gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+            with span(f"execute_tool {call.name}", facts) as note:
+                results.append((yield from self._execute_call(call)))
+                note({"error.type": "tool_error" if results[-1].is_error else None})
         options, pending = dict[str, Any](), None
         if waiting is not None:
             pending = {"call_id": waiting.id, "ref": waiting.ref, "name": waiting.name}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -36,7 +37,14 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import encode_json, parse_strict_json
-from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, with_deadline
+from turnlog.core.limits import (
+    MAX_ANSWER_BYTES,
+    MAX_BODY_BYTES,
+    MAX_EVENT_BODY_BYTES,
+    event_bytes,
+    fits_as_text,
+    with_deadline,
+)
 from turnlog.core.models import Answer
 from turnlog.http.logs import describe_error, log_calls
 from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, call
@@ -139,9 +147,10 @@ def _person(name: str, settings: Settings) -> str:
     return name
 
 
+INITIALIZATION = "AWS_LAMBDA_INITIALIZATION_TYPE"
+"""The variable that Lambda sets in its functions."""
 RESERVE_SECONDS = 3.0
 """Part of a function's time that is reserved for the answer. API Gateway's 30 s include the cold start, Lambda's clock does not."""
-MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
 _PROBLEM = "application/problem+json"
@@ -179,11 +188,14 @@ class _Resolver(APIGatewayHttpResolver):
 def make_handler(
     routes: tuple[Route, ...], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Return a Lambda handler for routes. Without ``app``, the first request makes the application from environment variables.
+    """Return a Lambda handler for routes. Without ``app``, the application is made from environment variables: while Lambda starts
+    the function, which has more processor time then, and else at the first request.
 
     Several threads may call the handler at the same time; no request waits for another.
     """
     holder = _Holder(app)
+    if INITIALIZATION in os.environ:
+        holder.prepare(routes)
     idle = [_resolver(routes, holder)]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -245,6 +257,13 @@ class _Holder:
 
                 self._app = make_application(signals=EmfSignals())
             return self._app
+
+    def prepare(self, routes: tuple[Route, ...]) -> None:
+        """Make what the first requests of the routes need. What can't be made is tried again by a request, which tells why."""
+        try:
+            self.get().prepare(route.name for route in routes)
+        except Exception as error:  # noqa: BLE001 - a function that can't start would tell its callers nothing
+            _log.warning("the function is not prepared: %s", describe_error(error))
 
     def count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""

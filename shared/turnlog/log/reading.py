@@ -177,7 +177,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     commit, previous = read_commit(item), before()
     flow: Flow = previous.flow
     for message in located(log, keys, [commit]):
-        if message.event.position <= position:
+        if message.event.position <= position and message.event.envelope.parent is None:
             arrival = Arrival(
                 position=message.event.position,
                 index=0,
@@ -186,6 +186,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
                 tokens=message.event.tokens,
                 interrupted=message.event.envelope.status == "interrupted",
                 timed_out=message.event.opens_loop > 0,
+                joins=message.event.opens_loop == 0,
             )
             flow = accept(flow, arrival).flow
     # A commit's state event is its last.

@@ -14,6 +14,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
@@ -34,8 +35,9 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, Warning
+from turnlog.sessions.message_models import Appended, CallRef, ParentCall, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
+from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
@@ -112,7 +114,7 @@ class AppendWrite:
         self._action = action
         self._keys = keys
         self._body = body
-        self._batch = batch
+        self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
         self._state: SessionState | None = None
 
@@ -133,10 +135,15 @@ class AppendWrite:
         settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
+        lease = self._lease_after(header, first, time_ms)
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
+        timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
-        flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
+        if self._body.parent is not None:
+            flow, opens, warnings = header.flow, [0] * len(arrivals), list[Disorder]()
+        else:
+            flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
@@ -144,8 +151,10 @@ class AppendWrite:
         warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
-        if settings.strict:
+        if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
+        if lease is None and flow.loop.final and self._state is not None and has_inbox(self._state, self._body.run):
+            lease = self._lease_after(header, first, time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
@@ -159,6 +168,7 @@ class AppendWrite:
             sent=sent,
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
+            lease=lease,
         )
         if self._ask is not None and (asked := self._ask.asked(new, settings, tail.meta)) != new.asked:
             new = replace(new, asked=asked)
@@ -169,6 +179,13 @@ class AppendWrite:
         if self._state is not None:
             States(self._log).write_cache(self._keys, self._state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
+
+    def _lease_after(self, header: Header, position: int, time_ms: int, *, keeps: bool = False) -> RunLease | None:
+        """Return the lease after the append. With ``keeps``, a release only renews it."""
+        request = self._body.lease
+        if request is None:
+            return header.lease
+        return lease_after(request, header.lease, position=position, time_ms=time_ms, keeps=keeps)
 
     def _check_head(self, header: Header) -> None:
         check_active(header)
@@ -187,6 +204,7 @@ class AppendWrite:
                 tokens=incoming.tokens,
                 interrupted=incoming.envelope.status == "interrupted",
                 timed_out=timed_out and index == 0,
+                joins=self._body.loop == "join",
             )
             for index, incoming in enumerate(self._batch)
         ]
@@ -231,7 +249,7 @@ class AppendWrite:
         for message in newest_within(
             read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
         ):
-            if message.event.envelope.status == "complete":
+            if message.event.envelope.status == "complete" and message.event.envelope.parent is None:
                 messages.append((message.event.position, message.facts))
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}
         return pair(messages).open, ids
@@ -263,14 +281,16 @@ class AppendWrite:
 
     def _run_hash(self, header: Header, flow: Flow) -> bytes:
         """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
-        if self._body.run_id is not None:
+        if self._body.run_id is not None and self._body.parent is None:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
     def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
         """Return a warning when another run is active in the open loop."""
         loop = header.flow.loop
-        is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        is_running = (
+            self._body.parent is None and bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        )
         if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
             return []
         return [Disorder("run_active", header.last + 1, "/run_id")]
@@ -301,6 +321,14 @@ class AppendWrite:
         return notes if notes != Notes() else None
 
 
+def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
+    """Return messages as those of an agent within a call."""
+    return [
+        replace(incoming, envelope=replace(incoming.envelope, parent=parent.ref, agent_id=parent.agent_id))
+        for incoming in batch
+    ]
+
+
 def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
     """Return the calls that were open before the append and are not open after it."""
     still_open = {call.ref for call in flow.open_calls.calls}
@@ -323,7 +351,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
     loop = header.flow.loop
     for arrival in arrivals:
         facts = arrival.facts
-        if facts.role == "user" and loop.has_user and not loop.final and not arrival.timed_out:
+        if facts.role == "user" and loop.has_user and not loop.final and not (arrival.timed_out or arrival.joins):
             raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
         loop = loop.after(
             facts.role,
@@ -331,6 +359,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
             has_calls=not facts.is_reply,
             interrupted=arrival.interrupted,
             timed_out=arrival.timed_out,
+            joins=arrival.joins,
         )
     if warnings:
         problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
@@ -358,6 +387,7 @@ def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -
         tokens=sum(event.tokens for event in messages),
         refs=refs,
         compression=compression,
+        lease=held_lease(header.lease),
         warnings=[
             Warning(
                 code=code, position=position, pointer=pointer, message=Disorder(code, position, pointer, name).message

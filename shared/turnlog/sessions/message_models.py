@@ -1,23 +1,22 @@
-"""Models of messages: what an append sends and gets, pages of messages, and pages of run loops."""
+"""Models of messages: what an append sends and gets, leases and inboxes of runs, pages of messages and of run loops."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
-MAX_APPEND_BYTES = 4 * 1024 * 1024
-"""Size of all messages of an append together, as JSON."""
+MAX_APPEND_BYTES = 32 * 1024 * 1024
+"""Size of all messages of an append together, as JSON. Over HTTP a request's body has a lower limit."""
 MAX_TOKENS = 100_000_000
+MAX_LEASE_SECONDS = 24 * 60 * 60
 
 
-Place: TypeAlias = (
-    Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")]
-    | Annotated[int, Field(ge=1, le=MAX_POSITION)]
-)
+REF_PATTERN = r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$"
+Place: TypeAlias = Annotated[str, Field(pattern=REF_PATTERN)] | Annotated[int, Field(ge=1, le=MAX_POSITION)]
 """A call by its ref, or a message by its position."""
 
 
@@ -57,6 +56,69 @@ class Usage(Body):
     output_tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
+class LeaseRequest(Body):
+    """Take, renew or release the session for one run.
+
+    With ``holder`` the run takes it, for ``seconds`` (120): 409 ``run_active`` while another run has it. With ``token`` it is
+    renewed, or released with ``release``: 409 ``run_lost`` when another run has taken it.
+    """
+
+    holder: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
+    token: int | None = Field(default=None, ge=1, le=MAX_POSITION)
+    seconds: int | None = Field(default=None, ge=1, le=MAX_LEASE_SECONDS)
+    release: bool = Field(default=False, description="A final reply keeps the lease while messages wait in the inbox")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> LeaseRequest:
+        if (self.holder is None) == (self.token is None):
+            raise ValueError("a lease request names either a holder or a token")
+        if self.release and self.token is None:
+            raise ValueError("release needs the token of the lease")
+        return self
+
+
+class HeldLease(Answer):
+    """The lease of a run: later appends of the run name its ``token``."""
+
+    token: int
+    holder: str
+    expires_at: str
+
+
+class LeaseAnswer(Answer):
+    """The lease after a request, null when it was released. ``head`` is the newest position."""
+
+    lease: HeldLease | None
+    head: int
+
+
+class SendToRun(Body):
+    """Messages for the run that has the session.
+
+    ``enqueue``: the run takes them as its next turn. ``steer``: they join its loop before its next model call. ``interrupt``: it
+    stops its loop and takes them. 409 ``no_run`` when no run has the session.
+    """
+
+    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
+    mode: Literal["enqueue", "steer", "interrupt"] = "enqueue"
+    format: FormatName | None = Field(default=None, description="Recognised when left out")
+
+
+class SentToRun(Answer):
+    """The place of messages in an agent's inbox: ``position`` is its key in ``inbox`` of the execution state."""
+
+    agent_id: str
+    position: int
+    mode: Literal["enqueue", "steer", "interrupt"]
+
+
+class ParentCall(Body):
+    """The call of another agent within which an agent's run says something, and that agent."""
+
+    ref: Annotated[str, Field(pattern=REF_PATTERN)]
+    agent_id: Name
+
+
 class AppendMessages(Body):
     """An append of 1 to 25 messages in one commit: all of them are stored, or none."""
 
@@ -68,6 +130,14 @@ class AppendMessages(Body):
     window: WindowUsed | None = None
     usage: Usage | None = None
     run_id: Name | None = None
+    lease: LeaseRequest | None = None
+    loop: Literal["join", "new"] | None = Field(
+        default=None,
+        description="join: the messages stay in the open loop; new: they open one, even if it is unfinished",
+    )
+    parent: ParentCall | None = Field(
+        default=None, description="The messages are those of an agent that works within this call, and in no loop"
+    )
     lenient: bool = Field(default=False, description="Store a message whose role no provider has; windows leave it out")
 
 
@@ -93,6 +163,7 @@ class Appended(Answer):
     """The result of an append.
 
     ``first`` and ``last`` are positions of its messages; ``head`` is the newest event's. ``tokens`` counts all its messages.
+    ``lease`` is that of the run that has the session after the append.
     """
 
     first: int
@@ -103,13 +174,15 @@ class Appended(Answer):
     refs: list[CallRef]
     compression: Literal["none", "queued", "off", "no_worker"]
     warnings: list[Warning]
+    lease: HeldLease | None = None
 
 
 class StoredMessage(Answer):
     """A message of the history.
 
     ``body`` is the message as it was appended, or converted to the requested format. ``created_at`` is the caller's time, else
-    the log's. ``origin`` is ``memory`` for the message of memories that a session begins with, null for all others.
+    the log's. ``origin`` is ``memory`` for the message of memories that a session begins with, null for all others. ``parent`` is
+    the ref of the call within which the agent ``agent_id`` has said it.
     """
 
     position: int
@@ -127,6 +200,8 @@ class StoredMessage(Answer):
     is_error: bool | None = None
     redacted: bool = False
     origin: Literal["memory"] | None = None
+    parent: str | None = None
+    agent_id: str | None = None
 
 
 class MessagePage(Answer):
@@ -151,8 +226,24 @@ class LoopCall(Answer):
     tokens: int
 
 
+class NestedLoop(Answer):
+    """The loop of an agent within a call: it ends with the call's result. ``parent`` is the call's ref."""
+
+    parent: str
+    agent_id: str
+    status: Literal["open", "closed", "interrupted"]
+    first: int
+    last: int
+    user_message: GivenText | None
+    reply: GivenText | None
+    tool_calls: list[LoopCall]
+    tokens: int
+
+
 class LoopAnswer(Answer):
     """A run loop: one user message, with all model and tool calls up to the final reply. ``tokens`` counts all its messages.
+
+    ``nested``: the loops of other agents within its calls, whose messages are not among its own.
 
     ``partial``: the loop is so long that only its newest messages were read, about 10,000; all fields are of these.
     """
@@ -168,6 +259,7 @@ class LoopAnswer(Answer):
     tool_calls: list[LoopCall]
     tokens: int
     partial: bool = False
+    nested: list[NestedLoop] = Field(default_factory=list)
 
 
 class LoopPage(Answer):

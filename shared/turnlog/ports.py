@@ -474,14 +474,13 @@ def item_size_bytes(item: Item) -> int:
 
     Names and strings count in UTF-8, bytes as they are, and numbers a byte for each pair of digits plus one.
     """
-    return sum(len(name.encode()) + value_size_bytes(value) for name, value in item.items())
-
-
-def value_size_bytes(value: AttributeValue) -> int:
-    """Return the size of an attribute's value by DynamoDB's rule."""
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, bytes):
-        return len(value)
-    digits = str(abs(value)).rstrip("0") or "0"
-    return (len(digits) + 1) // 2 + (2 if value < 0 else 1)
+    texts, size = list(item), 0
+    for value in item.values():
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, bytes):
+            size += len(value)
+        else:
+            digits = len(str(value).lstrip("-").rstrip("0")) or 1
+            size += (digits + 1) // 2 + (2 if value < 0 else 1)
+    return size + len("".join(texts).encode())

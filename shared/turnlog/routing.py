@@ -169,9 +169,9 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
 
     Raises `InvalidInputError` for a bad parameter or an unexpected body.
     """
-    known, query = {parameter.name: parameter for parameter in route.parameters}, dict[str, Any]()
+    query = dict[str, Any]()
     for name, text in request.query.items():
-        parameter = known.get(name)
+        parameter = next((parameter for parameter in route.parameters if parameter.name == name), None)
         if parameter is None:
             raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)

@@ -328,4 +328,4 @@ def _is_object(arguments: str) -> bool:
 
 def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
     """Return the flow with other open calls."""
-    return replace(flow, open_calls=open_calls)
+    return flow if open_calls is flow.open_calls else replace(flow, open_calls=open_calls)

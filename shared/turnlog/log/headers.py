@@ -269,12 +269,18 @@ def _read(item: Item) -> Header:
     )
 
 
-def with_pinned(header: Header, positions: Sequence[int]) -> Header:
-    """Return the header of a commit that pins the messages at some of its positions."""
-    if header.pinned is None or not positions:
+def listed(header: Header, pinned: Sequence[int]) -> Header:
+    """Return the header as its item holds it: with no more open calls and pinned messages than it lists.
+
+    ``pinned`` are the positions of messages that the commit pins.
+    """
+    open_calls = header.flow.open_calls.listed()
+    if open_calls is not header.flow.open_calls:
+        header = replace(header, flow=replace(header.flow, open_calls=open_calls))
+    if header.pinned is None or not pinned:
         return header
-    pinned = (*header.pinned, *((header.first, position) for position in positions))
-    return replace(header, pinned=pinned if len(pinned) <= MAX_PINNED else None)
+    places = (*header.pinned, *((header.first, position) for position in pinned))
+    return replace(header, pinned=places if len(places) <= MAX_PINNED else None)
 
 
 def _encode_pinned(pinned: tuple[tuple[int, int], ...] | None) -> str:

@@ -145,7 +145,7 @@ class CheckedItems:
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        return Page(tuple(_checked(item) for item in page.items if not _is_missing(item)), page.next)
+        return Page(tuple([_checked(item) for item in page.items if not _is_missing(item)]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
@@ -183,9 +183,11 @@ def _sealed(item: Item) -> Item:
 
 def _checked(item: Item) -> Item:
     """Return the item without its checksum. Raises a `CorruptError` that names the item when the checksum does not match."""
+    if CHECKSUM not in item:
+        return item
     if not _is_whole(item):
         raise CorruptError("the checksum of an item does not match", item=item_name(item))
-    return {name: value for name, value in item.items() if name != CHECKSUM} if CHECKSUM in item else item
+    return _unsealed(item)
 
 
 def _is_whole(item: Item) -> bool:

@@ -108,10 +108,9 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
         raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
     _check_sizes(request.messages)
     codec = codec_of(request.format) if request.format is not None else None
-    metas = request.meta or [Meta()] * len(request.messages)
-    pairs = zip(request.messages, metas, strict=True)
     batch, call_count = list[Incoming](), 0
-    for index, (body, meta) in enumerate(pairs):
+    for index, body in enumerate(request.messages):
+        meta = request.meta[index] if request.meta else None
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
         if not request.lenient:
             _check_role(batch[-1].message, index)

@@ -476,11 +476,16 @@ def item_size_bytes(item: Item) -> int:
     """
     texts, size = list(item), 0
     for value in item.values():
-        if isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, bytes):
-            size += len(value)
+        kind = type(value)  # a hundred times in an append: much quicker than isinstance
+        if kind is str:
+            texts.append(value)  # type: ignore[arg-type]
+        elif kind is bytes:
+            size += len(value)  # type: ignore[arg-type]
         else:
-            digits = len(str(value).lstrip("-").rstrip("0")) or 1
-            size += (digits + 1) // 2 + (2 if value < 0 else 1)
+            size += _number_bytes(value)  # type: ignore[arg-type]
     return size + len("".join(texts).encode())
+
+
+def _number_bytes(value: int) -> int:
+    digits = str(abs(value)).rstrip("0") or "0"
+    return (len(digits) + 1) // 2 + (2 if value < 0 else 1)

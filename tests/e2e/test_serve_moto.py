@@ -29,7 +29,7 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.engines import SystemClock, aws_clients
-from turnlog.http import lambda_api as http
+from turnlog.http import api as http
 from turnlog.http import lambda_workers as sqs
 from turnlog.ports import QUEUES
 from turnlog.routing import BY_NAME, ROUTES, Route

@@ -40,6 +40,10 @@ class Envelope:
     origin: Literal["memory"] | None = None
 
 
+NO_ENVELOPE = Envelope()
+"""The envelope of a message without any of these fields."""
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class Recall:
     """A mark of a message that answers calls of the recall tools.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
@@ -145,25 +146,29 @@ class Header:
 
 
 def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
-    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``.
+    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``."""
+    return replace(before, **next_place(before, kind=kind, events=events, now_ms=now_ms))
+
+
+def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[str, Any]:
+    """Return the fields of a header in which each commit differs from the commit before it.
 
     Times of commits always increase, whatever the clock does. An old key ring is dropped after an hour without commits,
     because no request with one of its keys is retried after that.
     """
     time_ms = max(now_ms, before.time_ms + 1)
-    return replace(
-        before,
-        first=before.last + 1,
-        last=before.last + events,
-        kind=kind,
-        time_ms=time_ms,
-        nonce=b"",
-        hash=b"",
-        keys=before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
-        idempotency=b"",
-        idle_ms=0,
-        version=SCHEMA_VERSION,
-    )
+    return {
+        "first": before.last + 1,
+        "last": before.last + events,
+        "kind": kind,
+        "time_ms": time_ms,
+        "nonce": b"",
+        "hash": b"",
+        "keys": before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
+        "idempotency": b"",
+        "idle_ms": 0,
+        "version": SCHEMA_VERSION,
+    }
 
 
 def header_attributes(header: Header) -> dict[str, AttributeValue]:

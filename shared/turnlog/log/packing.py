@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.identity import Within
 from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
@@ -37,17 +38,12 @@ _REBUILT = frozenset({STATE, SUMMARY, SYSTEM, WORDS})
 """Caches that readers can rebuild: a damaged one counts as missing and is overwritten."""
 
 
-@contextmanager
-def counting_content(count: Callable[[int], None]) -> Iterator[None]:
+def counting_content(count: Callable[[int], None]) -> Within[Callable[[int], None] | None]:
     """Call ``count`` with the size in bytes of each content that the block reads, before it is decoded.
 
     ``count`` may raise to stop the reading.
     """
-    token = _COUNT.set(count)
-    try:
-        yield
-    finally:
-        _COUNT.reset(token)
+    return Within(_COUNT, count)
 
 
 def count_content(content: bytes) -> None:

@@ -1,15 +1,18 @@
-"""The HTTP server of `turnlog serve`: the Lambda handlers on this machine, called with API Gateway events."""
+"""The HTTP server of `turnlog serve`: the API of the Lambda functions on this machine, behind waitress."""
 
 from __future__ import annotations
 
 import errno
+import re
+import secrets
 import select
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qsl, unquote
 
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
@@ -24,18 +27,20 @@ from turnlog.core.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
-from turnlog.http.lambda_api import make_handler, problem_document, status_of
+from turnlog.http.api import Api, ApiAnswer, ApiRequest, problem
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
-from turnlog.routing import ROUTES
+from turnlog.routing import ROUTES, RouteTable
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
-from turnlog.server.lambda_calls import NO_ROUTE, LocalContext, Poller, http_answer, methods_of, proxy_event
+from turnlog.server.lambda_calls import Poller
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
+_TABLE = RouteTable(ROUTES)
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
@@ -49,7 +54,9 @@ _CONNECTIONS, _OTHER_FILES = 1_000, 128
 
 waitress's default of 100 is too low: with 100 clients that keep connections open, another one waits until one of them leaves.
 """
-_REQUEST_MS = 30_000
+_REQUEST_SECONDS = 27.0
+TENANT_HEADER, USER_HEADER = "HTTP_X_TURNLOG_TENANT", "HTTP_X_TURNLOG_USER"
+DEFAULT_TENANT, DEFAULT_USER = "local", "me"
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
@@ -74,8 +81,7 @@ class LocalServer:
 
         self._callers = Callers((host, *allowed_hosts))
         self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
-        self._handler = make_handler(ROUTES, app)
-        self._clock = clock
+        self._answer_of = Api(ROUTES, lambda: app).answer
         self._token = token
         listening = _listening(host, port)
         self._sockets: dict[int, Any] = {}
@@ -171,20 +177,68 @@ class LocalServer:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
-            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            if event["routeKey"] == NO_ROUTE and (methods := methods_of(event["rawPath"])):
-                return _refusal(MethodNotAllowedError(f"use {', '.join(methods)}"), ("Allow", ", ".join(methods)))
-            return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
+            request = _request(environ, body)
+            answer = self._answer_of(request, lambda _: _owner(environ), seconds_left=lambda: _REQUEST_SECONDS)
+            if answer.status == HTTPStatus.NOT_FOUND and _TABLE.find(request.method, request.path) is None:
+                methods = ", ".join(_TABLE.methods_of(request.path))
+                if methods:
+                    error = MethodNotAllowedError(f"use {methods}")
+                    answer = problem(error, request.request_id, {"Allow": methods})
+            return _http(answer)
 
 
-def _refusal(error: TurnlogError, *more: tuple[str, str]) -> HttpAnswer:
-    """Return the problem document of a request that reaches no route. ``more`` are further headers."""
-    headers = [("Content-Type", "application/problem+json"), *more]
-    if error.retry_after_seconds is not None:
-        headers.append(("Retry-After", str(error.retry_after_seconds)))
-    if isinstance(error, UnauthorizedError):
-        headers.append(("WWW-Authenticate", "Bearer"))
-    return status_of(error), headers, encode_json(problem_document(error, ""))
+def _http(answer: ApiAnswer) -> HttpAnswer:
+    headers = [("Content-Type", answer.content_type), *answer.headers.items()]
+    return answer.status, [*headers, ("Content-Length", str(len(answer.body)))], answer.body
+
+
+def _refusal(error: TurnlogError) -> HttpAnswer:
+    """Return the problem document of a request that is refused before its route is looked for."""
+    return _http(problem(error, "", {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None))
+
+
+def _owner(environ: WSGIEnvironment) -> Owner:
+    """Return the owner that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
+    tenant = _text(environ.get(TENANT_HEADER, DEFAULT_TENANT))
+    user = _text(environ.get(USER_HEADER, DEFAULT_USER))
+    if not tenant or not user:
+        raise UnauthorizedError("the request does not name a tenant and a user")
+    return Owner.of(tenant, user)
+
+
+def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
+    method, query = environ["REQUEST_METHOD"], dict[str, str]()
+    for name, value in parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, errors="replace"):
+        query[name] = f"{query[name]},{value}" if name in query else value  # as API Gateway joins them
+    return ApiRequest(
+        "GET" if method == "HEAD" else method,
+        _path(environ),
+        dict(_headers(environ)),
+        query,
+        body,
+        secrets.token_hex(8),
+    )
+
+
+def _path(environ: WSGIEnvironment) -> str:
+    """Return the decoded path. A slash that is encoded stays encoded: it is part of an id."""
+    raw = environ.get("REQUEST_URI", "").partition("?")[0]
+    if "%2f" in raw.lower():
+        return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
+    return _text(environ.get("PATH_INFO", "")) or "/"
+
+
+def _headers(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            yield name[5:].replace("_", "-").lower(), str(value)
+        elif name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value:
+            yield name.replace("_", "-").lower(), str(value)
+
+
+def _text(value: str) -> str:
+    # WSGI passes paths and headers decoded as latin-1.
+    return value.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _reference() -> HttpAnswer:

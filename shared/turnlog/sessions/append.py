@@ -18,7 +18,7 @@ from turnlog.core.messages import ToolCall
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
-from turnlog.log.headers import Header, following
+from turnlog.log.headers import Header, next_place
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
@@ -157,7 +157,8 @@ class AppendWrite:
         if state_event is not None:
             events.append(state_event)
         new = replace(
-            following(header, kind="m", events=len(events), now_ms=time_ms),
+            header,
+            **next_place(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
-from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Notes, Recall
+from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
@@ -68,7 +68,7 @@ def understand(
     text = message.text
     return Incoming(
         body=content,
-        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
+        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else NO_ENVELOPE,
         codec=codec,
         message=message,
         facts=outline_of(message),

@@ -145,7 +145,7 @@ class Flow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message to be appended: its outline (``facts``), its future position, and its index in the request."""
+    """A message to be appended: its outline of the whole text (``facts``), its future position, and its index in the request."""
 
     position: int
     index: int
@@ -270,7 +270,7 @@ def _check_content(findings: _Findings, arrival: Arrival) -> None:
             findings.add("empty_content", "/content")
     elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
         findings.add("empty_content", "/content")
-    if _CONTROL.search(message.text) or any(_CONTROL.search(result.text) for result in message.tool_results):
+    if _CONTROL.search(facts.head) or any(_CONTROL.search(result.text) for result in message.tool_results):
         findings.add("control_chars", "/content")
     for index, call in enumerate(message.tool_calls):
         if not call.id:

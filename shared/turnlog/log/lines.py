@@ -274,7 +274,7 @@ def payload_content(event: Event) -> bytes:
 
 def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
-    if not isinstance(event, DiscardEvent | CloseEvent | RewindEvent) and event.payload != payload:
+    if not isinstance(event, (DiscardEvent, CloseEvent, RewindEvent)) and event.payload != payload:
         event = replace(event, payload=payload)
     if isinstance(event, MessageEvent):
         return message_line(event, card=make_card(facts) if payload is not None and facts is not None else None)

@@ -8,8 +8,9 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _TABLE = RouteTable(ROUTES)
+_owner_of = lru_cache(maxsize=1024)(Owner.of)
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
@@ -56,6 +58,12 @@ waitress's default of 100 is too low: with 100 clients that keep connections ope
 """
 _REQUEST_SECONDS = 27.0
 TENANT_HEADER, USER_HEADER = "HTTP_X_TURNLOG_TENANT", "HTTP_X_TURNLOG_USER"
+_HEADERS = {
+    "content-type": "CONTENT_TYPE",
+    "idempotency-key": "HTTP_IDEMPOTENCY_KEY",
+    "x-correlation-id": "HTTP_X_CORRELATION_ID",
+}
+"""Headers that the API reads, and where WSGI has them."""
 DEFAULT_TENANT, DEFAULT_USER = "local", "me"
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
@@ -203,7 +211,7 @@ def _owner(environ: WSGIEnvironment) -> Owner:
     user = _text(environ.get(USER_HEADER, DEFAULT_USER))
     if not tenant or not user:
         raise UnauthorizedError("the request does not name a tenant and a user")
-    return Owner.of(tenant, user)
+    return _owner_of(tenant, user)
 
 
 def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
@@ -213,7 +221,7 @@ def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
     return ApiRequest(
         "GET" if method == "HEAD" else method,
         _path(environ),
-        dict(_headers(environ)),
+        {name: environ[place] for name, place in _HEADERS.items() if environ.get(place)},
         query,
         body,
         secrets.token_hex(8),
@@ -226,14 +234,6 @@ def _path(environ: WSGIEnvironment) -> str:
     if "%2f" in raw.lower():
         return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
     return _text(environ.get("PATH_INFO", "")) or "/"
-
-
-def _headers(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
-    for name, value in environ.items():
-        if name.startswith("HTTP_"):
-            yield name[5:].replace("_", "-").lower(), str(value)
-        elif name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value:
-            yield name.replace("_", "-").lower(), str(value)
 
 
 def _text(value: str) -> str:

@@ -65,15 +65,15 @@ def understand(
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
         raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
-    text = message.text
+    facts = outline_of(message)
     return Incoming(
         body=content,
         envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else NO_ENVELOPE,
         codec=codec,
         message=message,
-        facts=outline_of(message),
+        facts=facts,
         tokens=count_message(message, counter),
-        head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        head_tokens=count_head(facts.head, HEAD_TOKEN_CHARS, counter) if facts.chars > HEAD_TOKEN_CHARS else None,
         unknown=unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
     )

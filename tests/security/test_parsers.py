@@ -675,7 +675,7 @@ def to_event(text: str) -> object:
         "HTTP_X_TURNLOG_USER": query.encode("utf-8", "replace").decode("latin-1") or "me",
     }
     request = local_server._request(environ, text.encode("utf-8", "replace"))
-    answer = Api(ROUTES, application).answer(request, lambda _: local_server._owner(environ))
+    answer = Api(ROUTES, application).answer(request, lambda app: local_server._caller(environ, app))
     assert answer.status < 500
     return answer
 

@@ -23,7 +23,7 @@ from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.models import FORMATS
 from turnlog.engines import location_url
-from turnlog.settings import PREFIX, Settings
+from turnlog.settings import LOCAL_OPERATOR, PREFIX, Settings
 
 DEFAULT_DATA = ".turnlog"
 _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY"})
@@ -169,7 +169,8 @@ def sqlite_path(url: str) -> Path | None:
 def served_settings(engine: str) -> Settings:
     """Return the settings of a local service: the environment's with this engine. Headers tell the caller's identity."""
     environment = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX) not in _OURS}
-    return Settings.from_environment({**environment, "TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt"})
+    local = {"TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt", "TURNLOG_OPERATOR_SCOPE": LOCAL_OPERATOR}
+    return Settings.from_environment({**environment, **local})
 
 
 @contextmanager

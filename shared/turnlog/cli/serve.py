@@ -32,6 +32,7 @@ from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock, location_url
+from turnlog.server.admission import is_loopback
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000
@@ -159,12 +160,25 @@ def mcp(
         str | None,
         typer.Option("--session", metavar="SESSION", help="Serve only this session; its tools take no session id."),
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP on 127.0.0.1 in place of stdio.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP in place of stdio.")] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Address for --http. Needs --bearer unless it is loopback.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port for --http.")] = 8788,
+    bearer: Annotated[
+        str | None,
+        typer.Option(
+            "--bearer", metavar="T", envvar="TURNLOG_MCP_TOKEN", help="Token that each request over HTTP needs."
+        ),
+    ] = None,
 ) -> None:
-    """Serve sessions as MCP tools: recall, search, append, windows and the list of sessions."""
+    """Serve sessions to MCP hosts: tools, resources and prompts for sessions, windows, recall, search and memories."""
+    if http and bearer is None and not is_loopback(host):
+        raise InvalidInputError(
+            f"{host} can be reached from elsewhere: give a token with --bearer", code="bearer_needed"
+        )
     try:
-        from turnlog.integrations.mcp import make_server
+        from turnlog.integrations.mcp import make_server, serve_http
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
     with open_or_make_client(connection) as log:
@@ -174,5 +188,5 @@ def mcp(
         if not http:
             server.run("stdio")
             return
-        console(stderr=True).print(f"Turnlog serves MCP on http://127.0.0.1:{port}/mcp", soft_wrap=True)
-        server.run("streamable-http", host="127.0.0.1", port=port)
+        console(stderr=True).print(f"Turnlog serves MCP on http://{host}:{port}/mcp", soft_wrap=True)
+        serve_http(server, host=host, port=port, token=bearer)

@@ -175,9 +175,12 @@ class MemoryCalls(OwnerResource):
 
         return Paged(fetch)
 
-    def memory_page(self, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
-        """Return one page of memories, and the name of the engine that keeps them."""
-        answer: MemoryList = self._backend.call("list_memories", query={"limit": limit, "cursor": cursor})
+    def memory_page(self, *, limit: int = 20, cursor: str | None = None, q: str | None = None) -> MemoryList:
+        """Return one page of memories, and the name of the engine that keeps them; with ``q`` those that fit its words, best
+        first.
+        """
+        query = {"limit": limit, "cursor": cursor, "q": q}
+        answer: MemoryList = self._backend.call("list_memories", query=query)
         return answer
 
     def forget(self, memory_id: str) -> Forgotten:

@@ -207,7 +207,7 @@ class LazyCounter:
 def make_counter(name: str) -> TokenCounter:
     """Return the token counter with this name."""
     if name == "estimate":
-        from turnlog.engines.token_counters import EstimateCounter
+        from turnlog.engines.token_estimate import EstimateCounter
 
         return EstimateCounter()
     from turnlog.engines.token_counters import TiktokenCounter

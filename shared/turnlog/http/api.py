@@ -54,7 +54,6 @@ _STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
     (ThrottledError, 429),
     (UnavailableError, 503),
 )
-_NOBODY = Owner.of("none", "none")
 _log = logging.getLogger("turnlog")
 
 
@@ -80,6 +79,17 @@ class ApiAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request. An operator may see which sessions other users of its tenant have."""
+
+    owner: Owner
+    is_operator: bool = False
+
+
+_NOBODY = Caller(Owner.of("none", "none"))
+
+
 class Api:
     """Answers requests by a table of routes. Several threads may use it at once; no request waits for another."""
 
@@ -91,7 +101,7 @@ class Api:
     def answer(
         self,
         request: ApiRequest,
-        admit: Callable[[Application], Owner],
+        admit: Callable[[Application], Caller],
         *,
         seconds_left: Callable[[], float] | None = None,
     ) -> ApiAnswer:
@@ -108,7 +118,7 @@ class Api:
             return answer
         return replace(answer, headers={**answer.headers, CORRELATION_HEADER: correlation})
 
-    def _answer(self, request: ApiRequest, admit: Callable[[Application], Owner]) -> ApiAnswer:
+    def _answer(self, request: ApiRequest, admit: Callable[[Application], Caller]) -> ApiAnswer:
         found = self._routes.find(request.method, request.path)
         if found is None:
             return problem(NotFoundError("no such route"), request.request_id)
@@ -131,27 +141,28 @@ class Api:
         return answer
 
     def _call(
-        self, route: Route, path: dict[str, str], request: ApiRequest, admit: Callable[[Application], Owner]
+        self, route: Route, path: dict[str, str], request: ApiRequest, admit: Callable[[Application], Caller]
     ) -> ApiAnswer:
         if "session_id" in path:
             # Clients encode a slash twice, because a gateway may decode once before it looks for the route.
             path["session_id"] = unquote(unquote(path["session_id"]))
         app = self._app()
-        owner = admit(app) if route.resource != "health" else _NOBODY
+        caller = admit(app) if route.resource != "health" else _NOBODY
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         response = call(
             app,
             route,
             HttpRequest(
-                owner=owner,
+                owner=caller.owner,
                 path=path,
                 query=request.query,
                 body=_body(request.body, media_type, route),
                 media_type=media_type or JSON,
                 idempotency_key=request.headers.get("idempotency-key") if route.writes else None,
+                is_operator=caller.is_operator,
             ),
         )
-        return _shaped(response, app, owner, path.get("session_id", ""))
+        return _shaped(response, app, caller.owner, path.get("session_id", ""))
 
     def _count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""

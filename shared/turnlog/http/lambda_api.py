@@ -16,7 +16,7 @@ from turnlog.app import Application, make_application
 from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, UnauthorizedError
 from turnlog.core.identity import Owner
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
-from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, problem
+from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, problem
 from turnlog.http.logs import log_calls
 from turnlog.routing import Route
 from turnlog.settings import Settings
@@ -52,6 +52,20 @@ def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
             raise ForbiddenError("this principal may not name another user")
         user = _person(person, settings)
     return Owner.of(tenant, user)
+
+
+def is_operator(event: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the authoriser names an operator of the tenant, who acts for itself and for no person."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    if any(name.lower() == USER_HEADER for name in event.get("headers") or {}):
+        return False
+    if settings.identity == "jwt":
+        claims = (authorizer.get("jwt") or {}).get("claims") or {}
+        # API Gateway passes a list as text: "[a b]".
+        scopes = " ".join(str(claims.get(name) or "") for name in ("scope", "scp")).replace("[", " ").replace("]", " ")
+        return bool(settings.operator_scope) and settings.operator_scope in scopes.split()
+    role = _role(str((authorizer.get("iam") or {}).get("userArn")))
+    return role is not None and any(entry == role[1] or _role(entry) == role for entry in settings.operator_principals)
 
 
 def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
@@ -114,10 +128,10 @@ def make_handler(
     api = Api(routes, (lambda: app) if app is not None else _made_once())
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        def admit(app: Application) -> Owner:
-            owner = identify(event, app.settings)
+        def admit(app: Application) -> Caller:
+            caller = Caller(identify(event, app.settings), is_operator(event, app.settings))
             _check_event(event, app)
-            return owner
+            return caller
 
         try:
             request = _request(event)

@@ -54,7 +54,7 @@ _BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
 _STOP_SECONDS = 60
 _WORKER_MS = 24 * 3_600_000
 """The remaining time that a worker sees; on this machine nothing ends it."""
-_CHORE_MS = 3_600_000
+_CHORE_MS = 60_000
 _log = logging.getLogger("turnlog")
 
 
@@ -71,7 +71,7 @@ class Poller:
         idle_seconds: float = _IDLE_SECONDS,
         chore: Callable[[], object] | None = None,
     ) -> None:
-        """``chore`` runs at the start and then every hour, as a schedule does in AWS."""
+        """``chore`` runs at the start and then every minute, as a schedule does in AWS."""
         self._queue = queue
         self._handler = handler
         self._clock = clock
@@ -106,7 +106,7 @@ class Poller:
         return len(deliveries)
 
     def run_chore(self) -> None:
-        """Run the chore when an hour has passed since the last run."""
+        """Run the chore when a minute has passed since the last run."""
         now = self._clock.now_ms()
         if self._chore is not None and now >= self._chore_ms:
             self._chore_ms = now + _CHORE_MS

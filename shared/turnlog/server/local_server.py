@@ -30,12 +30,13 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
-from turnlog.http.api import Api, ApiAnswer, ApiRequest, problem
+from turnlog.http.api import Api, ApiAnswer, ApiRequest, Caller, problem
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES, RouteTable
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
 from turnlog.server.lambda_calls import Poller
+from turnlog.settings import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -186,7 +187,7 @@ class LocalServer:
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
             request = _request(environ, body)
-            answer = self._answer_of(request, lambda _: _owner(environ), seconds_left=lambda: _REQUEST_SECONDS)
+            answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
             if answer.status == HTTPStatus.NOT_FOUND and _TABLE.find(request.method, request.path) is None:
                 methods = ", ".join(_TABLE.methods_of(request.path))
                 if methods:
@@ -205,13 +206,13 @@ def _refusal(error: TurnlogError) -> HttpAnswer:
     return _http(problem(error, "", {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None))
 
 
-def _owner(environ: WSGIEnvironment) -> Owner:
-    """Return the owner that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
+def _caller(environ: WSGIEnvironment, app: Application) -> Caller:
+    """Return the caller that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
     tenant = _text(environ.get(TENANT_HEADER, DEFAULT_TENANT))
     user = _text(environ.get(USER_HEADER, DEFAULT_USER))
     if not tenant or not user:
         raise UnauthorizedError("the request does not name a tenant and a user")
-    return _owner_of(tenant, user)
+    return Caller(_owner_of(tenant, user), app.settings.operator_scope == LOCAL_OPERATOR)
 
 
 def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:

@@ -17,9 +17,8 @@ from unittest import mock
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.identity import Owner
 from turnlog.engines import aws_clients
-from turnlog.http.api import Api, ApiAnswer, ApiRequest
+from turnlog.http.api import Api, ApiAnswer, ApiRequest, Caller
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import ROUTES, RouteTable, routes_of
@@ -36,9 +35,14 @@ from turnlog.server.stack import (
     template_path,
     wiring_problems,
 )
-from turnlog.settings import Settings
+from turnlog.settings import LOCAL_OPERATOR, Settings
 
-_LOCAL = {"TURNLOG_IDENTITY": "jwt", "TURNLOG_TENANT_CLAIM": "tenant", "TURNLOG_USER_CLAIM": "sub"}
+_LOCAL = {
+    "TURNLOG_IDENTITY": "jwt",
+    "TURNLOG_TENANT_CLAIM": "tenant",
+    "TURNLOG_USER_CLAIM": "sub",
+    "TURNLOG_OPERATOR_SCOPE": LOCAL_OPERATOR,
+}
 """The only difference from the template: headers tell the caller's identity, as in every `turnlog serve`."""
 
 
@@ -66,7 +70,7 @@ class MotoService:
     def answer(
         self,
         request: ApiRequest,
-        admit: Callable[[Application], Owner],
+        admit: Callable[[Application], Caller],
         *,
         seconds_left: Callable[[], float] | None = None,
     ) -> ApiAnswer:

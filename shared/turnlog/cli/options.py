@@ -133,11 +133,16 @@ def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlo
 
     ``worker=False`` is for commands that must find the jobs of an engine as they are.
     """
+    check_data(connection)
+    return open_or_make_client(connection, worker=worker)
+
+
+def check_data(connection: Connection) -> None:
+    """Raise `NotFoundError` for a place without data."""
     if not has_data(connection):
         place = connection.where or DEFAULT_DATA
         message = f"no data in {place!r}: `turnlog create` or `turnlog serve` begins one, --url names another"
         raise NotFoundError(message, code="no_data")
-    return open_or_make_client(connection, worker=worker)
 
 
 def open_or_make_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from turnlog.core.errors import (
@@ -90,6 +90,21 @@ class Caller:
 _NOBODY = Caller(Owner.of("none", "none"))
 
 
+class Answering(Protocol):
+    """A function that answers requests of the API. ``admit`` returns who sends the request, or raises to refuse it.
+
+    ``seconds_left`` returns the time until the work must have ended; None: it has no end.
+    """
+
+    def __call__(
+        self,
+        request: ApiRequest,
+        admit: Callable[[Application], Caller],
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ApiAnswer: ...
+
+
 class Api:
     """Answers requests by a table of routes. Several threads may use it at once; no request waits for another."""
 
@@ -105,10 +120,7 @@ class Api:
         *,
         seconds_left: Callable[[], float] | None = None,
     ) -> ApiAnswer:
-        """Return the answer to a request. ``admit`` returns the caller, or raises to refuse the request.
-
-        ``seconds_left`` returns the time until the work must have ended; None: it has no end.
-        """
+        """Return the answer to a request; see `Answering`."""
         candidates = (request.headers.get(CORRELATION_HEADER.lower()), request.request_id)
         # An invalid correlation id is ignored, not refused.
         correlation = next((value for value in candidates if is_correlation_id(value)), None)

@@ -8,11 +8,11 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from waitress.channel import HTTPChannel
@@ -22,6 +22,7 @@ from waitress.task import ErrorTask
 from turnlog import __version__
 from turnlog.app import Application
 from turnlog.core.errors import (
+    ForbiddenError,
     InvalidInputError,
     MethodNotAllowedError,
     TurnlogError,
@@ -30,12 +31,13 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
-from turnlog.http.api import Api, ApiAnswer, ApiRequest, Caller, problem
+from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES, RouteTable
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
 from turnlog.server.lambda_calls import Poller
+from turnlog.server.pages import ABOUT, page_at
 from turnlog.settings import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ _owner_of = lru_cache(maxsize=1024)(Owner.of)
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
+READS = frozenset(
+    route.name
+    for route in ROUTES
+    if (route.method == "GET" and route.name != "export_everything")
+    or route.name in ("build_context", "build_window", "lint_messages", "get_documents")
+)
+"""Routes that change nothing: all that a read-only server answers."""
 _THREADS = 8
 _CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
 """Content bytes of all requests beside one larger request; how many threads may wait for their share, and how long."""
@@ -69,18 +78,23 @@ DEFAULT_TENANT, DEFAULT_USER = "local", "me"
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
-class LocalServer:
-    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`, `start` in a thread."""
+class HttpServer:
+    """An HTTP server over a function that answers requests of the API. `run` serves until `stop`, `start` in a thread.
+
+    ``poller`` runs while it serves. ``about`` are further facts for the inspector's page.
+    """
 
     def __init__(
         self,
-        app: Application,
-        clock: Clock,
+        answer_of: Answering,
         *,
+        poller: Poller | None = None,
         host: str = "127.0.0.1",
         port: int = 8787,
         token: str | None = None,
         allowed_hosts: Iterable[str] = (),
+        read_only: bool = False,
+        about: Mapping[str, str | None] | None = None,
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
@@ -90,8 +104,10 @@ class LocalServer:
 
         self._callers = Callers((host, *allowed_hosts))
         self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
-        self._answer_of = Api(ROUTES, lambda: app).answer
+        self._answer_of = answer_of
         self._token = token
+        self._is_read_only = read_only
+        self._about = {"version": __version__, "read_only": read_only, **(about or {})}
         listening = _listening(host, port)
         self._sockets: dict[int, Any] = {}
         server: Any = create_server(
@@ -111,10 +127,7 @@ class LocalServer:
         server.channel_class = Channel
         self._server = server
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-        queue = app.engine.queue
-        worker = make_worker(JOB_KINDS, app)
-        chore = app.retain_sessions
-        self._poller = Poller(queue, worker, clock=clock, chore=chore) if queue is not None else None
+        self._poller = poller
         self._is_running = False
         self._finished = threading.Event()
 
@@ -132,7 +145,7 @@ class LocalServer:
                 self._poller.stop()
             self._finished.set()
 
-    def start(self) -> LocalServer:
+    def start(self) -> Self:
         self._is_running = True
         threading.Thread(target=self.run, name="turnlog-serve", daemon=True).start()
         return self
@@ -178,22 +191,48 @@ class LocalServer:
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") in _PAGES:
-            return _PAGES[environ["PATH_INFO"]]()  # a page has no stored data, so it needs no token
+        path = environ["PATH_INFO"] if environ["REQUEST_METHOD"] in ("GET", "HEAD") else ""
+        if (page := page_at(path)) is not None:
+            return page
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
+        if path == ABOUT:
+            return _http(ApiAnswer(200, encode_json(self._about)))
         with self._budget.request() as take:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
             request = _request(environ, body)
+            if self._is_read_only:
+                _check_reads(request)
             answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
-            if answer.status == HTTPStatus.NOT_FOUND and _TABLE.find(request.method, request.path) is None:
-                methods = ", ".join(_TABLE.methods_of(request.path))
-                if methods:
-                    error = MethodNotAllowedError(f"use {methods}")
-                    answer = problem(error, request.request_id, {"Allow": methods})
-            return _http(answer)
+            return _http(_with_methods(answer, request))
+
+
+class LocalServer(HttpServer):
+    """The HTTP server over one application, with a worker for its queue. ``worker=False`` leaves the queue to others."""
+
+    def __init__(self, app: Application, clock: Clock, *, worker: bool = True, **options: Any) -> None:
+        queue = app.engine.queue if worker else None
+        handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
+        poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
+        super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)
+
+
+def _check_reads(request: ApiRequest) -> None:
+    found = _TABLE.find(request.method, request.path)
+    if found is not None and found[0].name not in READS:
+        raise ForbiddenError("this server was started read-only", code="read_only")
+
+
+def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
+    """Return the answer, or a problem that names the methods of a known path that was asked with another one."""
+    if answer.status != HTTPStatus.NOT_FOUND or _TABLE.find(request.method, request.path) is not None:
+        return answer
+    methods = ", ".join(_TABLE.methods_of(request.path))
+    if not methods:
+        return answer
+    return problem(MethodNotAllowedError(f"use {methods}"), request.request_id, {"Allow": methods})
 
 
 def _http(answer: ApiAnswer) -> HttpAnswer:
@@ -240,30 +279,6 @@ def _path(environ: WSGIEnvironment) -> str:
 def _text(value: str) -> str:
     # WSGI passes paths and headers decoded as latin-1.
     return value.encode("latin-1", "replace").decode("utf-8", "replace")
-
-
-def _reference() -> HttpAnswer:
-    """Return the answer of ``/docs``, the API page for people."""
-    from turnlog.server.api_page import reference_page
-
-    data = reference_page().encode("utf-8")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
-    return 200, [*headers, ("Content-Length", str(len(data)))], data
-
-
-def _start_page() -> HttpAnswer:
-    """Return the answer of ``/``: what this server is, with a link to ``/docs``."""
-    text = f'<!doctype html><title>Turnlog</title><p>Turnlog {__version__}: <a href="/docs">the API at /v1</a>.</p>\n'
-    data = text.encode("utf-8")
-    return 200, [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(data)))], data
-
-
-def _redirect_to_reference() -> HttpAnswer:
-    return 308, [("Location", "/docs"), ("Content-Length", "0")], b""
-
-
-_PAGES = {"/": _start_page, "/docs": _reference, "/docs/": _redirect_to_reference}
 
 
 def _most_connections() -> int:

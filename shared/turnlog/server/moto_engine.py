@@ -23,7 +23,7 @@ from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import ROUTES, RouteTable, routes_of
 from turnlog.server.lambda_calls import Poller
-from turnlog.server.local_server import LocalServer
+from turnlog.server.local_server import HttpServer
 from turnlog.server.stack import (
     REGION,
     EventSource,
@@ -115,12 +115,11 @@ def _retention(service: MotoService) -> Callable[[], object] | None:
     return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
 
 
-class StackServer(LocalServer):
+class StackServer(HttpServer):
     """The local server over a moto service."""
 
-    def __init__(self, service: MotoService, clock: Clock, **options: Any) -> None:
-        super().__init__(service.app_of(next(iter(service.stack.routes.values()))), clock, **options)
-        self._answer_of = service.answer
+    def __init__(self, service: MotoService, _clock: Clock, **options: Any) -> None:
+        super().__init__(service.answer, **options)
 
 
 @contextmanager

@@ -75,6 +75,8 @@ CASES: dict[str, list[Case]] = {
     "get_agent": [Case("missing", AGENT)],
     "patch_agent": [Case("missing", AGENT, body={"iteration": 1})],
     "decide_pending": [Case("missing", AGENT, body={"decision": "reject"})],
+    "send_to_run": [Case("missing", AGENT, body={"messages": [{"role": "user", "content": "x"}]})],
+    "lease_session": [Case("missing", SESSION, body={"holder": "theirs"})],
     "put_documents": [
         Case("missing", SESSION, body={"put": [{"key": "mine", "data": ""}]}),
         Case("missing", SESSION, body={"delete": ["mine"]}),

@@ -334,6 +334,14 @@ class Application:
             "offload": lambda: self.offload_session.run,
         }
 
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the use cases of these names and what they share, as their first requests would. Without requests of its own."""
+        for name in names:
+            getattr(self, name, None)
+        if "lazy_counter" in vars(self):
+            self.counter.count("a text")
+        self.engine.prepare()
+
     # parts that depend on the settings
 
     @cached_property

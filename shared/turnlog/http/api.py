@@ -29,7 +29,7 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.limits import MAX_ANSWER_BYTES, fits_as_text, with_deadline
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, fits_as_text, with_deadline
 from turnlog.core.models import Answer
 from turnlog.http.logs import describe_error
 from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, RouteTable, call
@@ -37,7 +37,6 @@ from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, R
 if TYPE_CHECKING:
     from turnlog.app import Application
 
-MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
 PROBLEM, FILE = "application/problem+json", "application/octet-stream"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -17,7 +19,7 @@ from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, U
 from turnlog.core.identity import Owner
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
 from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, problem
-from turnlog.http.logs import log_calls
+from turnlog.http.logs import describe_error, log_calls
 from turnlog.routing import Route
 from turnlog.settings import Settings
 
@@ -114,18 +116,25 @@ def _person(name: str, settings: Settings) -> str:
     return name
 
 
+INITIALIZATION = "AWS_LAMBDA_INITIALIZATION_TYPE"
+"""The variable that Lambda sets in its functions."""
 RESERVE_SECONDS = 3.0
 """Part of a function's time that is reserved for the answer. API Gateway's 30 s include the cold start, Lambda's clock does not."""
+_log = logging.getLogger("turnlog")
 
 
 def make_handler(
     routes: tuple[Route, ...], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Return a Lambda handler for routes. Without ``app``, the first request makes the application from environment variables.
+    """Return a Lambda handler for routes. Without ``app``, the application is made from environment variables: while Lambda starts
+    the function, which has more processor time then, and else at the first request.
 
     Several threads may call the handler at the same time; no request waits for another.
     """
-    api = Api(routes, (lambda: app) if app is not None else _made_once())
+    get_app = (lambda: app) if app is not None else _made_once()
+    if INITIALIZATION in os.environ:
+        _prepare(get_app, routes)
+    api = Api(routes, get_app)
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         def admit(app: Application) -> Caller:
@@ -155,6 +164,14 @@ def _made_once() -> Callable[[], Application]:
             return apps[0]
 
     return get
+
+
+def _prepare(get_app: Callable[[], Application], routes: tuple[Route, ...]) -> None:
+    """Make what the first requests of the routes need. What can't be made is tried again by a request, which tells why."""
+    try:
+        get_app().prepare(route.name for route in routes)
+    except Exception as error:  # noqa: BLE001 - a function that can't start would tell its callers nothing
+        _log.warning("the function is not prepared: %s", describe_error(error))
 
 
 def _time_of(context: Any) -> Callable[[], float] | None:

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
-MAX_APPEND_BYTES = 4 * 1024 * 1024
-"""Size of all messages of an append together, as JSON."""
+MAX_APPEND_BYTES = 32 * 1024 * 1024
+"""Size of all messages of an append together, as JSON. Over HTTP a request's body has a lower limit."""
 MAX_TOKENS = 100_000_000
 MAX_LEASE_SECONDS = 24 * 60 * 60
 

@@ -37,7 +37,14 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import encode_json, parse_strict_json
-from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text, with_deadline
+from turnlog.core.limits import (
+    MAX_ANSWER_BYTES,
+    MAX_BODY_BYTES,
+    MAX_EVENT_BODY_BYTES,
+    event_bytes,
+    fits_as_text,
+    with_deadline,
+)
 from turnlog.core.models import Answer
 from turnlog.http.logs import describe_error, log_calls
 from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, call
@@ -144,7 +151,6 @@ INITIALIZATION = "AWS_LAMBDA_INITIALIZATION_TYPE"
 """The variable that Lambda sets in its functions."""
 RESERVE_SECONDS = 3.0
 """Part of a function's time that is reserved for the answer. API Gateway's 30 s include the cold start, Lambda's clock does not."""
-MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
 _PROBLEM = "application/problem+json"

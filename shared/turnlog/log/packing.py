@@ -25,7 +25,7 @@ from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WOR
 from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
 WRITE_UNIT_BYTES = 1024
-MAX_UNPACKED_BYTES = 32 * 1024 * 1024
+MAX_UNPACKED_BYTES = 40 * 1024 * 1024
 PREFIX_BYTES = 5
 _RAW, _ZLIB = 0, 1
 _COUNT: ContextVar[Callable[[int], None] | None] = ContextVar("turnlog_count_content", default=None)

@@ -25,7 +25,6 @@ from turnlog.providers.shapes import unknown_content
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
-MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_CALLS = 10_000
 """Tool calls and results together that one request may have, and that a window considers."""
 
@@ -141,12 +140,13 @@ def with_calls(count: int, facts: MessageOutline, index: int) -> int:
 
 def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
     sizes = [len(encode_json(message)) for message in messages]
-    for index, size in enumerate(sizes):
-        if size > MAX_MESSAGE_BYTES:
-            message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
-            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
     if sum(sizes) > MAX_APPEND_BYTES:
-        raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")
+        index = max(range(len(sizes)), key=sizes.__getitem__)
+        message = (
+            f"messages of {sum(sizes):,} bytes are over the limit of {MAX_APPEND_BYTES:,} for one append; "
+            f"the largest, number {index}, has {sizes[index]:,}"
+        )
+        raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
 
 
 USAGE_IGNORED = "usage_ignored"
@@ -154,7 +154,7 @@ USAGE_IGNORED = "usage_ignored"
 
 def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | None:
     """Return the newest window that is known to have been sent. Refuse a window at a position that the log has not reached."""
-    if body.window is None:
+    if body.window is None or body.parent is not None:
         return header.sent
     if body.window.position > header.last:
         message = f"the window's position {body.window.position} is above the head, {header.last}"
@@ -165,7 +165,7 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
 def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
     """Return the session's token calibration after the append, and a warning when the reported usage is implausible."""
     ratio, ignored = None, list[Disorder]()
-    if body.usage is not None and body.window is not None:
+    if body.usage is not None and body.window is not None and body.parent is None:
         try:
             ratio = ratio_of(body.usage.input_tokens, body.window.tokens)
         except ValueError:

@@ -45,10 +45,12 @@ ENVELOPE = {
     "fr": "finish_reason",
     "er": "is_error",
     "or": "origin",
+    "pt": "parent",
+    "ag": "agent_id",
 }
 _SUMMARY = b'{"k":"y"'
-_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc")
-_OF_A_HIDDEN_MESSAGE = ("t", "o")
+_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc", "pt", "ag")
+_OF_A_HIDDEN_MESSAGE = ("t", "o", "pt", "ag")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 

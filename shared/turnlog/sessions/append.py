@@ -36,7 +36,7 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, Warning
+from turnlog.sessions.message_models import Appended, CallRef, ParentCall, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
@@ -119,7 +119,7 @@ class AppendWrite:
         self._action = action
         self._keys = keys
         self._body = body
-        self._batch = batch
+        self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
         self._state: SessionState | None = None
 
@@ -145,7 +145,10 @@ class AppendWrite:
         timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
-        flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
+        if self._body.parent is not None:
+            flow, opens, warnings = header.flow, [0] * len(arrivals), list[Disorder]()
+        else:
+            flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
@@ -153,7 +156,7 @@ class AppendWrite:
         warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
-        if settings.strict:
+        if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
         if lease is None and flow.loop.final and self._state is not None and has_inbox(self._state, self._body.run):
             lease = self._lease_after(header, first, time_ms, keeps=True)
@@ -252,7 +255,7 @@ class AppendWrite:
         for message in newest_within(
             read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
         ):
-            if message.event.envelope.status == "complete":
+            if message.event.envelope.status == "complete" and message.event.envelope.parent is None:
                 messages.append((message.event.position, message.facts))
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}
         return pair(messages).open, ids
@@ -284,14 +287,16 @@ class AppendWrite:
 
     def _run_hash(self, header: Header, flow: Flow) -> bytes:
         """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
-        if self._body.run_id is not None:
+        if self._body.run_id is not None and self._body.parent is None:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
     def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
         """Return a warning when another run is active in the open loop."""
         loop = header.flow.loop
-        is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        is_running = (
+            self._body.parent is None and bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        )
         if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
             return []
         return [Disorder("run_active", header.last + 1, "/run_id")]
@@ -321,6 +326,14 @@ class AppendWrite:
             window=(window.position, window.tokens) if window else None,
             epoch=window.epoch if window else None,
         )
+
+
+def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
+    """Return messages as those of an agent within a call."""
+    return [
+        replace(incoming, envelope=replace(incoming.envelope, parent=parent.ref, agent_id=parent.agent_id))
+        for incoming in batch
+    ]
 
 
 def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:

@@ -153,7 +153,7 @@ USAGE_IGNORED = "usage_ignored"
 
 def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | None:
     """Return the newest window that is known to have been sent. Refuse a window at a position that the log has not reached."""
-    if body.window is None:
+    if body.window is None or body.parent is not None:
         return header.sent
     if body.window.position > header.last:
         message = f"the window's position {body.window.position} is above the head, {header.last}"
@@ -164,7 +164,7 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
 def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
     """Return the session's token calibration after the append, and a warning when the reported usage is implausible."""
     ratio, ignored = None, list[Disorder]()
-    if body.usage is not None and body.window is not None:
+    if body.usage is not None and body.window is not None and body.parent is None:
         try:
             ratio = ratio_of(body.usage.input_tokens, body.window.tokens)
         except ValueError:

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
+from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, WindowRequest, build
 from turnlog.windows.policy import PRESETS, Policy, policy_of
@@ -119,13 +121,18 @@ def _dated(sources: Sequence[Source], messages: Sequence[Mapping[str, Any]]) -> 
 
 def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Sequence[int], cells: Cells) -> None:
     recaller, total = None, sum(source.event.tokens for source in conversation.sources)
+    memories = defaultdict[tuple[str, int], Memory](Memory)
     for text, category, evidence in conversation.questions:
         asked = _next(conversation.sources, text)
         recaller = recaller or ListSearch(Fts5SearchEngine(), asked)
         for budget in budgets:
             for name, policy in named.items():
                 request = WindowRequest(policy, Budget(budget, "given"), FORMAT, recaller=recaller)
-                window = build(MessageList(asked, total + asked[-1].event.tokens), request)
+                memory = memories[name, budget]
+                # Each question is the newest message, in place of the one before.
+                memory.entries.pop(asked[-1].event.position, None)
+                memory.recalled = None
+                window = build(MessageList(asked, total + asked[-1].event.tokens), request, memory)
                 shown = "\n".join(str(message.get("content")) for message in window.messages)
                 texts = [str(conversation.bodies[place]["content"])[:_SHOWN_CHARS] for place in evidence]
                 share = sum(said in shown for said in texts) / len(texts)

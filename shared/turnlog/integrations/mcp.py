@@ -83,9 +83,12 @@ def build_context(
     budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
     policy: Policy = None,
     format: Format = "openai_chat",
+    query: Annotated[
+        str | None, Field(min_length=1, description="What to recall, in place of the user's message")
+    ] = None,
 ) -> str:
     """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
-    window = session.context(format=format, budget=budget, policy=policy)
+    window = session.context(format=format, budget=budget, policy=policy, query=query)
     shown = window.model_dump(mode="json", include={"messages", "system", "tools", "tokens", "head"})
     return json.dumps(shown, ensure_ascii=False)
 

@@ -666,6 +666,19 @@ def _(log: Turnlog) -> Sent:
     return Sent({**HERE, "agent_id": "main"}, body={"decision": "approve"})
 
 
+@case("send_to_run", "25 messages to a large state")
+def _(log: Turnlog) -> Sent:
+    with_state(log).acquire("run")
+    messages = [{"role": "user", "content": "x" * 20_000}] * 25
+    return Sent({**HERE, "agent_id": "main"}, body={"messages": messages})
+
+
+@case("lease_session", "of a session with a large state")
+def _(log: Turnlog) -> Sent:
+    with_state(log)
+    return Sent(HERE, body={"holder": "run"})
+
+
 # ------------------------------------------------------------ documents
 
 

@@ -23,39 +23,6 @@ sys.path.insert(0, str(ROOT))
 
 from tests.faults import commit_id  # noqa: E402
 
-AREAS = {
-    "agents": "agent loops, streams, graph state",
-    "benchmarks": "the benchmarks",
-    "cli": "the command line and `turnlog chat`",
-    "client": "the Python client, sync and async",
-    "core": "messages, calls, loops, patches, patterns",
-    "docs": "documentation, generated pages, `make`",
-    "e2e": "`turnlog serve`, real conversations, fuzzing",
-    "e2e_aws": "the deployed stack (`make e2e`)",
-    "engines": "the contract suites of the ports on every engine",
-    "examples": "examples",
-    "functions": "Lambda functions: events, rights, logs, imports",
-    "http": "the HTTP surface",
-    "importers": "imports of other formats",
-    "integrations": "LangGraph, LangChain, Strands, OpenAI Agents, MCP",
-    "jobs": "jobs and their queue",
-    "linter": "the rules of providers",
-    "log": "the log: appends, damage, tenancy; faults, interleavings",
-    "memory": "long-term memory",
-    "packaging": "the wheel",
-    "privacy": "erasure, redaction, retention",
-    "properties": "laws of windows",
-    "providers": "formats of providers",
-    "search": "recall and search",
-    "security": "hostile input, canaries, injection",
-    "server": "`turnlog serve`",
-    "sessions": "sessions: append, state, history, time travel",
-    "snapshots": "snapshots, segments, exports",
-    "summaries": "summaries, by models and without",
-    "template": "template.yaml",
-    "windows": "windows and policies",
-}
-"""Folder of tests -> what it shows."""
 _SLOWEST = 5
 
 
@@ -63,7 +30,6 @@ _SLOWEST = 5
 class Ran:
     """One test of the run. ``outcome`` is passed, skipped or failed; ``why`` the reason of a skip."""
 
-    area: str
     name: str
     outcome: str
     seconds: float
@@ -84,12 +50,11 @@ def read(path: Path) -> tuple[str, list[Ran]]:
 
 def _ran(case: ET.Element) -> Ran:
     module = case.get("classname", "").split(".")
-    area = module[1] if len(module) > 2 else "top"
     skipped, name = case.find("skipped"), f"{'/'.join(module)}.py::{case.get('name')}"
     failed = case.find("failure") is not None or case.find("error") is not None
     outcome = "failed" if failed else "skipped" if skipped is not None else "passed"
     why = re.sub(r"\s+", " ", (skipped.get("message") or "")) if skipped is not None else ""
-    return Ran(area, name, outcome, float(case.get("time") or 0), why)
+    return Ran(name, outcome, float(case.get("time") or 0), why)
 
 
 def page(
@@ -110,16 +75,7 @@ def page(
         "`make full` does what [`make pr`](../../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
         "every real conversation where they are, and the tests that are long. The property tests run twice, with fresh seeds.",
-        "",
-        "| tests of | | passed | skipped | failed | minutes |",
-        "|---|---|---:|---:|---:|---:|",
     ]
-    for area in sorted({one.area for one in tests}):
-        of = [one for one in tests if one.area == area]
-        each = Counter(one.outcome for one in of)
-        cells = [f"{each[outcome]:,}" for outcome in ("passed", "skipped", "failed")]
-        took = sum(one.seconds for one in of) / 60
-        lines.append(f"| `tests/{area}` | {AREAS.get(area, '')} | {' | '.join(cells)} | {took:,.1f} |")
     second = Counter(one.outcome for one in seeds)
     if seeds:
         lines += ["", "The property tests ran a second time, with other examples:"]

@@ -1,4 +1,4 @@
-"""Write the generated pages below docs/: the OpenAPI document and page, JSON Schemas, configuration, properties; the measured
+"""Write the generated pages below docs/: the OpenAPI document, JSON Schemas, configuration, properties; the measured
 parts of policies, costs and limits; the stack's resources in how-to/deploy.md and
 its rights in operations.
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.http.openapi import json_schemas, openapi_document
-from turnlog.server.api_page import reference_page, samples
+from turnlog.server.pages import samples
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import PREFIX, Settings
 
@@ -34,7 +34,6 @@ DOCS = ROOT / "docs"
 SCHEMAS = ("message", "policy", "state", "window")
 PAGES = (
     "reference/openapi.json",
-    "reference/openapi.html",
     "reference/configuration.md",
     "reference/costs.md",
     "how-to/deploy.md",
@@ -50,7 +49,6 @@ def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
     found = {
         "reference/openapi.json": _json(openapi_document(samples())),
-        "reference/openapi.html": reference_page("openapi.json"),
         "reference/configuration.md": configuration(),
         "reference/costs.md": month.with_tables(costs := (DOCS / "reference/costs.md").read_text(encoding="utf-8")),
         "how-to/deploy.md": month.with_tables(

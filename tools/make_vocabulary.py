@@ -1,4 +1,4 @@
-"""Makes the compact vocabulary of ``turnlog_vocabulary`` from the official file.
+"""Makes the data file of ``turnlog_vocabulary`` from the official file.
 
     python tools/make_vocabulary.py o200k_base.tiktoken
 
@@ -21,7 +21,7 @@ import turnlog_vocabulary as vocabulary
 
 def main() -> int:
     """Returns 0, or 1 when the given file is not the official one."""
-    parser = argparse.ArgumentParser(description="Make the compact vocabulary from the official file.")
+    parser = argparse.ArgumentParser(description="Make the data file from the official file.")
     parser.add_argument("official", type=Path, help="the official o200k_base.tiktoken")
     official: bytes = parser.parse_args().official.read_bytes()
     digest = hashlib.sha256(official).hexdigest()
@@ -36,7 +36,7 @@ def main() -> int:
     target.write_bytes(vocabulary.pack([b64decode(token) for token, _ in lines]))
     if vocabulary.expand() != official:
         target.unlink()
-        sys.stderr.write("the compact file does not expand to the official one\n")
+        sys.stderr.write("the data file does not expand to the official one\n")
         return 1
     sys.stdout.write(f"{target.name}: {target.stat().st_size} bytes, {len(lines)} tokens\n")
     return 0

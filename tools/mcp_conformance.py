@@ -33,9 +33,9 @@ APPLIES = {
     "tools-list": "the tools, their names and schemas",
     "tools-call-error": "a call that fails is a result with `isError`",
     "server-sse-multiple-streams": "several streams at once",
-    "resources-list": "the list of resources, an empty one",
+    "resources-list": "the list of resources",
     "sep-2164-resource-not-found": "a resource that is not there",
-    "prompts-list": "the list of prompts, an empty one",
+    "prompts-list": "the list of prompts",
     "dns-rebinding-protection": "a `Host` or `Origin` of another site is refused",
     "caching": "how long lists may be kept",
     "http-header-validation": "headers that differ from the body are refused",
@@ -60,10 +60,10 @@ _NOT = {
         "input-required-result-tampered-state input-required-result-capability-check "
         "input-required-result-ignore-extra-params input-required-result-validate-input"
     ),
-    "of a server with resources: ours has tools alone": (
+    "reads a resource that only the suite's own server has": (
         "resources-read-text resources-read-binary resources-templates-read resources-subscribe resources-unsubscribe"
     ),
-    "of a server with prompts: ours has tools alone": (
+    "gets a prompt that only the suite's own server has": (
         "prompts-get-simple prompts-get-with-args prompts-get-embedded-resource prompts-get-with-image"
     ),
     "optional, and not offered": "completion-complete logging-set-level",

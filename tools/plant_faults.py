@@ -1,7 +1,7 @@
 """Breaks the code on purpose, one fault after the other, and sees the tests fail: docs/contributing/planted-faults.md.
 
     make planted                       # all of them, and the page
-    make planted ARGS="-k tenancy"     # those whose kind or name has the word; the page keeps the others
+    make planted ARGS="-k tenancy"     # those whose kind or name has the word; the others stay as they were
 
 It works on a copy. First the tests must pass there as they are; then each fault is put in, its tests are run, and it is taken
 out again. A fault that no test sees ends this with an error: a test is missing.
@@ -10,13 +10,15 @@ out again. A fault that no test sees ends this with an error: a test is missing.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 from tools.planted_faults import PLANTED, Planted  # noqa: E402
 
 PAGE = ROOT / "docs" / "contributing" / "planted-faults.md"
+CAUGHT = ROOT / "tools" / "planted_caught.json"
 _PASSED, _FAILED = 0, 1
 _LONGEST_SECONDS = 1_200
 _FAILED_BY = re.compile(r"^FAILED (\S+?::\w+)", re.MULTILINE)
@@ -54,7 +57,10 @@ def main() -> int:
             print(f"the tests do not pass without a fault (pytest ended with {code})", file=sys.stderr)
             return 1
         seen = list(_planted(copy, faults))
-    PAGE.write_text(page({**_told(), **{_name(one.fault): _by(one) for one in seen}}, _commit()), encoding="utf-8")
+    known = caught_before() | {_name(one.fault): (one.by or "").partition("::")[0] for one in seen}
+    caught = {name: known.get(name, "") for name in map(_name, PLANTED)}
+    CAUGHT.write_text(json.dumps(caught, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(caught, _commit()), encoding="utf-8")
     missed = [one.fault.what for one in seen if one.by is None]
     print(f"{len(seen) - len(missed)} of {len(seen)} caught")
     return 1 if missed else 0
@@ -76,23 +82,23 @@ def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
         yield seen
 
 
-def page(told: dict[str, str], commit: str) -> str:
-    """docs/contributing/planted-faults.md: of each fault by what it was caught."""
-    rows = [(fault, told.get(_name(fault), "")) for fault in PLANTED]
-    caught = sum(by.startswith("[") for _, by in rows)
+def page(caught: Mapping[str, str], commit: str) -> str:
+    """Return docs/contributing/planted-faults.md: how many faults of each kind were planted and caught."""
+    planted = Counter(fault.kind for fault in PLANTED)
+    found = Counter(fault.kind for fault in PLANTED if caught.get(_name(fault)))
     lines = [
         "# Planted faults",
         "",
         "<!-- Written by `make planted`; do not edit. -->",
         "",
-        "Each line is a fault that was put into the code on purpose, and the first test that failed of it:",
-        f"**{caught} of {len(rows)} were caught**. By `make planted` at commit `{commit}`; the edits are in",
-        "[tools/planted_faults.py](../../tools/planted_faults.py), and a test of `make pr` checks that each still applies.",
+        f"**{found.total()} of {planted.total()} faults that were put into the code on purpose were caught** by a test. By",
+        f"`make planted` at commit `{commit}`; the edits are in [tools/planted_faults.py](../../tools/planted_faults.py), what",
+        "caught each in [tools/planted_caught.json](../../tools/planted_caught.json). A test checks that each still applies.",
         "",
-        "| kind | fault | caught by |",
-        "|---|---|---|",
+        "| kind | planted | caught |",
+        "|---|---:|---:|",
     ]
-    lines += [f"| {_name(fault)} | {by or '**not tried**'} |" for fault, by in rows]
+    lines += [f"| {kind} | {count} | {found[kind]} |" for kind, count in planted.items()]
     return "\n".join([*lines, ""])
 
 
@@ -100,20 +106,9 @@ def _name(fault: Planted) -> str:
     return f"{fault.kind} | {fault.what}"
 
 
-def _by(seen: Seen) -> str:
-    return "**not caught**" if seen.by is None else _link(*seen.by.split("::", 1))
-
-
-def _told() -> dict[str, str]:
-    """What the page says already."""
-    if not PAGE.is_file():
-        return {}
-    rows = [line.strip("| ").rsplit(" | ", 1) for line in PAGE.read_text(encoding="utf-8").splitlines()]
-    return {row[0]: row[1] for row in rows if len(row) == 2}
-
-
-def _link(path: str, name: str) -> str:
-    return f"[{Path(path).stem}](../../{path})"
+def caught_before() -> dict[str, str]:
+    """Read which test file caught each fault when it was tried last; "" for none."""
+    return dict(json.loads(CAUGHT.read_text(encoding="utf-8")))
 
 
 def copy_project(to: Path) -> None:

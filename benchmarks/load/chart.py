@@ -12,9 +12,9 @@ Draw: TypeAlias = Callable[[float], Iterator[str]]
 """Draws a part below a height."""
 WIDTH, LEFT, RIGHT = 880, 190, 850
 _ROW, _HEAD, _GAP, _MEMORY = 22, 56, 26, 150
-_SPOKEN = 'role="img" aria-labelledby="title desc"'
+SPOKEN = 'role="img" aria-labelledby="title desc"'
 _SERIES = {"embedded": "one", "moto": "two"}
-_STYLE = """<style>
+STYLE = """<style>
   .card{fill:#fbfcfe;stroke:#d5dbe5}
   .one{fill:#4f81c7;stroke:#4f81c7}
   .two{fill:#c59318;stroke:#c59318}
@@ -50,10 +50,10 @@ def chart(document: Document) -> str:
     size = f'viewBox="0 0 {WIDTH} {top:g}" width="{WIDTH}" height="{top:g}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {_SPOKEN}>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {SPOKEN}>',
             '<title id="title">Turnlog under load</title>',
             f'<desc id="desc">{escape(" ".join(told))}</desc>',
-            _STYLE,
+            STYLE,
             f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{top - 2:g}" rx="12"/>',
             *lines,
             "</svg>",
@@ -75,17 +75,17 @@ def _waits(cells: Sequence[Document]) -> tuple[float, Draw, str] | None:
         return LEFT + (RIGHT - LEFT) * min(1.0, max(0.0, share))
 
     def draw(top: float) -> Iterator[str]:
-        yield _text(24, top + 14, "How long an append waits, over HTTP: p50, p90, p99 and the slowest", "t b")
-        yield _text(24, top + 34, "sessions x writers x readers of each session, all at once", "m s")
+        yield text(24, top + 14, "How long an append waits, over HTTP: p50, p90, p99 and the slowest", "t b")
+        yield text(24, top + 34, "sessions x writers x readers of each session, all at once", "m s")
         yield from _legend(600, top + 30, [one for one in _SERIES if any(row[0]["engine"] == one for row in rows)])
         lower = top + _HEAD + _ROW * len(rows)
         for power in range(round(math.log10(least)), round(math.log10(most)) + 1):
             x = x_of(10.0**power / 1000)
             yield f'<line class="grid" x1="{x:.1f}" y1="{top + _HEAD - 8:g}" x2="{x:.1f}" y2="{lower:g}"/>'
-            yield _text(x, lower + 16, f"{10.0**power:,g} ms", "m s", "middle")
+            yield text(x, lower + 16, f"{10.0**power:,g} ms", "m s", "middle")
         for at, (cell, times) in enumerate(rows):
             y, kind = top + _HEAD + _ROW * at + 8, _SERIES[cell["engine"]]
-            yield _text(LEFT - 12, y + 4, cell["name"], "t s", "end")
+            yield text(LEFT - 12, y + 4, cell["name"], "t s", "end")
             ends = f'x1="{x_of(times[0]):.1f}" y1="{y:g}" x2="{x_of(times[-1]):.1f}" y2="{y:g}"'
             yield f'<line class="{kind} span" {ends}/>'
             for radius, seconds in zip((5, 4, 3, 2), times, strict=True):
@@ -102,17 +102,17 @@ def _shares(directs: Sequence[Document]) -> tuple[float, Draw, str] | None:
     height = _HEAD + _ROW * len(directs)
 
     def draw(top: float) -> Iterator[str]:
-        yield _text(24, top + 14, "Processes on one SQLite file: appends a second, against one process", "t b")
-        yield _text(24, top + 34, "behind the bar: p50 and p99 of the wait for the lock", "m s")
+        yield text(24, top + 14, "Processes on one SQLite file: appends a second, against one process", "t b")
+        yield text(24, top + 34, "behind the bar: p50 and p99 of the wait for the lock", "m s")
         for at, one in enumerate(directs):
             y, kind = top + _HEAD + _ROW * at, "two" if one["same_session"] else "one"
             count = f"{one['processes']} process{'es' if one['processes'] > 1 else ''}"
             place = "one session" if one["same_session"] else "a session each" if one["processes"] > 1 else "a session"
-            yield _text(LEFT - 12, y + 12, f"{count}, {place}", "t s", "end")
+            yield text(LEFT - 12, y + 12, f"{count}, {place}", "t s", "end")
             width = (RIGHT - LEFT - 190) * one["ratio"] / most
             yield f'<rect class="{kind}" x="{LEFT}" y="{y + 2:g}" width="{width:.1f}" height="12" rx="2"/>'
             lock = f"{one['lock'][0] * 1000:.2g} and {one['lock'][2] * 1000:.3g} ms" if one["lock"] else ""
-            yield _text(LEFT + width + 8, y + 12, f"{one['ratio']:.2f} x   {lock}", "m s")
+            yield text(LEFT + width + 8, y + 12, f"{one['ratio']:.2f} x   {lock}", "m s")
 
     told = "; ".join(
         f"{one['processes']}, {'one session' if one['same_session'] else 'a session each'}: {one['ratio']:.2f}"
@@ -130,14 +130,14 @@ def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
 
     def draw(top: float) -> Iterator[str]:
         upper, lower = top + _HEAD, top + _HEAD + _MEMORY
-        yield _text(
+        yield text(
             24, top + 14, "Memory of a server over ever new sessions, that are made, filled, read and erased", "t b"
         )
-        yield _text(24, top + 34, "MB resident; moto keeps its table in memory", "m s")
+        yield text(24, top + 34, "MB resident; moto keeps its table in memory", "m s")
         for step in range(round(y_most / 50) + 1):
             y = lower - _MEMORY * step * 50 / y_most
             yield f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}"/>'
-            yield _text(LEFT - 8, y + 4, f"{step * 50}", "m s", "end")
+            yield text(LEFT - 8, y + 4, f"{step * 50}", "m s", "end")
         for one in endurances:
             places = [
                 (
@@ -149,8 +149,8 @@ def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             yield f'<polyline class="{_SERIES[one["engine"]]} line" style="fill:none" points="{points}"/>'
         yield from _legend(600, upper - 26, [one["engine"] for one in endurances])
-        yield _text(LEFT, lower + 18, "0", "m s", "middle")
-        yield _text(RIGHT, lower + 18, f"{x_most:,} operations", "m s", "end")
+        yield text(LEFT, lower + 18, "0", "m s", "middle")
+        yield text(RIGHT, lower + 18, f"{x_most:,} operations", "m s", "end")
 
     told = "; ".join(
         f"{one['engine']}: {one['samples'][0]['rss_bytes'] / 2**20:.0f} to {one['samples'][-1]['rss_bytes'] / 2**20:.0f} MB"
@@ -162,9 +162,9 @@ def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
 def _legend(x: float, y: float, names: Sequence[str]) -> Iterator[str]:
     for name in names:
         yield f'<circle class="{_SERIES[name]}" cx="{x:g}" cy="{y:g}" r="5"/>'
-        yield _text(x + 12, y + 4, name, "m s")
+        yield text(x + 12, y + 4, name, "m s")
         x += 100
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+def text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from turnlog.sessions.models import Bootstrap
     from turnlog.sessions.read import GetSession, ListSessions
     from turnlog.sessions.rewind_and_fork import RewindSessions
+    from turnlog.sessions.runs import LeaseSession, SendToRuns
     from turnlog.sessions.session_log import SessionLog
     from turnlog.sessions.state import GetAgent, GetState, PatchAgent, PatchState, PutState
     from turnlog.sessions.update import UpdateSessions
@@ -183,6 +184,8 @@ class Application:
     get_agent: GetAgent = use_case("sessions.state.GetAgent", "log")
     patch_agent: PatchAgent = use_case("sessions.state.PatchAgent", "log")
     decide_pending: DecidePendingActions = use_case("sessions.decisions.DecidePendingActions", "log", "lazy_counter")
+    lease_session: LeaseSession = use_case("sessions.runs.LeaseSession", "log")
+    send_to_run: SendToRuns = use_case("sessions.runs.SendToRuns", "log", "lazy_counter")
     read_history: ReadHistory = use_case("sessions.history.ReadHistory", "log")
     record_history: RecordEntries = use_case("sessions.history.RecordEntries", "log")
     compare_moments: CompareMoments = use_case("sessions.history.CompareMoments", "log", "read_messages")
@@ -330,6 +333,14 @@ class Application:
             "redact": lambda: self.redact_message.run,
             "offload": lambda: self.offload_session.run,
         }
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the use cases of these names and what they share, as their first requests would. Without requests of its own."""
+        for name in names:
+            getattr(self, name, None)
+        if "lazy_counter" in vars(self):
+            self.counter.count("a text")
+        self.engine.prepare()
 
     # parts that depend on the settings
 

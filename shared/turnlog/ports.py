@@ -364,7 +364,7 @@ class SearchEngine(Protocol):
         """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the terms of each text; a term that occurs several times is repeated."""
+        """Return the terms of each text, none with a space in it; a term that occurs several times is repeated."""
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
         """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.

@@ -37,7 +37,10 @@ MERGE_TYPES = (JSON, "application/merge-patch+json")
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, independent of its transport. ``body`` is parsed JSON that has passed `check_json`, or None."""
+    """A request, independent of its transport. ``body`` is parsed JSON that has passed `check_json`, or None.
+
+    ``is_operator`` says that the caller may see which sessions other users of its tenant have.
+    """
 
     owner: Owner
     path: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +48,7 @@ class HttpRequest:
     body: object = None
     idempotency_key: str | None = None
     media_type: str = JSON
+    is_operator: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from turnlog.core.errors import InvalidInputError, MalformedError, problem_text
 from turnlog.core.json_values import parse_strict_json
 
 PREFIX = "TURNLOG_"
-CLIENT_VARIABLES = frozenset({"TURNLOG_URL", "TURNLOG_DATA", "TURNLOG_TENANT", "TURNLOG_USER", "TURNLOG_TOKEN"})
+CLIENT_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("URL", "DATA", "TENANT", "USER", "TOKEN", "MCP_TOKEN"))
 """Variables of the command line, which are no settings of the service."""
 _TESTS = PREFIX + "TEST_"
+LOCAL_OPERATOR = "turnlog:operator"
+"""Scope of each caller of `turnlog serve`: who reaches it may do everything."""
 _IamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+=.@-]{1,64}$")]
 _Role = Annotated[
     str, Field(pattern=r"^(arn:aws[\w-]*:iam::[0-9]{12}:role/([A-Za-z0-9_+=.@/-]*/)?)?[A-Za-z0-9_+=.@-]{1,64}$")
@@ -44,6 +46,16 @@ class Settings(BaseModel):
     plain_iam_users: tuple[_IamName, ...] = Field(
         default=(),
         description="IAM users that own the sessions of their plain name; a role of it is iam-role/NAME",
+    )
+    operator_principals: tuple[_Role, ...] = Field(
+        default=(),
+        description="Roles (names or ARNs, by commas) that may list the sessions of all users of their tenant; iam only",
+    )
+    operator_scope: str = Field(
+        default="",
+        max_length=256,
+        pattern=r"^[^\s\[\]]*$",
+        description="Scope of a JWT (claim scope or scp) whose bearer may list the sessions of all users of its tenant",
     )
     token_counter: Literal["o200k_base", "estimate"] = Field(
         default="o200k_base",
@@ -168,7 +180,7 @@ class Settings(BaseModel):
             for name, value in variables.items()
             if name.startswith(PREFIX) and name not in CLIENT_VARIABLES and not name.startswith(_TESTS) and value != ""
         }
-        for name in ("delegating_principals", "plain_iam_users", "steps"):
+        for name in ("delegating_principals", "operator_principals", "plain_iam_users", "steps"):
             if name in named:
                 named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:

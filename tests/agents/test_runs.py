@@ -19,7 +19,7 @@ from tests.conftest import Harness
 from tests.effort import boundaries
 from tests.support.pictures import png
 from turnlog import lint
-from turnlog.agents import Hooks, Reply, RequestedCall
+from turnlog.agents import Hooks, Reply, RequestedCall, Tool
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.sessions.context_models import WindowAnswer
@@ -305,7 +305,7 @@ def test_d1_stopped_at_any_call_of_the_store_it_goes_on(harness: Harness, when: 
     """What the user said is sent again while it is not there; whatever came after that is gone on with."""
 
     def course(session: Session, said: list[Any]) -> Any:
-        return session.run(Script(*said), {"find": find})
+        return session.run(Script(*said), {"find": Tool(find, idempotent=True)})
 
     script = [calls(("c1", "find", {"q": "a"})), says("Done")]
     clean = harness.log(user="clean").sessions.create("s", tools=TOOLS)
@@ -340,6 +340,14 @@ def test_killed_in_a_tool_another_process_goes_on(tmp_path: Path) -> None:
     assert ran.returncode == 7, ran.stderr
     with Turnlog.open(url) as log:
         session = log.sessions.get("s")
+        outcome = session.run(Script(), {"find": find}).resume()
+        assert (outcome.status, outcome.pending) == (
+            "pending",
+            {"call_id": "c1", "ref": "4.0", "name": "find", "effect": "unknown"},
+        )
+        outcome = session.run(Script(says("Done")), {"find": Tool(find, idempotent=True)}).resume()
+        assert outcome.status == "pending", "a person has been asked"
+        session.decide_pending("approve")
         outcome = session.run(Script(says("Done")), {"find": find}).resume()
         assert (outcome.status, outcome.text, outcome.iterations) == ("final", "Done", 2)
         assert results(session) == [('{"found": "a"}', False)]

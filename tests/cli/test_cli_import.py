@@ -90,10 +90,23 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
         assert log.sessions.get("travel-7").info().messages == 7
 
 
-def test_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_far_it_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
-    found = copies.find([FLAT, CODING])  # type: ignore[attr-defined]
-    with copies._progress(found, quiet=False) as tick, Turnlog.open("memory://") as log:
-        copies.run(log, found, on_messages=tick)  # type: ignore[attr-defined]
-    assert "importing" in shown.export_text()
+    found, told = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
+    size = FLAT.stat().st_size + CODING.stat().st_size
+    with copies._progress("importing", quiet=False) as on_bytes, Turnlog.open("memory://") as log:
+        assert on_bytes is not None
+
+        def both(done: int, total: int) -> None:
+            told.append((done, total))
+            on_bytes(done, total)
+
+        copies.run(log, found, on_bytes=both)  # type: ignore[attr-defined]
+        assert told[-1] == (size, size) and told == sorted(told)
+        assert FLAT.stat().st_size in [done for done, _ in told]
+        told.clear()
+        exported = log.export(tmp_path / "all.zip", on_bytes=both)
+        assert told[-1] == (exported.size_bytes, exported.size_bytes)
+    text = shown.export_text()
+    assert "importing" in text and "kB/s" in text

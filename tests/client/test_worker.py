@@ -15,12 +15,15 @@ import pytest
 
 from tests.conftest import Harness
 from turnlog import AsyncTurnlog, Turnlog, count_tokens
-from turnlog.app import Application
+from turnlog.app import Application, make_application
+from turnlog.client import in_process
 from turnlog.client.in_process import InProcessBackend, JobWorker, open_backend
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.identity import Owner
 from turnlog.ports import Prompt
 from turnlog.settings import Settings
+from turnlog.testing.fixed import FixedClock
 
 CANARY = "CANARY-of-the-worker"
 
@@ -305,3 +308,22 @@ def test_tokens_are_counted_as_an_append_counts_them(harness: Harness) -> None:
     assert 0 == count_tokens("") == count_tokens([]) < count_tokens("hello") <= 2
     with pytest.raises(InvalidInputError):
         count_tokens([{"role": 7}])
+
+
+def test_a_session_that_falls_silent_for_minutes_is_handed_to_memory_by_itself(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process, "_RETENTION_SECONDS", 0.0)  # each call looks, as a minute later
+    clock = FixedClock()
+    app = make_application(Settings(engine=url), clock=clock)
+    backend = InProcessBackend(app, Owner.of("local", "me"), worker=True)
+    with Turnlog(backend) as log:
+        session = log.sessions.create("s", inactive_after_minutes=5)
+        session.append({"role": "user", "content": "I live in Lisbon."}, {"role": "assistant", "content": "Noted."})
+        clock.advance(4 * 60)
+        assert session.info().status == "active" and not threads()
+        clock.advance(2 * 60)
+        session.info()
+        until_idle()
+        assert session.info().status == "inactive"
+        assert [memory.text for memory in log.memory()] == ["I live in Lisbon"]

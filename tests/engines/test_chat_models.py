@@ -31,7 +31,7 @@ from turnlog.engines import SystemClock, make_chat_model
 from turnlog.engines.aws_clients import make_clients
 from turnlog.engines.bedrock import BedrockConverseModel
 from turnlog.engines.openai_compatible import OpenAiCompatibleModel
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.ports import ChatModel, Clock, ModelAnswer, Prompt
 from turnlog.settings import Settings
 from turnlog.summaries import summarisers

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
 from turnlog.engines import token_counters
-from turnlog.engines.token_counters import EstimateCounter, TiktokenCounter
+from turnlog.engines.token_counters import TiktokenCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.ports import TokenCounter
 
 COUNTERS = [TiktokenCounter(), EstimateCounter()]
@@ -36,6 +37,10 @@ KOREAN = (
     "안녕하세요. 내일 저녁에 네 명이 식사할 수 있는 식당을 예약하고 싶습니다. 가격은 중간 정도면 좋겠고, 주차가 가능한 "
     "곳이면 더 좋겠습니다. 네, 조건에 맞는 식당을 두 곳 찾았습니다. 어느 곳으로 예약해 드릴까요?"
 )
+
+
+LONG_WORD = "z" * 1_000
+"""A text that only tiktoken counts."""
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +163,7 @@ def test_the_vocabulary_is_loaded_once_and_shared_by_threads(monkeypatch: pytest
     monkeypatch.setattr(vocabulary, "mergeable_ranks", counted)
     monkeypatch.setattr(token_counters, "_encodings", [])
     with ThreadPoolExecutor(8) as pool:
-        counts = list(pool.map(lambda _: TiktokenCounter().count(ENGLISH), range(16)))
+        counts = list(pool.map(lambda _: TiktokenCounter().count(LONG_WORD), range(16)))
     assert len(set(counts)) == 1
     assert loads == [1]
 
@@ -166,7 +171,8 @@ def test_the_vocabulary_is_loaded_once_and_shared_by_threads(monkeypatch: pytest
 def test_counting_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counters, "_encodings", [])
     monkeypatch.setitem(sys.modules, "tiktoken.load", None)
-    assert TiktokenCounter().count("offline") >= 1
+    assert TiktokenCounter().count("offline words") == 2
+    assert TiktokenCounter().count(LONG_WORD) >= 1
 
 
 @pytest.mark.parametrize("text", [ENGLISH, JSON, CHINESE, KOREAN])

@@ -30,6 +30,8 @@ RUNS: Mapping[str, int] = {
     "patch_agent": 200,
     "get_agent": 200,
     "decide_pending": 200,
+    "lease_session": 200,
+    "send_to_run": 201,
     "put_state": 200,
     "patch_state": 200,
     "get_state": 200,

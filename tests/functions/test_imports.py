@@ -63,3 +63,38 @@ def test_every_module_of_routes_is_in_the_table() -> None:
         name for names in RESOURCES.values() for name in names
     }
     assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in files) < 300
+
+
+_PREPARED = """
+import json, os, sys
+os.environ["AWS_LAMBDA_INITIALIZATION_TYPE"] = "on-demand"
+import api.append
+print(json.dumps(sorted(sys.modules)))
+with open(sys.argv[1]) as event:
+    answer = api.append.handler(json.load(event), None)
+print(answer["statusCode"], answer["body"])
+"""
+
+
+@pytest.mark.parametrize("engine", ["dynamodb://t?bucket=b&region=eu-central-1", "nonsense://"])
+def test_a_function_that_lambda_starts_is_prepared_before_its_first_request(engine: str) -> None:
+    """Settings that are wrong do not keep it from starting: a request is told."""
+    places = [str(ROOT / name) for name in ("functions", "shared", "layers/dependencies")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "TURNLOG_ENGINE": engine}
+    environment |= {
+        "TURNLOG_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", _PREPARED, ROOT / "events" / "append_messages.json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith('["')))
+    prepared = {"botocore.client", "turnlog.sessions.append", "turnlog.engines.piece_counter"}.intersection(modules)
+    assert len(prepared) == (3 if engine.startswith("dynamodb") else 0)
+    assert ("is not prepared" in ran.stdout + ran.stderr) == (not prepared)
+    assert "503" in ran.stdout if prepared else "nonsense://" in ran.stdout

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.support.mcp_calls import TOOLS, asked, talked
+from tests.support.mcp_calls import OF_ONE_SESSION, asked, talked
 from turnlog.client.model import Turnlog
 
 COMMAND = [sys.executable, "-c", "from turnlog.cli import main; main()", "mcp"]
@@ -90,7 +90,7 @@ def test_of_one_session_alone(harness: Harness) -> None:
             ("append_message", {"content": "umbrella", "session_id": "other"}),
             ("search_history", {"q": "umbrella"}),
             ("list_sessions", {}),
-            tools=TOOLS - {"create_session"},
+            tools=OF_ONE_SESSION,
         )
     )
     assert [is_error for _, is_error in answers] == [False] * 3
@@ -113,7 +113,7 @@ def test_over_stdio_nothing_but_the_protocol_is_said(tmp_path: Path) -> None:
         command=COMMAND[0], args=[*COMMAND[1:], *data, "--session", "desk"], env=dict(os.environ)
     )
     call = ("recall_tool_call", {"ref": "3.0"})
-    answers = asyncio.run(asked(stdio_client(parameters), call, tools=TOOLS - {"create_session"}))
+    answers = asyncio.run(asked(stdio_client(parameters), call, tools=OF_ONE_SESSION))
     assert "at the bakery" in answers[0][0]
 
 
@@ -140,11 +140,13 @@ def status_of(port: int, **headers: str) -> int:
 
 
 @pytest.mark.network
-def test_over_http(tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", [None, "s3cret"])
+def test_over_http(tmp_path: Path, token: str | None) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [*COMMAND, "--data", str(folder(tmp_path)), "--http", "--port", str(port)]
+    command += ["--bearer", token] if token is not None else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):
@@ -153,6 +155,12 @@ def test_over_http(tmp_path: Path) -> None:
                         break
                 time.sleep(0.05)
             url = f"http://127.0.0.1:{port}/mcp"
+            if token is not None:
+                refused = [{}, {"Authorization": token}, {"Authorization": "Bearer s3cre"}]
+                assert [status_of(port, **headers) for headers in refused] == [401] * 3
+                bearer = {"Authorization": f"Bearer {token}"}
+                assert status_of(port, **bearer) == status_of(port, **bearer, Host="turnlog.example") not in (401, 421)
+                return
             answers = asyncio.run(asked(url, ("search_history", {"session_id": "desk", "q": "parcel"})))
             assert "⟦parcel⟧" in answers[0][0]
             assert [status_of(port, **headers) for headers in WEB_PAGES] == [421, 421, 421, 403, 403, 403, 400, 400]
@@ -187,3 +195,146 @@ def test_an_empty_store_can_begin(harness: Harness) -> None:
     info = log.sessions.get("desk").info()
     assert (info.title, info.policy, info.messages) == ("Desk", "classic", 1)
     assert json.loads(answers[1][0]) == {"session_id": "desk"} and "session_exists" in answers[3][0]
+
+
+def test_off_loopback_a_token_is_needed(tmp_path: Path) -> None:
+    command = [*COMMAND, "--data", "nowhere", "--http", "--host", "192.0.2.1"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
+    assert ran.returncode == 2 and "give a token with --bearer" in ran.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_a_server_begins_in_an_empty_folder(tmp_path: Path) -> None:
+    from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    data = ["--data", str(tmp_path / "new" / "folder")]
+    parameters = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *data], env=dict(os.environ))
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("list_sessions", {}),
+        ("create_session", {"id": "desk"}),
+        ("append_message", {"session_id": "desk", "content": "x"}),
+    ]
+    answers = asyncio.run(asked(stdio_client(parameters), *calls))
+    assert json.loads(answers[0][0])["sessions"] == [] and not any(is_error for _, is_error in answers)
+
+
+def read_all(server: Any, *uris: str) -> list[Any]:
+    """Return the contents of resources as JSON, or the text of an error."""
+    from mcp import Client
+    from mcp.shared.exceptions import MCPError
+
+    async def read() -> list[Any]:
+        answers = list[Any]()
+        async with Client(server) as client:
+            for uri in uris:
+                try:
+                    contents: Any = (await client.read_resource(uri)).contents
+                    answers.append(json.loads(contents[0].text))
+                except MCPError as error:
+                    answers.append(str(error))
+        return answers
+
+    return asyncio.run(read())
+
+
+def test_sessions_messages_and_windows_are_resources(harness: Harness) -> None:
+    from turnlog.integrations.mcp import make_server, session_uri
+
+    log = harness.log()
+    talked(log, "team/desk:1")
+    talked(harness.log(user="bob"), "secret")
+    uri = session_uri("team/desk:1")
+    places = ("turnlog://sessions", uri, f"{uri}/messages", f"{uri}/window")
+    for server in (make_server(log), make_server(log, "team/desk:1")):
+        listed, info, messages, window = read_all(server, *places)
+        assert [(one["session_id"], one["uri"]) for one in listed["sessions"]] == [("team/desk:1", uri)]
+        assert (info["session_id"], info["messages"]) == ("team/desk:1", 4)
+        assert [one["position"] for one in messages["messages"]] == [2, 3, 4, 5]
+        assert window["messages"] == log.sessions.of("team/desk:1").context().messages
+    assert "no session 'secret'" in read_all(make_server(log), session_uri("secret"))[0]
+    assert "no session" not in read_all(make_server(log, "team/desk:1"), session_uri("other"))[0], "it knows no other"
+
+
+def test_prompts_continue_a_session_and_answer_from_it(harness: Harness) -> None:
+    from mcp import Client
+
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    talked(log)
+
+    async def prompted(server: Any, arguments: dict[str, str]) -> list[Any]:
+        async with Client(server) as client:
+            prompts = (await client.list_prompts()).prompts
+            assert [prompt.name for prompt in prompts] == ["continue_session", "answer_from_history"]
+            went_on = await client.get_prompt("continue_session", arguments)
+            question = await client.get_prompt("answer_from_history", {**arguments, "question": "Where is it?"})
+        messages: list[Any] = [*went_on.messages, *question.messages]
+        return [(message.role, message.content.text) for message in messages]
+
+    cases: list[tuple[Any, dict[str, str]]] = [
+        (make_server(log), {"session_id": "desk"}),
+        (make_server(log, "desk"), {}),
+    ]
+    for server, arguments in cases:
+        spoken = asyncio.run(prompted(server, arguments))
+        assert spoken[0] == ("user", "Where is the parcel?") and spoken[-2] == ("assistant", "At the bakery.")
+        assert any("at the bakery" in text for _, text in spoken[1:-2]), "the call and its result"
+        assert spoken[-1][1].endswith("Question: Where is it?")
+
+
+def test_memories_are_searched_listed_and_forgotten(harness: Harness) -> None:
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    session = log.sessions.create("trip")
+    said = {"role": "user", "content": "I live in Lisbon. I prefer green tea."}
+    session.append(said, {"role": "assistant", "content": "Noted."})
+    session.end()
+    while log.run_jobs():
+        pass
+    (lisbon,) = log.memory_page(q="Lisbon").memories
+    answers = asyncio.run(
+        asked(
+            make_server(log),
+            ("list_memories", {}),
+            ("search_memories", {"q": "which tea"}),
+            ("search_memories", {"q": "submarine"}),
+            ("forget_memory", {"memory_id": lisbon.memory_id}),
+            ("search_memories", {"q": "Lisbon"}),
+        )
+    )
+    found = [[one["text"] for one in json.loads(text).get("memories", [])] for text, _ in answers]
+    tea = ["I prefer green tea"]
+    assert [sorted(found[0]), *found[1:]] == [["I live in Lisbon", *tea], tea, [], [], []]
+
+
+def test_answers_have_the_form_that_their_schemas_say(harness: Harness) -> None:
+    from jsonschema import validate
+    from mcp import Client
+
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    talked(log)
+    desk = {"session_id": "desk"}
+    calls: dict[str, dict[str, Any]] = {
+        "append_message": {**desk, "content": "x"},
+        "build_context": {**desk, "format": "anthropic"},
+        "list_sessions": {},
+        "create_session": {},
+        "search_memories": {"q": "x"},
+        "list_memories": {},
+        "forget_memory": {"memory_id": "x"},
+    }
+
+    async def called() -> None:
+        async with Client(make_server(log)) as client:
+            schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+            assert {name for name, schema in schemas.items() if schema is not None} == set(calls)
+            for name, arguments in calls.items():
+                answer: Any = await client.call_tool(name, arguments)
+                validate(answer.structured_content, schemas[name])
+                assert json.loads(answer.content[0].text) == answer.structured_content
+
+    asyncio.run(called())

@@ -27,6 +27,7 @@ from turnlog.linter.rules import lint
 
 EPHEMERAL: Json = {"type": "ephemeral"}
 THOUGHT: Json = {"type": "thinking", "thinking": "hm", "signature": "sig"}
+SIGNED: Json = {"type": "compaction", "content": "what was said", "signature": "sig", "tool_changes": []}
 REDACTED: Json = {"type": "redacted_thinking", "data": "AAAA"}
 PNG: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 PDF: Json = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}
@@ -156,6 +157,9 @@ FAULTS: list[tuple[str, str, object]] = [
     ("unknown_role", "/messages/0/role", [{"content": "x"}]),
     ("unknown_role", "/messages/1/role", [USER, {**USER, "role": "tool"}]),
     ("system_role", "/messages/1/role", [USER, system(), DONE, USER]),
+    ("compaction_misplaced", LAST, [USER, claude(SIGNED, "x"), USER]),
+    ("compaction_misplaced", "/messages/0/content/1", [user(SIGNED, SIGNED)]),
+    ("compaction_blank", "/messages/0/content/0/content", [user({"type": "compaction", "content": " "}, text("x"))]),
     ("system_role", "/messages/1/role", [USER, system()]),
     ("system_misplaced", "/messages/0/role", [system(), USER]),
     ("system_misplaced", "/messages/1/role", [USER, system(), USER]),

@@ -133,6 +133,7 @@ FAULTS: list[tuple[str, str, object]] = [
     ("items_empty", "/messages", []),
     ("item_not_object", "/messages/1", [USER, "hello"]),
     ("item_type", "/messages/0/type", [{"type": "tool_use", "id": "a"}]),
+    ("compaction_trigger", "/messages/0", [{"type": "compaction_trigger"}, USER]),
     ("item_type", "/messages/0/type", [{"content": "x"}]),
     ("item_type", "/messages/0/type", [{"type": 7, "role": "user", "content": "x"}]),
     ("item_type", "/messages/0/type", [{"type": "chat", "role": "user", "content": "x"}]),

@@ -11,6 +11,7 @@ from turnlog.core.calls import OpenCalls, Ref, open_call
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
+from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import DAY_MS
@@ -65,6 +66,7 @@ FULL = Header(
     rewound=4,
     redacted=3,
     pinned=((1, 2), (7, 8)),
+    lease=RunLease(5, 60, 62_000, "request-7"),
 )
 
 
@@ -118,6 +120,7 @@ def test_a_header_is_stored_in_these_attributes() -> None:
         "cf": "130 110 120",
         "ca": "2 1800 1",
         "pn": "1.2 7.8",
+        "le": "5 60 62000 request-7",
     }
     assert set(header_attributes(PLAIN)) == {"v", "k", "l", "t", "n", "ct", "ol"}
 

@@ -37,6 +37,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
+from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import cache_tombstone, due_index
 from turnlog.ports import Item
 
@@ -153,25 +154,31 @@ HEADER = Header(
 
 
 @pytest.mark.parametrize(
-    ("ttl_days", "inactive_after_days", "status", "days"),
+    ("ttl_days", "inactive_after_minutes", "status", "days"),
     [
         (0, 0, "active", None),
         (7, 0, "active", 7),
         (7, 0, "ended", 7),
-        (0, 2, "creating", 2),
-        (0, 2, "active", 2),
-        (0, 2, "inactive", None),
-        (0, 2, "ended", None),
-        (7, 2, "active", 2),
-        (7, 2, "inactive", 7),
-        (2, 7, "active", 2),
+        (0, 2 * 1440, "creating", 2),
+        (0, 2 * 1440, "active", 2),
+        (0, 2 * 1440, "inactive", None),
+        (0, 2 * 1440, "ended", None),
+        (7, 2 * 1440, "active", 2),
+        (7, 2 * 1440, "inactive", 7),
+        (2, 7 * 1440, "active", 2),
     ],
 )
 def test_a_session_is_due_when_it_expires_or_when_it_becomes_inactive(
-    ttl_days: int, inactive_after_days: int, status: str, days: int | None
+    ttl_days: int, inactive_after_minutes: int, status: str, days: int | None
 ) -> None:
-    settings = SessionSettings(ttl_days=ttl_days, inactive_after_days=inactive_after_days)
+    settings = SessionSettings(ttl_days=ttl_days, inactive_after_minutes=inactive_after_minutes)
     assert due_at(settings, 5, status) == (5 + days * DAY_MS if days is not None else None)
+
+
+def test_settings_that_count_silence_in_days_are_read_in_minutes() -> None:
+    assert settings_from({"inactive_after_days": 2}).inactive_after_minutes == 2 * 1440
+    assert settings_from({"inactive_after_minutes": 5}).inactive_after_minutes == 5
+    assert settings_from({}).inactive_after_minutes is None
 
 
 def test_an_entry_has_what_a_list_shows_and_no_more() -> None:
@@ -194,9 +201,9 @@ def test_an_entry_has_what_a_list_shows_and_no_more() -> None:
 
 
 def test_an_entry_of_a_session_that_is_being_created_counts_nothing() -> None:
-    entry = directory_item(KEYS, SessionSettings(inactive_after_days=2), created_ms=9, header=None, missing=2)
+    entry = directory_item(KEYS, SessionSettings(inactive_after_minutes=2), created_ms=9, header=None, missing=2)
     assert [entry[name] for name in ("st", "a", "pos", "ct", "g1sk")] == ["creating", 9, 0, "0 0 0", f"{9:013d}#s1"]
-    assert {name: entry[name] for name in ("g2pk", "g2sk")} == due_index(KEYS, 9 + 2 * DAY_MS)
+    assert {name: entry[name] for name in ("g2pk", "g2sk")} == due_index(KEYS, 9 + 2 * 60_000)
     assert read_meta(entry).missing == 2, "what the caller says is missing stays so"
     assert not {"ok", "sm", "ws"} & set(entry)
 

@@ -164,6 +164,7 @@ FACTS = st.builds(
     ).map(tuple),
     given_role=st.sampled_from(["user", "developer"]),
     name=st.just("") | NAME,
+    compacts=st.booleans(),
 )
 
 
@@ -173,6 +174,7 @@ def test_a_card_tells_the_facts_of_its_message_shortened(facts: MessageOutline) 
     card = make_card(facts)
     assert card is not None
     told = read_card(json.loads(encode_json(card)))
+    assert ("k" in card) is (facts.role == "assistant" or facts.compacts)
     preview = HEAD_CHARS // max(1, len(facts.results))
     calls = tuple(replace(call, arguments=shortened(call.arguments, 200)) for call in facts.calls)
     results = tuple(replace(result, text=result.text[:preview]) for result in facts.results)

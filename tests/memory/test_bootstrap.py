@@ -30,7 +30,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.memory import Memory
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.importers.dual_write import DualWrite
 from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text

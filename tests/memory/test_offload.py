@@ -45,7 +45,7 @@ def recorder(harness: Harness) -> Recorder:
 
 def silent(harness: Harness) -> Session:
     """A session that has said nothing for long, and is marked."""
-    session = harness.log().sessions.create("s", inactive_after_days=2)
+    session = harness.log().sessions.create("s", inactive_after_minutes=2880)
     session.append(TEA, ANSWER)
     harness.clock.advance(3 * 86_400)
     assert retained(harness).timed_out == 1

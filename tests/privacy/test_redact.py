@@ -358,7 +358,7 @@ def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes(
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_a_redacted_session_is_as_inactive_as_it_was(harness: Harness) -> None:
     """Nobody has said anything."""
-    session = harness.log().sessions.create("s", inactive_after_days=1, ttl_days=9)
+    session = harness.log().sessions.create("s", inactive_after_minutes=1440, ttl_days=9)
     session.append({"role": "user", "content": CANARY})
     harness.clock.advance(2 * 86_400)
     assert harness.app.retain_sessions().timed_out == 1

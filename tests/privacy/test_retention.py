@@ -93,8 +93,8 @@ def test_expiry_slides_with_activity_and_is_changed_by_a_patch(harness: Harness)
         session.update(ttl_days=0)
     ended = log.sessions.create("ended", ttl_days=1)
     ended.end()
-    fresh_one = log.sessions.create("old", ttl_days=7, inactive_after_days=3).reset()
-    assert (fresh_one.info().ttl_days, fresh_one.info().inactive_after_days) == (7, 3)
+    fresh_one = log.sessions.create("old", ttl_days=7, inactive_after_minutes=4320).reset()
+    assert (fresh_one.info().ttl_days, fresh_one.info().inactive_after_minutes) == (7, 3 * 1440)
     harness.clock.advance(DAY + 1)
     with pytest.raises(NotFoundError):
         ended.info()
@@ -193,8 +193,11 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
 
 def test_a_silent_session_is_inactive_until_the_next_append(harness: Harness) -> None:
     log = harness.log()
-    session = log.sessions.create("s", inactive_after_days=2, ttl_days=9)
-    busy, waiting = log.sessions.create("busy", inactive_after_days=2), log.sessions.create("w", inactive_after_days=2)
+    session = log.sessions.create("s", inactive_after_minutes=2880, ttl_days=9)
+    busy, waiting = (
+        log.sessions.create("busy", inactive_after_minutes=2880),
+        log.sessions.create("w", inactive_after_minutes=2880),
+    )
     session.append(HI)
     waiting.append(HI, run={"pending_action": {"tool": "x"}})
     told = session.info()
@@ -239,7 +242,7 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
     logs = [harness.log(tenant=f"tenant{at % 3}") for at in range(24)]
     for at, log in enumerate(logs):
         log.sessions.create(f"s{at}", ttl_days=1).append(HI)
-    harness.log().sessions.create("silent", inactive_after_days=1).append(HI)
+    harness.log().sessions.create("silent", inactive_after_minutes=1440).append(HI)
     harness.clock.advance(2 * DAY)
     together, turns, served = threading.Barrier(10, timeout=30), count(), dict[str, tuple[str | None, str]]()
     usual = RetainSessions._process_entry

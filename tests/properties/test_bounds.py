@@ -176,7 +176,7 @@ def test_the_other_listed_pieces_are_tokens() -> None:
 
 
 def test_what_is_tabled_is_a_whole_piece_of_the_pattern() -> None:
-    assert all(token_bounds._PIECE.fullmatch(piece) for piece in token_bounds._PIECES)
+    assert all(token_bounds.PIECE.fullmatch(piece) for piece in token_bounds._PIECES)
 
 
 def test_contractions_cost_one_token() -> None:
@@ -290,7 +290,7 @@ def test_the_cache_of_pieces_ends(monkeypatch: pytest.MonkeyPatch, length: int, 
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 @example("don'table I'll 'sx IT'S 12345\t\n  \n x  y --a -b\r\n/c")
 def test_the_pattern_on_ascii_finds_the_pieces_of_the_encoding(text: str) -> None:
-    pieces = token_bounds._PIECE.findall(text)
+    pieces = token_bounds.PIECE.findall(text)
     assert "".join(pieces) == text
     assert encoding().encode_ordinary(text) == [token for piece in pieces for token in encode_piece(piece.encode())]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,9 +13,11 @@ from tests.effort import examples
 from tests.properties.building import AMPLE, Asked, recounted, request, stored, window
 from tests.properties.histories import Given
 from tests.support.epoch_laws import Pages, assert_memory_changes_nothing, assert_W11
+from turnlog import Turnlog
 from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.linter.rules import lint
+from turnlog.log import lines
 from turnlog.log.payloads import make_card, read_card
 from turnlog.providers.registry import CODECS
 from turnlog.windows.build import Window, build
@@ -142,6 +145,69 @@ def test_a_summary_that_failed_covers_nothing() -> None:
     failed = {"role": "assistant", "content": [{"type": "compaction", "content": None}, {"type": "text", "text": "so"}]}
     messages = [user("the task", "anthropic"), Given(failed, "anthropic"), user("and now?", "anthropic")]
     assert "the task" in json.dumps(window(stored(messages), Asked(format="anthropic")).messages)
+
+
+SIGNED: Any = {
+    "type": "compaction",
+    "content": SUMMARY,
+    "signature": "c2ln",
+    "tool_changes": [{"type": "tool_removal"}],
+}
+
+
+@pytest.mark.parametrize("role", ["assistant", "user"])
+def test_a_signed_summary_is_sent_as_it_came_and_first(role: str) -> None:
+    behind = Given({"role": role, "content": [SIGNED, {"type": "text", "text": "so"}]}, "anthropic")
+    made = window(stored([user("the task", "anthropic"), behind]), Asked(format="anthropic"))
+    assert made.messages[0] == behind.body and "the task" not in json.dumps(made.messages)
+
+
+@pytest.mark.parametrize("first", ["a pinned message", "a text of the same message"])
+def test_a_signed_summary_that_cannot_be_first_is_left_out_and_the_manifest_says_so(first: str) -> None:
+    task = user("the task", "anthropic", pin=first == "a pinned message")
+    text = [{"type": "text", "text": "first"}] if first == "a text of the same message" else []
+    behind = Given({"role": "assistant", "content": [*text, SIGNED, {"type": "text", "text": "so"}]}, "anthropic")
+    made = window(stored([task, behind, user("and?", "anthropic")]), Asked(format="anthropic"))
+    sent = json.dumps(made.messages)
+    assert "the task" in sent and "so" in sent and "compaction" not in sent
+    assert lint(made.messages, format="anthropic") == []
+    assert [(part.first, part.reason) for part in made.manifest.parts if part.kind == "block"] == [(2, "compaction")]
+
+
+def test_a_blank_summary_is_left_out() -> None:
+    blank = Given(
+        {"role": "assistant", "content": [{**SIGNED, "content": ""}, {"type": "text", "text": "so"}]}, "anthropic"
+    )
+    made = window(stored([user("the task", "anthropic"), blank, user("?", "anthropic")]), Asked(format="anthropic"))
+    assert made.messages[1]["content"] == [{"type": "text", "text": "so"}]
+    assert "compaction" in [part.reason for part in made.manifest.parts if part.kind == "block"]
+
+
+def test_a_request_to_compact_is_kept_and_never_sent_again() -> None:
+    trigger = Given({"type": "compaction_trigger"}, "openai_responses")
+    messages = [user("the task", "openai_responses"), trigger, user("?", "openai_responses")]
+    made = window(stored(messages), Asked(format="openai_responses"))
+    assert [item.get("content") for item in made.messages] == ["the task", "?"]
+    assert [part.reason for part in made.manifest.parts if part.kind == "block"] == ["compaction_trigger"]
+
+
+@pytest.mark.parametrize("format", OWN)
+def test_a_summary_is_known_by_a_card_that_was_stored_before_cards_said_so(
+    format: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    large = compacted("x", format)[0].body
+    secret = "".join(Random(1).choices("abcdefghijklmnop", k=9_000))
+    large = json.loads(json.dumps(large).replace(SUMMARY, secret))
+    monkeypatch.setattr(
+        lines, "make_card", lambda facts: {k: v for k, v in (make_card(facts) or {}).items() if k != "k"}
+    )
+    with Turnlog.open(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        session = log.sessions.create("a")
+        session.append({"role": "user", "content": "the task"}, large, {"role": "user", "content": "?"}, format=format)
+    with Turnlog.open(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        made = log.sessions.get("a").context(format=format)
+    assert secret in json.dumps(made.messages)
+    assert "compaction" in [part.reason for part in made.manifest.parts]
 
 
 @pytest.mark.parametrize("format", OWN)

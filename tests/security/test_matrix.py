@@ -75,6 +75,8 @@ CASES: dict[str, list[Case]] = {
     "get_agent": [Case("missing", AGENT)],
     "patch_agent": [Case("missing", AGENT, body={"iteration": 1})],
     "decide_pending": [Case("missing", AGENT, body={"decision": "reject"})],
+    "send_to_run": [Case("missing", AGENT, body={"messages": [{"role": "user", "content": "x"}]})],
+    "lease_session": [Case("missing", SESSION, body={"holder": "theirs"})],
     "put_documents": [
         Case("missing", SESSION, body={"put": [{"key": "mine", "data": ""}]}),
         Case("missing", SESSION, body={"delete": ["mine"]}),
@@ -297,7 +299,8 @@ def test_t1_no_header_query_or_body_names_another_owner(harness: Harness, header
     assert status in (403, 404) and CANARY not in said
     for name in ("tenant", "user", "owner", "tenant_id", "user_id"):
         query = {name: "ada"}
-        assert asked(harness, OTHERS[0], "GET", "/v1/sessions", query=query)[0] == 422
+        status, said = asked(harness, OTHERS[0], "GET", "/v1/sessions", query=query)
+        assert status == (403 if name == "user" else 422) and CANARY not in said
         body = {"session_id": "x", name: "ada"}
         assert asked(harness, OTHERS[0], "POST", "/v1/sessions", body=body)[0] == 422
     assert stored(harness) == before

@@ -64,7 +64,7 @@ def test_each_status_is_listed_once_newest_first(harness: Harness, limit: int) -
 )
 def test_a_change_of_status_is_in_the_list_at_once(harness: Harness, wake: Callable[[Session], Any]) -> None:
     """Other changes may take five minutes to be there, so that a busy session costs no write to the list for each append."""
-    session = harness.log().sessions.create("s", inactive_after_days=2)
+    session = harness.log().sessions.create("s", inactive_after_minutes=2880)
     assert _pages(harness, "active", 10)[0] == ["s"]
     harness.clock.advance(3 * 24 * 3600)
     assert harness.app.retain_sessions().timed_out == 1
@@ -135,7 +135,7 @@ def test_the_entry_is_written_once_in_five_minutes_and_when_the_status_changes(
         return put(item, **options)
 
     harness.clock.advance((LISTING_MS - harness.clock.now_ms() % LISTING_MS) / 1000)  # the begin of five minutes
-    session = harness.log().sessions.create("s", inactive_after_days=1)
+    session = harness.log().sessions.create("s", inactive_after_minutes=1440)
     monkeypatch.setattr(table, "put", noted)
     for seconds, wanted in (
         (1, []),

@@ -315,7 +315,7 @@ def test_a_replay_on_another_beginning(log: Turnlog) -> None:
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_going_back_to_a_silent_moment_is_an_activity(harness: Harness) -> None:
-    session = harness.log().sessions.create("s", inactive_after_days=2, ttl_days=3)
+    session = harness.log().sessions.create("s", inactive_after_minutes=2880, ttl_days=3)
     session.append(*said(1))
     harness.clock.advance(2.5 * 24 * 3600)
     assert harness.app.retain_sessions().timed_out == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64decode
+from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -313,6 +314,50 @@ def test_a_session_makes_snapshots_by_itself_every_so_many_loops(harness: Any) -
     assert next(session.snapshots()).position == 29
     with pytest.raises(InvalidInputError):
         session.update(snapshots={"every_loops": 0})
+
+
+def test_old_named_snapshots_go_by_number_and_age_and_pinned_ones_stay(harness: Any) -> None:
+    session = filled(harness.log(), 3)
+    session.update(snapshots={"keep_named": 3, "named_days": 10})
+    session.create_snapshot("pinned", pinned=True)
+    unnamed = session.create_snapshot()
+    for number in range(5):
+        harness.clock.advance(86_400)
+        session.create_snapshot(f"day-{number}", kind="full" if number % 2 else "ref")
+    names = [one.name for one in session.snapshots()]
+    assert names == ["day-4", "day-3", "day-2", None, "pinned"], "the oldest have gone, a full and a ref one"
+    assert [one.pinned for one in session.snapshots()] == [False] * 4 + [True]
+    harness.clock.advance(9 * 86_400)  # day-4 is 9 days old, day-3 10, day-2 11
+    session.append(said(0))
+    assert [one.name for one in session.snapshots()] == ["day-4", "day-3", None, "pinned"], "an append of a new day"
+    harness.clock.advance(86_400)
+    session.create_snapshot("new")
+    assert [one.name for one in session.snapshots()] == ["new", "day-4", None, "pinned"]
+    assert session.snapshot(unnamed.snapshot_id) and session.snapshot("pinned").pinned
+    session.update(snapshots=None)
+    harness.clock.advance(99 * 86_400)
+    session.create_snapshot("later")
+    assert len(list(session.snapshots())) == 5
+    session.delete_snapshot("pinned")
+    for policy in ({"keep_named": 0}, {"named_days": 0}, {"keep_named": 1_001}):
+        with pytest.raises(InvalidInputError):
+            session.update(snapshots=policy)
+
+
+def test_a_clean_up_that_is_cut_off_anywhere_leaves_it_to_the_next_snapshot(harness: Any) -> None:
+    session = filled(harness.log(), 2)
+    for number in range(4):
+        harness.clock.advance(1)
+        session.create_snapshot(f"n{number}")
+    session.update(snapshots={"keep_named": 2})
+    for fault in range(1, 12):
+        harness.faults.fail(fault, "before" if fault % 2 else "after")
+        with suppress(UnavailableError):
+            session.create_snapshot("cut", idempotency_key="cut")
+        harness.faults.clear()
+    harness.clock.advance(1)
+    session.create_snapshot("last")
+    assert [one.name for one in session.snapshots()] == ["last", "cut"]
 
 
 def test_automatic_snapshots_cost_other_appends_nothing(harness: Any) -> None:

@@ -20,7 +20,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.summaries import Spent, Summarised, SummaryRequest
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.log.keys import TenantKeys
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
 from turnlog.summaries.summarisers import ExtractiveSummariser

@@ -10,7 +10,7 @@ import pytest
 
 from turnlog.core.errors import SummaryRefusedError, ThrottledError, UnavailableError
 from turnlog.core.summaries import LoopText, SummaryRequest
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.ports import ModelAnswer, Prompt
 from turnlog.summaries.summarisers import ModelSummariser, prompt_for
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -18,7 +18,7 @@ from turnlog.client.model import Session
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.summaries import FAN, Branch, SummaryRequest, plan_growth
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.log.commits import Draft
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys

@@ -13,7 +13,7 @@ from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
-from turnlog.engines.token_counters import EstimateCounter
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal

@@ -28,7 +28,13 @@ def world() -> dict[str, bytes]:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     with Turnlog.open("memory://") as log:
         first = log.sessions.create(
-            "first", system="Be brief.", state={"a": 1}, ttl_days=30, inactive_after_days=7, tools=[tool], model="m"
+            "first",
+            system="Be brief.",
+            state={"a": 1},
+            ttl_days=30,
+            inactive_after_minutes=10080,
+            tools=[tool],
+            model="m",
         )
         first.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok"}, idempotency_key="k")
         session = first.fork("s")

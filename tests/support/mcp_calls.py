@@ -9,7 +9,8 @@ from turnlog.client.model import Turnlog
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"q": "x"}'}}
 
 
-TOOLS = {"recall_tool_call", "search_history", "append_message", "build_context", "list_sessions", "create_session"}
+OF_ONE_SESSION = {"recall_tool_call", "search_history", "append_message", "build_context", "list_sessions"}
+TOOLS = OF_ONE_SESSION | {"create_session", "search_memories", "list_memories", "forget_memory"}
 
 
 def talked(log: Turnlog, name: str = "desk") -> None:

@@ -21,6 +21,20 @@ WRONG: tuple[Any, ...] = (None, "", "  ", 7, True, [], {}, [{}], [None], "x", ["
 KEYS = ("id", "timestamp", "name", "created_at", "metadata", "type", "status", "cache_control", "x_unknown", "index")
 
 
+_SUMMARIES: tuple[Body, ...] = (
+    {"content": "What was said before: nothing."},
+    {"content": "What was said before: little.", "encrypted_content": "c2ln"},
+    {
+        "content": "Signed: it stands first.",
+        "signature": "c2ln",
+        "tool_changes": [{"type": "tool_removal", "name": "search"}],
+    },
+    {"content": None},
+    {"content": ""},
+    {},
+)
+
+
 def history(seed: int, format: str) -> list[Body]:
     """Return up to 14 messages of one format."""
     writer = _Writer(Random(f"{format} {seed}"), format)
@@ -110,6 +124,7 @@ class _Writer:
                 "content": [{"type": "text", "text": self._text()}],
             },
             lambda: {"type": "container_upload", "file_id": "file_1"},
+            lambda: {"type": "compaction", **self.random.choice(_SUMMARIES)},
             lambda: {"type": "hologram", "data": [1]},
             lambda: {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
         ]
@@ -125,7 +140,7 @@ class _Writer:
                 self._anthropic_call,
                 self._anthropic_server_call,
                 self._anthropic_mcp_call,
-                lambda: {"type": "compaction", "content": "What was said before: nothing."},
+                lambda: {"type": "compaction", **self.random.choice(_SUMMARIES)},
                 lambda: {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
             ],
             most=4,
@@ -408,6 +423,7 @@ HOSTED: Mapping[str, Body] = {
     "mcp_list_tools": {"server_label": "s", "tools": []},
     "mcp_approval_request": {"server_label": "s", "name": "echo", "arguments": "{}"},
     "compaction": {"encrypted_content": "x"},
+    "compaction_trigger": {},
     "shell_call": {
         "status": "completed",
         "action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None},

@@ -45,6 +45,7 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
         {"role": "user", "content": "hi"}, run={"iteration": 1}, idempotency_key="run"
     ),
     "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, idempotency_key="patch"),
+    "lease": lambda log: log.sessions.of("base").acquire("run", idempotency_key="lease"),
     "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, idempotency_key="put"),
     "put a large state": lambda log: Session(log._backend, "base").put_state(
         {"n": 1, "x": HUGE["content"]}, idempotency_key="put"

@@ -352,6 +352,12 @@ def test_the_webhook_s_secret_is_in_no_parameter() -> None:
     ("name", "good", "bad"),
     [
         (
+            "OperatorPrincipals",
+            ["", "ops", "arn:aws:iam::111122223333:role/ops/oncall,b"],
+            ["*", "arn:aws:iam::111122223333:user/ada"],
+        ),
+        ("OperatorScope", ["", "turnlog:operator", "turnlog/sessions.read"], ["a b", "[x]"]),
+        (
             "DelegatingPrincipals",
             ["", "backend", "a, b", "arn:aws:iam::111122223333:role/ci/backend,b"],
             ["*", "a/b", "arn:aws:iam::111122223333:user/ada", "arn:aws:sts::111122223333:assumed-role/ada/x", "a b"],

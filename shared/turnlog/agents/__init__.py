@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
-from turnlog.agents.functions import Hooks, Reply, RequestedCall, RunResult
+from turnlog.agents.functions import Effect, Hooks, Reply, RequestedCall, RunResult, Tool, current_call, executing
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 
-__all__ = ["AsyncRun", "Hooks", "Reply", "RequestedCall", "Run", "RunResult"]
+__all__ = ["AsyncRun", "Effect", "Hooks", "Reply", "RequestedCall", "Run", "RunResult", "Tool", "current_call"]
 
 RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -33,6 +33,11 @@ class _BaseRun:
     def run_id(self) -> str:
         """The id of the newest run; empty before the first."""
         return self._loop.run_id
+
+    @property
+    def lease(self) -> int | None:
+        """The token of the run's lease, for `Session.renew` in a tool that takes long; None while it has no session to itself."""
+        return self._loop.token
 
     @property
     def iterations(self) -> int:
@@ -51,13 +56,14 @@ class Run(_BaseRun):
     def send(self, value: RunInput) -> RunResult:
         """Append the user's message (a text, a message or several), and run the loop.
 
-        Returns when the model has answered, waits for a decision, or reaches ``max_iterations``.
+        Returns when the model has answered, waits for a decision, or reaches ``max_iterations``. The status is ``queued`` when
+        another run has the session and takes the messages.
         """
         return _drive(self._loop.send(self._messages(value)))
 
     def resume(self) -> RunResult:
         """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
-        ``max_iterations``. Calls without a result are executed first.
+        ``max_iterations``. Calls that had not begun are executed first. What becomes of one that had begun says its `Tool`.
         """
         return _drive(self._loop.resume())
 
@@ -110,7 +116,8 @@ def _drive(loop: Step) -> RunResult:
 def _perform(step: LoopStep | StreamEvents) -> Any:
     """Perform a step and return its value. Raises `InvalidInputError` for a stream or a function that is async."""
     if isinstance(step, LoopStep):
-        return _sync(step.function())
+        with executing(step.call):
+            return _sync(step.function())
     if not hasattr(step.events, "__iter__"):
         raise _needs_async("the model streams asynchronously")
     for event in step.events:
@@ -171,5 +178,6 @@ async def _handle_event(step: StreamEvents, event: Any) -> None:
 
 async def _call_user_function(step: LoopStep) -> Any:
     """Call a function of the user in a thread, since it may block; await its value here when it is awaitable."""
-    value = await asyncio.to_thread(step.function)
-    return await value if inspect.isawaitable(value) else value
+    with executing(step.call):
+        value = await asyncio.to_thread(step.function)
+        return await value if inspect.isawaitable(value) else value

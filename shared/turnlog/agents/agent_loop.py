@@ -1,23 +1,28 @@
 """The agent loop as a generator: it yields steps to perform and receives their values, without waiting for anything.
 
 One implementation serves threads and asyncio. What a run knows is in the log and in the agent's execution state, so another
-process can continue it. A call is executed again when its process ended before its result was appended.
+process can continue it. The commit of a reply says that a call of its tools begins, before one does: ``begun`` of the execution
+state. So a later process knows which call may have had an effect: the first one without a result.
 """
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.agents.functions import (
+    Effect,
     ExecutedCall,
-    Handler,
     Hooks,
     NotExecutedError,
     Reply,
     RequestedCall,
     RunResult,
+    RunStatus,
+    Tool,
     bind_call,
     error_text,
     events_of,
@@ -29,7 +34,14 @@ from turnlog.agents.streams import Accumulator, accumulator, as_mapping
 from turnlog.client import parts_of
 from turnlog.client.finding import handles, result_message
 from turnlog.core.agent_state import pending_of
-from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    RunActiveError,
+    RunLostError,
+    TurnlogError,
+)
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, ToolResult
 from turnlog.providers import Turn
@@ -44,6 +56,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_ITERATIONS = 20
 
+DEFAULT_LEASE_SECONDS = 120
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 Approval = Collection[str] | Callable[[RequestedCall], bool]
 
 
@@ -55,6 +69,7 @@ class LoopStep:
 
     function: Callable[[], Any]
     by_session: bool = True
+    call: RequestedCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,7 @@ class RunPlan:
 
     session: Session
     model: Callable[[WindowAnswer], Any]
-    tools: Mapping[str, Handler]
+    tools: Mapping[str, Tool]
     format: str
     agent_id: str
     max_iterations: int | None
@@ -85,6 +100,8 @@ class RunPlan:
     author: str | None
     window: Mapping[str, Any]
     new_id: Callable[[], str]
+    on_busy: OnBusy | None = None
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
 
 
 @dataclass(slots=True)
@@ -94,61 +111,155 @@ class AgentLoop:
     plan: RunPlan
     run_id: str = ""
     iterations: int = 0
+    token: int | None = None
     _max_iterations: int = DEFAULT_MAX_ITERATIONS
+    _begun: bool = False
     _head: int | None = -1
     _last: Reply | None = field(default=None)
 
     # ------------------------------------------------------------ entry points
 
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
-        """Begin a new run with these messages."""
+        """Begin a new run with these messages, or send them to the run that has the session."""
         yield from self._read()
-        self.run_id, self.iterations, self._last = self.plan.new_id(), 0, None
-        self._head = None  # nothing before its first commit can cancel a new run
-        yield self._append([dict(message) for message in messages], run=self._state())
-        return (yield from self._continue())
+        while True:
+            self._begin_run()
+            self._head = None  # nothing before its first commit can cancel a new run
+            try:
+                yield self._append([dict(message) for message in messages], run=self._state())
+            except RunActiveError as error:
+                if "token" not in error.details or self.plan.on_busy in (None, "reject"):
+                    raise
+                if (yield from self._send_to_run(messages)):
+                    return RunResult("queued", "", 0)
+            else:
+                return (yield from self._with_lease(self._continue()))
 
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
+        if self.plan.on_busy is not None:
+            acquire, holder, seconds = self.plan.session.acquire, self.plan.new_id(), self.plan.lease_seconds
+            self.token = (yield LoopStep(lambda: acquire(holder, seconds=seconds))).token
+        return (yield from self._with_lease(self._resume()))
+
+    def _resume(self) -> Step:
         agent = yield from self._read()
         if agent.get("cancelled_run") == self.run_id:
             return self._result("cancelled")
         pending = pending_of(agent)
         if pending is not None and pending.get("decision") is None:
             return self._result("pending", pending=pending)
+        self._begun = agent.get("begun") is True
         calls = yield from self._open_calls()
         if calls:
             approved = str(pending.get("ref")) if pending is not None and pending["decision"] == "approve" else ""
-            waiting = yield from self._execute(calls, approved)
+            waiting = yield from self._execute(calls, approved, begun=self._begun)
             if waiting is not None:
                 return self._result("pending", pending=waiting)
-        elif not (yield from self._is_unanswered()):
+        elif not (yield from self._is_unanswered()) and not (yield from self._next_turn()):
             return self._result("idle")
         return (yield from self._continue())
+
+    # ------------------------------------------------------------ the lease, and messages of others
+
+    def _with_lease(self, steps: Step) -> Step:
+        """Perform the steps of a run, then give the session back, also after an error."""
+        try:
+            result = yield from steps
+        except RunLostError as error:
+            self.token = None
+            for hook in self.plan.hooks:
+                yield _user_call(hook.on_lease_lost, error)
+            raise
+        except (Exception, CancelledError, KeyboardInterrupt):
+            yield from self._release()
+            raise
+        yield from self._release()
+        return result
+
+    def _release(self) -> Step:
+        """Give the session back if the run has it. Without an answer the lease expires."""
+        token, self.token = self.token, None
+        if token is not None:
+            release = self.plan.session.release
+            with suppress(TurnlogError):
+                yield LoopStep(lambda: release(token))
+
+    def _send_to_run(self, messages: Sequence[Mapping[str, Any]]) -> Step:
+        """Send messages to the run that has the session; return whether one has it."""
+        plan, key = self.plan, self.plan.new_id()
+        send = _partial(
+            plan.session.send_to_run,
+            *messages,
+            mode=plan.on_busy,
+            format=plan.format,
+            agent_id=plan.agent_id,
+            idempotency_key=key,
+        )
+        try:
+            yield LoopStep(send)
+        except ConflictError as error:
+            if error.error_code != "no_run":
+                raise
+            return False
+        return True
+
+    def _take_messages(self, agent: JsonObject, *modes: str) -> Step:
+        """Append the messages that wait in the agent's inbox with these modes; return whether there are any."""
+        entries = [(place, entry) for place, entry in inbox_of(agent) if entry["mode"] in modes]
+        interrupts = any(entry["mode"] == "interrupt" for _, entry in entries)
+        if interrupts:
+            self._begin_run()
+        for number, (place, entry) in enumerate(entries):
+            loop = "new" if interrupts and number == 0 else "join"
+            yield self._append_entry(place, entry, loop=loop)
+        return bool(entries)
+
+    def _next_turn(self) -> Step:
+        """Append the oldest messages of the agent's inbox as a new turn; return whether there are any."""
+        entries = inbox_of((yield from self._agent()))
+        if not entries:
+            return False
+        self._begin_run()
+        yield self._append_entry(*entries[0])
+        return True
+
+    def _append_entry(self, place: str, entry: JsonObject, **options: Any) -> LoopStep:
+        run, messages = {**self._state(), "inbox": {place: None}}, cast("list[JsonObject]", entry["messages"])
+        return self._append(messages, run=run, format=entry.get("format"), **options)
+
+    def _begin_run(self) -> None:
+        self.run_id, self.iterations, self._last, self._begun = self.plan.new_id(), 0, None, False
 
     # ------------------------------------------------------------ the loop
 
     def _continue(self) -> Step:
         """Call the model and its tools until the model answers, a call waits, the limit is reached, or the run is cancelled."""
+        result: RunResult | None = None
+        while result is None:
+            result = self._result("max_iterations")
+            if self.iterations < self._max_iterations:
+                result = yield from self._model_call()
+        return result
+
+    def _model_call(self) -> Step:
+        """Call the model once, append its reply, and execute its calls. Return the run's result, or None to go on."""
         plan = self.plan
-        while True:
-            if self.iterations >= self._max_iterations:
-                return self._result("max_iterations")
-            window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
-            if (yield from self._is_cancelled(window.head)):
-                return self._result("cancelled")
-            for hook in plan.hooks:
-                window = (yield _user_call(hook.before_model, window)) or window
-            reply = yield from self._reply(window)
-            appended = yield from self._append_reply(reply, window)
-            calls = self._requested_calls(reply, appended)
-            if not calls:
-                return self._result("final")
-            if (yield from self._is_cancelled(appended[-1].head)):
-                return self._result("cancelled")
-            waiting = yield from self._execute(calls, "")
-            if waiting is not None:
-                return self._result("pending", pending=waiting)
+        window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
+        if (news := (yield from self._news(window.head))) is not None:
+            return self._result("cancelled") if news == "cancelled" else None
+        for hook in plan.hooks:
+            window = (yield _user_call(hook.before_model, window)) or window
+        reply = yield from self._reply(window)
+        appended = yield from self._append_reply(reply, window)
+        calls = self._requested_calls(reply, appended)
+        if not calls:
+            goes_on = self.token is not None and (yield from self._next_turn())
+            return None if goes_on else self._result("final")
+        if (news := (yield from self._news(appended[-1].head, "interrupt"))) is not None:
+            return self._result("cancelled") if news == "cancelled" else None
+        waiting = yield from self._execute(calls, "")
+        return self._result("pending", pending=waiting) if waiting is not None else None
 
     def _reply(self, window: WindowAnswer) -> Step:
         """Call the model, and return its reply."""
@@ -193,8 +304,10 @@ class AgentLoop:
             messages = [dict(message) for message in replacement] if replacement is not None else messages
         self.iterations += 1
         self._last = Reply(messages, reply.usage, reply.finish_reason)
+        names = [call.name for message in messages for call in codec_of(plan.format).parse(message).tool_calls]
+        self._begun = any(map(self._has_effect, names))
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"window": window}
+        options: dict[str, Any] = {"window": window, "release": not names}
         if reply.usage is not None:
             options["usage"] = dict(reply.usage)
         return (yield self._append(messages, meta=meta, run=self._state(), **options))
@@ -206,43 +319,82 @@ class AgentLoop:
         codec, position = codec_of(self.plan.format), appended[0].first
         assert self._last is not None  # noqa: S101 - `_append_reply` has set it
         return [
-            RequestedCall(f"{position + offset}.{index}", call.id, call.name, call.arguments)
+            self._requested(f"{position + offset}.{index}", call.id, call.name, call.arguments)
             for offset, body in enumerate(self._last.messages)
             for index, call in enumerate(codec.parse(dict(body)).tool_calls)
         ]
 
-    def _execute(self, calls: Sequence[RequestedCall], approved: str) -> Step:
-        """Execute calls, append their results in one commit, and return the first call that waits for an approval.
+    def _requested(self, ref: str, call_id: str, name: str, arguments: str) -> RequestedCall:
+        return RequestedCall(ref, call_id, name, arguments, f"{self.plan.session.id}/{ref}")
 
-        That call and later ones that need an approval stay open.
+    def _execute(self, calls: Sequence[RequestedCall], approved: str, *, begun: bool = False) -> Step:
+        """Execute calls, append their results, and return the first call that waits for a decision.
+
+        That call and later ones that need an approval stay open. The result of a tool that may have an effect is appended before
+        another call begins. ``begun``: the first of these calls may have begun in another process; nothing behind it is executed
+        until its outcome is known.
         """
         results, waiting = list[ExecutedCall](), None
-        for call in calls:
+        for number, call in enumerate(calls):
             if call.ref != approved and self._needs_approval(call):
-                waiting = waiting or call
+                waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue
-            results.append((yield from self._execute_call(call)))
-        options, pending = dict[str, Any](), None
-        if waiting is not None:
-            pending = {"call_id": waiting.id, "ref": waiting.ref, "name": waiting.name}
-            # Clears the decision of the action before, over which this one is merged.
-            waits = {"decision": None, "reason": None, **pending}
-            options["run"] = {**self._state(), "pending_action": waits}
+            has_effect = self._has_effect(call.name)
+            executed = (yield from self._outcome(call)) if has_effect and begun else Effect.NONE
+            begun = begun and not has_effect
+            if executed is Effect.UNKNOWN:
+                waiting = {"call_id": call.id, "ref": call.ref, "name": call.name, "effect": "unknown"}
+                break
+            if executed is Effect.NONE:
+                executed = yield from self._execute_call(call, has_effect=has_effect)
+            results.append(executed)
+            if has_effect and number + 1 < len(calls):
+                yield self._append_results(results)
+                results = []
+        return (yield from self._end_calls(results, waiting))
+
+    def _end_calls(self, results: Sequence[ExecutedCall], waiting: Mapping[str, Any] | None) -> Step:
+        """Append the last results, and what waits for a decision in the same commit; return what waits."""
+        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
+        if waiting is None:
+            if results:
+                yield self._append_results(results)
+            return None
+        self._begun = False
+        # Clears the decision of the action before, over which this one is merged.
+        action = {"decision": None, "reason": None, "effect": None, **waiting}
         if results:
-            messages, meta = self._result_messages(results)
-            yield self._append(messages, meta=meta, **options)
-        elif waiting is not None:
-            agent_id, session = self.plan.agent_id, self.plan.session
-            yield LoopStep(lambda: session.patch_agent({"pending_action": waits}, agent_id=agent_id))
-        return pending
+            yield self._append_results(results, run={**self._state(), "pending_action": action}, release=True)
+        else:
+            patch = {"pending_action": action, "begun": None}
+            yield LoopStep(lambda: session.patch_agent(patch, agent_id=agent_id, lease=token))
+        return dict(waiting)
+
+    def _append_results(self, results: Sequence[ExecutedCall], **options: Any) -> LoopStep:
+        messages, meta = self._result_messages(results)
+        return self._append(messages, meta=meta, **options)
+
+    def _outcome(self, call: RequestedCall) -> Step:
+        """Return the result of a call that may have begun in another process, or an `Effect`, as the tool's ``verify`` finds it."""
+        verify = self.plan.tools[call.name].verify
+        if verify is None:
+            return Effect.UNKNOWN
+        finding = yield LoopStep(_partial(verify, call), by_session=False, call=call)
+        return finding if isinstance(finding, Effect) else ExecutedCall(call, text_of(finding))
+
+    def _has_effect(self, name: str) -> bool:
+        tool = self.plan.tools.get(name)
+        return tool is not None and not tool.idempotent
 
     def _needs_approval(self, call: RequestedCall) -> bool:
         approve = self.plan.approve
         return approve(call) if callable(approve) else call.name in approve
 
-    def _execute_call(self, call: RequestedCall) -> Step:
+    def _execute_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
         plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
+        if has_effect and not self._begun:
+            yield self._begin_call()
         text: str | None = None
         for hook in plan.hooks:
             replacement = (yield _user_call(hook.before_tool, call)) if text is None else None
@@ -255,9 +407,9 @@ class AgentLoop:
             text, is_error, meta, media = answer.text, answer.is_error, answer.meta, answer.media
         elif text is None:
             try:
-                text = text_of(
-                    (yield LoopStep(bind_call(plan.tools.get(call.name), call, sorted(plan.tools)), by_session=False))
-                )
+                tool = plan.tools.get(call.name)
+                handler = bind_call(tool.function if tool is not None else None, call, sorted(plan.tools))
+                text = text_of((yield LoopStep(handler, by_session=False, call=call)))
             except NotExecutedError as error:
                 text, is_error = str(error), True
             except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
@@ -266,6 +418,12 @@ class AgentLoop:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
         return ExecutedCall(call, text, is_error, meta, media)
+
+    def _begin_call(self) -> LoopStep:
+        """Say in the log that a call begins, where no reply's commit has said so."""
+        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
+        self._begun = True
+        return LoopStep(lambda: session.patch_agent({"begun": True}, agent_id=agent_id, lease=token))
 
     def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
         """Return results as messages of the format, one each, and their metadata.
@@ -303,13 +461,25 @@ class AgentLoop:
                 raise
             return {}
 
-    def _is_cancelled(self, head: int) -> Step:
-        """Return whether `Session.cancel_run` has named this run, by a read only where commits of others precede ``head``."""
+    def _news(self, head: int, *modes: str) -> Step:
+        """Return ``cancelled`` when `Session.cancel_run` has named this run, ``messages`` after messages for it were appended.
+
+        Takes a read only where commits of others precede ``head``. ``modes`` are those of the messages to take, by default
+        ``interrupt`` and ``steer``.
+        """
         if head == self._head:
-            return False
+            return None
         agent = yield from self._agent()
-        self._head = head
-        return agent.get("cancelled_run") == self.run_id
+        if agent.get("cancelled_run") == self.run_id:
+            return "cancelled"
+        modes = modes or ("interrupt", "steer")
+        if any(entry["mode"] in modes for _, entry in inbox_of(agent)):
+            self._head = head
+            yield from self._take_messages(agent, *modes)
+            return "messages"
+        if not any(entry["mode"] == "steer" for _, entry in inbox_of(agent)):
+            self._head = head
+        return None
 
     def _open_calls(self) -> Step:
         """Return calls of this agent without a result, from the log."""
@@ -321,7 +491,7 @@ class AgentLoop:
             if plan.author is None or author in (None, plan.author):
                 arguments = recalled.arguments
                 text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
-                calls.append(RequestedCall(open_call.ref, open_call.call_id, open_call.name, text))
+                calls.append(self._requested(open_call.ref, open_call.call_id, open_call.name, text))
         return calls
 
     def _is_unanswered(self) -> Step:
@@ -336,21 +506,30 @@ class AgentLoop:
         return codec_of(newest.format).parse(newest.body).role in ("user", "tool")
 
     def _append(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> LoopStep:
-        """Append messages in one commit, or in several when they do not fit one; the first commit takes the options."""
+        """Append messages in one commit, or in several when they do not fit one; the first commit takes the options.
+
+        The commit takes or renews the run's lease; with ``release`` the last one gives it back.
+        """
         plan, key = self.plan, self.plan.new_id()
         metas = [dict(meta) for meta in options.pop("meta", None) or [{} for _ in messages]]
         if plan.author is not None:
             metas = [{"author": plan.author, **meta} for meta in metas]
-        options |= {"run_id": self.run_id}
+        format, release, holder = options.pop("format", plan.format), options.pop("release", False), plan.new_id()
 
         def append() -> list[Appended]:
             answers = list[Appended]()
             for part in parts_of(messages, metas):
-                more = {
-                    **(options if not part.start else {"run_id": self.run_id}),
-                    "idempotency_key": f"{key}-{part.start}",
-                }
-                answer = plan.session.append(*messages[part], meta=metas[part], format=plan.format, **more)
+                answer = plan.session.append(
+                    *messages[part],
+                    meta=metas[part],
+                    format=format,
+                    run_id=self.run_id,
+                    lease=self._lease(holder, release=release and part.stop >= len(messages)),
+                    idempotency_key=f"{key}-{part.start}",
+                    **(options if not part.start else {}),
+                )
+                if plan.on_busy is not None:
+                    self.token = answer.lease.token if answer.lease is not None else None
                 if self._head is None or answer.first == self._head + 1:
                     self._head = answer.head
                 answers.append(answer)
@@ -358,17 +537,26 @@ class AgentLoop:
 
         return LoopStep(append)
 
+    def _lease(self, holder: str, *, release: bool) -> JsonObject | None:
+        """Return what an append says of the lease. ``holder`` takes it when the run does not have it."""
+        if self.plan.on_busy is None:
+            return None
+        if self.token is None:
+            return {"holder": holder, "seconds": self.plan.lease_seconds}
+        return {"token": self.token, **({"release": True} if release else {})}
+
     def _state(self) -> dict[str, Any]:
         return {
             "agent_id": self.plan.agent_id,
             "run_id": self.run_id,
             "iteration": self.iterations,
             "max_iterations": max(self._max_iterations, self.iterations),
+            "begun": self._begun or None,
         }
 
     def _result(
         self,
-        status: Literal["final", "pending", "max_iterations", "cancelled", "idle"],
+        status: RunStatus,
         *,
         pending: Mapping[str, Any] | None = None,
     ) -> RunResult:
@@ -377,6 +565,12 @@ class AgentLoop:
         text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
         reason = reply.finish_reason if reply is not None else None
         return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending)
+
+
+def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:
+    """Return the entries of an agent's inbox, oldest first, each with its place."""
+    inbox = agent.get("inbox")
+    return sorted(inbox.items(), key=lambda entry: int(entry[0])) if isinstance(inbox, dict) else []
 
 
 def user_message(text: str, format: str) -> JsonObject:
@@ -392,8 +586,8 @@ def _recorded_call(session: Session, ref: str) -> tuple[Recalled, str | None]:
     return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None
 
 
-def _partial(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    return lambda: function(*arguments)
+def _partial(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: function(*arguments, **options)
 
 
 def _user_call(function: Callable[..., Any], *arguments: Any) -> LoopStep:

@@ -8,27 +8,82 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, Literal, TypeAlias, cast
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
 from turnlog.client import is_answer, is_model
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
 from turnlog.sessions.context_models import WindowAnswer
 
+Handler = Callable[..., Any]
+RunStatus: TypeAlias = Literal["final", "pending", "max_iterations", "cancelled", "idle", "queued"]
+
 
 @lazy_dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A tool call of the model. ``arguments`` is its JSON text, ``ref`` its reference in the log."""
+    """A tool call of the model.
+
+    ``arguments`` is its JSON text, ``ref`` its reference in the log. ``key`` is ``<session id>/<ref>``: the same however often the
+    call is tried, and for no other call. Hand it on as the idempotency key of what the tool does.
+    """
 
     ref: str
     id: str
     name: str
     arguments: str
+    key: str = ""
+
+
+class Effect(Enum):
+    """The finding of a tool's ``verify``, when it has no result to return.
+
+    ``NONE``: the call had no effect, so it may be executed. ``UNKNOWN``: a person must decide.
+    """
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model calls, and what to do about a call that had begun and has no result when its process ended.
+
+    ``idempotent``: execute it again. ``verify``: ask this function of the `RequestedCall`; it returns the result that the call
+    had, or an `Effect`. Without either a person decides: the run is ``pending``, with ``effect`` ``unknown``.
+    """
+
+    function: Callable[..., Any]
+    idempotent: bool = False
+    verify: Callable[[RequestedCall], Any] | None = None
+
+
+_CURRENT: ContextVar[RequestedCall | None] = ContextVar("turnlog_current_call", default=None)
+
+
+def current_call() -> RequestedCall:
+    """Return the call that the tool is executed for. Raises `InvalidInputError` outside of a tool of a run."""
+    call = _CURRENT.get()
+    if call is None:
+        raise InvalidInputError("no tool of a run is executed here", code="no_current_call")
+    return call
+
+
+@contextmanager
+def executing(call: RequestedCall | None) -> Iterator[None]:
+    """Let `current_call` return this call."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -36,12 +91,12 @@ class RunResult:
     """The result of a run.
 
     ``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (the limit of
-    model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer). ``messages`` are
-    the newest reply in the run's format, and ``text`` is its text. ``iterations`` counts the model calls of this run, earlier
-    processes included. ``pending`` is the action that waits.
+    model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer), ``queued`` (the
+    messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and ``text`` is its
+    text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the action that waits.
     """
 
-    status: Literal["final", "pending", "max_iterations", "cancelled", "idle"]
+    status: RunStatus
     run_id: str
     iterations: int
     messages: tuple[JsonObject, ...] = ()
@@ -50,7 +105,6 @@ class RunResult:
     pending: Mapping[str, Any] | None = None
 
 
-Handler = Callable[..., Any]
 MAX_ERROR_CHARS = 2_000
 
 
@@ -129,6 +183,9 @@ class Hooks:
 
     def after_tool(self, call: RequestedCall, result: str, is_error: bool) -> Any:
         """Return another result to append, a text, or None to append this one."""
+
+    def on_lease_lost(self, error: RunLostError) -> Any:
+        """Receive the error of a run whose session another run has taken over. It is raised next; nothing more is appended."""
 
 
 _CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")

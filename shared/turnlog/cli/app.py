@@ -26,6 +26,7 @@ _MAX_POINTERS = 5
 
 COMMANDS = {
     "serve": "serve.serve",
+    "inspect": "serve.inspect",
     "chat": "chat.chat",
     "context": "windows.context",
     "create": "sessions.create",

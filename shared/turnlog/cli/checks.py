@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -205,7 +206,11 @@ def _sqlite() -> str:
 def _vocabulary() -> str:
     import turnlog_vocabulary
 
-    return f"{turnlog_vocabulary.NAME}, {len(turnlog_vocabulary.mergeable_ranks()):,} tokens"
+    official = turnlog_vocabulary.expand()
+    tokens = len(official.splitlines())
+    if sha256(official).hexdigest() != turnlog_vocabulary.SHA256:
+        raise RuntimeError(f"the vocabulary {turnlog_vocabulary.NAME} is damaged; install Turnlog again")
+    return f"{turnlog_vocabulary.NAME}, {tokens:,} tokens"
 
 
 def _counter() -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
 from turnlog.cli.options import (
@@ -35,9 +35,10 @@ from turnlog.cli.screen import (
     short_time,
     table,
 )
+from turnlog.client.exports import OnBytes
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.importers import SHAPES, SourceCandidate, find, run
+from turnlog.importers import SHAPES, find, run
 from turnlog.importers.models import Report, SessionReport
 from turnlog.jobs.models import Job
 from turnlog.snapshots.routes import Snapshot
@@ -62,11 +63,12 @@ def create(
             "--keep", metavar="N", min=1, help="Keep the newest N unnamed snapshots of this kind and delete older ones."
         ),
     ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Keep it: the session's policy does not delete it.")] = False,
     json: Json = False,
 ) -> None:
     """Take a snapshot of a session at its head."""
     with open_client(connection) as log:
-        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep)
+        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
     if isinstance(answer, Job):
         text = f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)"
     else:
@@ -201,8 +203,8 @@ def import_(
     new messages.
     """
     candidates = find(files, shape=shape, documents=not no_documents)
-    with _target(connection, dry_run=dry_run) as log, _progress(candidates, quiet=json) as tick:
-        report = run(log, candidates, dry_run=dry_run, on_messages=tick)
+    with _target(connection, dry_run=dry_run) as log, _progress("importing", quiet=json) as on_bytes:
+        report = run(log, candidates, dry_run=dry_run, on_bytes=on_bytes)
     if json:
         print_json(report.as_json())
     else:
@@ -217,23 +219,16 @@ def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
 
 
 @contextmanager
-def _progress(candidates: Sequence[SourceCandidate], *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def _progress(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
+    """Show a bar of bytes on a terminal, and yield the function that moves it; None where nothing is shown."""
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
-        yield lambda count: None
+        yield None
         return
-    columns = (
-        TextColumn("importing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("messages"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as progress:
-        total = sum(candidate.shape.count(candidate.file) for candidate in candidates if candidate.shape is not None)
-        task = progress.add_task("messages", total=total)
-        yield lambda count: progress.advance(task, count)
+        task = progress.add_task(doing, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 _IMPORTED = (
@@ -293,10 +288,9 @@ def export(
     if (session is None) == (not me):
         raise InvalidInputError("name a session, or give --me")
     target = output if output is not None else Path(f"{session or 'turnlog'}.zip")
-    screen = console(stderr=True)
-    shows = screen.is_terminal and not json
-    with open_client(connection) as log, screen.status("exporting") if shows else nullcontext():
-        export_info = log.export(target) if session is None else log.sessions.get(session).export(target)
+    with open_client(connection) as log, _progress("exporting", quiet=json) as on_bytes:
+        source = log if session is None else log.sessions.get(session)
+        export_info = source.export(target, on_bytes=on_bytes)
     if json:
         fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
         print_json({"file": str(target), **fields})

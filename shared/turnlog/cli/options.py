@@ -23,7 +23,7 @@ from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.models import FORMATS
 from turnlog.engines import location_url
-from turnlog.settings import PREFIX, Settings
+from turnlog.settings import LOCAL_OPERATOR, PREFIX, Settings
 
 DEFAULT_DATA = ".turnlog"
 _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY"})
@@ -133,11 +133,16 @@ def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlo
 
     ``worker=False`` is for commands that must find the jobs of an engine as they are.
     """
+    check_data(connection)
+    return open_or_make_client(connection, worker=worker)
+
+
+def check_data(connection: Connection) -> None:
+    """Raise `NotFoundError` for a place without data."""
     if not has_data(connection):
         place = connection.where or DEFAULT_DATA
         message = f"no data in {place!r}: `turnlog create` or `turnlog serve` begins one, --url names another"
         raise NotFoundError(message, code="no_data")
-    return open_or_make_client(connection, worker=worker)
 
 
 def open_or_make_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
@@ -169,7 +174,8 @@ def sqlite_path(url: str) -> Path | None:
 def served_settings(engine: str) -> Settings:
     """Return the settings of a local service: the environment's with this engine. Headers tell the caller's identity."""
     environment = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX) not in _OURS}
-    return Settings.from_environment({**environment, "TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt"})
+    local = {"TURNLOG_ENGINE": engine, "TURNLOG_IDENTITY": "jwt", "TURNLOG_OPERATOR_SCOPE": LOCAL_OPERATOR}
+    return Settings.from_environment({**environment, **local})
 
 
 @contextmanager

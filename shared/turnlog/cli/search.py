@@ -106,14 +106,18 @@ def listed(
     connection: Connection,
     ctx: typer.Context,
     replaced: Annotated[bool, typer.Option("--all", help="Also list memories that newer ones have replaced.")] = False,
+    find: Annotated[
+        str | None, typer.Option("--find", metavar="WORDS", help="Only those that fit, best first.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of memories.")] = 50,
     json: Json = False,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with open_client(connection) as log:
-        engine = log.memory_page(limit=1).engine
-        memories = (memory for memory in log.memory() if replaced or memory.replaced_by is None)
+        first = log.memory_page(limit=min(limit, 100), q=find)
+        engine, all_memories = first.engine, log.memory() if find is None else iter(first.memories)
+        memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
         stored = list(itertools.islice(memories, limit + 1))
     if engine is None and not json:
         console().print("long-term memory is off")

@@ -1,16 +1,20 @@
-"""`turnlog serve` and `turnlog mcp`."""
+"""`turnlog serve`, `turnlog inspect` and `turnlog mcp`."""
 
 from __future__ import annotations
 
+import base64
 import gc
 import logging
+import secrets
 import sys
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import typer
 
@@ -21,6 +25,7 @@ from turnlog.cli.options import (
     Json,
     Token,
     Where,
+    check_data,
     handled_signals,
     open_or_make_client,
     remember,
@@ -29,14 +34,20 @@ from turnlog.cli.options import (
     with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
+from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock, location_url
+from turnlog.server import local_server
+from turnlog.server.admission import is_loopback
+from turnlog.server.lambda_calls import DEFAULT_TENANT, DEFAULT_USER, Handler
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000
 """Objects that a serving process makes before it looks for circles, as in Lambda. At Python's 700 half of the CPU of a large
 request is that search, through objects that have no circles."""
+
+_FORWARDED = frozenset({"content-type", "idempotency-key", "x-correlation-id"})
 
 Engine = Annotated[
     str,
@@ -48,7 +59,7 @@ Engine = Annotated[
 ]
 
 
-def serve(
+def serve(  # noqa: PLR0913
     ctx: typer.Context,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
@@ -60,6 +71,9 @@ def serve(
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse every request that changes something.")
+    ] = False,
     where: Where = None,
     engine: Engine = "embedded",
     token: Token = None,
@@ -69,6 +83,7 @@ def serve(
     connection = remember(ctx, where=where, token=token)
     where = connection.where or DEFAULT_DATA
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
+    listening |= {"read_only": read_only, "about": {"where": engine, "tenant": DEFAULT_TENANT, "user": DEFAULT_USER}}
     # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     # SIGTERM, which service managers and containers send, is like Ctrl-C. A shell ignores SIGINT for a process that it starts
@@ -83,13 +98,11 @@ def serve(
 
 
 def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
-    from turnlog.server.local_server import LocalServer
-
     app = make_application(served_settings(_engine_url(engine, where)))
     try:
         # Engines open at first use. Use it once, so that an unusable folder is an error here and not of each request.
         app.list_sessions(Owner.of("local", "me"), limit=1)
-        server = LocalServer(app, SystemClock(), **listening)
+        server = local_server.LocalServer(app, SystemClock(), **listening)
         _announce(server.url, engine, where, json=json)
         server.run()
     finally:
@@ -129,7 +142,7 @@ def _announce(
         print_json({"url": url, "engine": engine, "data": place, **extra}, indent=None)
         return
     kept = f"sessions are kept in {plain(place)}" if place is not None else "sessions are gone when it stops"
-    console().print(f"turnlog serves {url}\n{kept}; Ctrl-C stops it", soft_wrap=True)
+    console().print(f"turnlog serves {url}, its inspector {url}/inspector\n{kept}; Ctrl-C stops it", soft_wrap=True)
     if resources is not None:
         listed = table(f"made from {TEMPLATE}, in moto", [("id", "left"), ("kind", "left"), ("name", "left")])
         for resource in resources:
@@ -153,18 +166,113 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @with_connection
+def inspect(
+    connection: Connection,
+    place: Annotated[
+        str | None,
+        typer.Argument(metavar="WHERE", help="What to look at: a path, the URL of an engine, or the URL of a service."),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse every request that changes something.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    json: Json = False,
+) -> None:
+    """Look at sessions and windows in the browser. Ctrl-C stops it."""
+    connection = replace(connection, where=place or connection.where or DEFAULT_DATA)
+    # Any program of this machine can reach the port; only who has the address with its token gets an answer.
+    token = secrets.token_urlsafe(24)
+    options = {"port": port, "token": token, "read_only": read_only}
+    logging.getLogger("waitress").setLevel(logging.ERROR)
+    with (
+        handled_signals(_interrupt, "SIGINT", "SIGTERM"),
+        suppress(KeyboardInterrupt),
+        _server(connection, options) as server,
+    ):
+        address = f"{server.url}/inspector#token={token}"
+        if json:
+            print_json({"url": address, "where": connection.where, "read_only": read_only}, indent=None)
+        else:
+            console().print(f"turnlog shows {connection.where} at\n{address}\nCtrl-C stops it", soft_wrap=True)
+        sys.stdout.flush()
+        if not no_browser and not json:
+            webbrowser.open(address)
+        server.run()
+
+
+@contextmanager
+def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_server.HttpServer]:
+    """Yield the server of the page for an engine or a service, not started yet."""
+    url = location_url(connection.where or DEFAULT_DATA)
+    with ExitStack() as stack:
+        if url.startswith(("http://", "https://")):
+            backend = HttpBackend(url, tenant=connection.tenant, user=connection.user, token=connection.token)
+            stack.callback(backend.close)
+            about = {"where": urlsplit(url).netloc, "tenant": None, "user": None}
+            yield local_server.HttpServer(forwarding(backend), SystemClock(), about=about, **options)
+            return
+        check_data(connection)
+        app = make_application(served_settings(url))
+        stack.callback(app.close)
+        # The jobs of a file wait for whoever has it open; those of other engines have workers of their own.
+        worker = sqlite_path(url) is not None and not options["read_only"]
+        about = {
+            "where": url.partition("?")[0],
+            "tenant": connection.tenant or DEFAULT_TENANT,
+            "user": connection.user or DEFAULT_USER,
+        }
+        yield local_server.LocalServer(app, SystemClock(), worker=worker, about=about, **options)
+
+
+def forwarding(backend: HttpBackend) -> Handler:
+    """Return a handler that sends each request to a service, as the owner and with the credentials of the backend."""
+
+    def forward(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        query = urlencode(parse_qsl(event["rawQueryString"], keep_blank_values=True), quote_via=quote)
+        target = quote(event["rawPath"]) + (f"?{query}" if query else "")
+        headers = {name: value for name, value in event["headers"].items() if name in _FORWARDED and value}
+        body = event.get("body")
+        if body is not None:
+            body = base64.b64decode(body) if event["isBase64Encoded"] else body.encode()
+        answer = backend.forward(event["requestContext"]["http"]["method"], target, body, headers)
+        kind = answer.headers.get("Content-Type", "application/octet-stream")
+        return {
+            "statusCode": answer.status,
+            "headers": {"Content-Type": kind},
+            "body": base64.b64encode(answer.data).decode("ascii"),
+            "isBase64Encoded": True,
+        }
+
+    return forward
+
+
+@with_connection
 def mcp(
     connection: Connection,
     session: Annotated[
         str | None,
         typer.Option("--session", metavar="SESSION", help="Serve only this session; its tools take no session id."),
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP on 127.0.0.1 in place of stdio.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP in place of stdio.")] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Address for --http. Needs --bearer unless it is loopback.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port for --http.")] = 8788,
+    bearer: Annotated[
+        str | None,
+        typer.Option(
+            "--bearer", metavar="T", envvar="TURNLOG_MCP_TOKEN", help="Token that each request over HTTP needs."
+        ),
+    ] = None,
 ) -> None:
-    """Serve sessions as MCP tools: recall, search, append, windows and the list of sessions."""
+    """Serve sessions to MCP hosts: tools, resources and prompts for sessions, windows, recall, search and memories."""
+    if http and bearer is None and not is_loopback(host):
+        raise InvalidInputError(
+            f"{host} can be reached from elsewhere: give a token with --bearer", code="bearer_needed"
+        )
     try:
-        from turnlog.integrations.mcp import make_server
+        from turnlog.integrations.mcp import make_server, serve_http
     except ImportError as error:
         raise InvalidInputError("MCP needs its SDK: pip install 'turnlog[mcp]'", code="extra_missing") from error
     with open_or_make_client(connection) as log:
@@ -174,5 +282,5 @@ def mcp(
         if not http:
             server.run("stdio")
             return
-        console(stderr=True).print(f"Turnlog serves MCP on http://127.0.0.1:{port}/mcp", soft_wrap=True)
-        server.run("streamable-http", host="127.0.0.1", port=port)
+        console(stderr=True).print(f"Turnlog serves MCP on http://{host}:{port}/mcp", soft_wrap=True)
+        serve_http(server, host=host, port=port, token=bearer)

@@ -68,13 +68,18 @@ def sessions(
         str | None,
         typer.Option("--status", metavar="S", help="Only sessions with this status: active, inactive or ended."),
     ] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="NAME", help="Another user of the tenant, or '*' for every user.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List sessions, newest activity first."""
+    """List sessions, newest activity first; an operator lists those of other users too."""
     with open_client(connection) as log:
-        listed = itertools.islice(log.sessions.list(status=cast("Any", status)), limit + 1)
-        # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
-        infos = [log.sessions.get(info.session_id).info() for info in listed]
+        infos = list(itertools.islice(log.sessions.list(status=cast("Any", status), user=of), limit + 1))
+        if of is None:
+            # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
+            infos = [log.sessions.of(info.session_id).info() for info in infos]
+    users = (Column("user"),) if of is not None else ()
     expires = (Column("expires", rank=5),) if any(info.expires_at for info in infos) else ()
 
     def row(info: SessionInfo) -> Sequence[str]:
@@ -82,9 +87,10 @@ def sessions(
         totals = map(format_number, (info.messages, info.loops, info.tokens))
         last = (short_time(info.expires_at or "never"),) if expires else ()
         title, updated = one_line(info.title or "", 40), short_time(info.updated_at)
-        return info.session_id, title, info.status, *totals, policy, updated, *last
+        user = (one_line(info.user, 40),) if users else ()
+        return info.session_id, title, info.status, *totals, policy, updated, *last, *user
 
-    print_listing("sessions", infos, (*_COLUMNS, *expires), row, limit=limit, json=json)
+    print_listing("sessions", infos, (*_COLUMNS, *expires, *users), row, limit=limit, json=json)
 
 
 @with_connection

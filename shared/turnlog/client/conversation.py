@@ -21,13 +21,22 @@ from turnlog.core.models import FormatName
 from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
-from turnlog.sessions.message_models import Appended, LoopAnswer, LoopPage, MessagePage, StoredMessage
+from turnlog.sessions.message_models import (
+    Appended,
+    HeldLease,
+    LeaseAnswer,
+    LoopAnswer,
+    LoopPage,
+    MessagePage,
+    SentToRun,
+    StoredMessage,
+)
 from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
     from turnlog.agents import AsyncRun, Run
-    from turnlog.agents.agent_loop import Approval, RunPlan
-    from turnlog.agents.functions import Hooks
+    from turnlog.agents.agent_loop import Approval, OnBusy, RunPlan
+    from turnlog.agents.functions import Hooks, Tool
     from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
@@ -48,6 +57,8 @@ class ConversationCalls(SessionResource):
         run_id: str | None = None,
         window: WindowAnswer | Mapping[str, Any] | None = None,
         usage: Mapping[str, int] | None = None,
+        lease: Mapping[str, Any] | None = None,
+        loop: Literal["join", "new"] | None = None,
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> Appended:
@@ -58,8 +69,11 @@ class ConversationCalls(SessionResource):
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
         the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
-        by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lenient`` stores messages with
-        a role that no provider has; they are never sent.
+        by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lease`` takes, renews or
+        releases the session for one run, in the same commit: ``{"holder": …, "seconds": …}``, ``{"token": …}``, or ``{"token": …,
+        "release": True}``. With the token of a lost lease, the append raises `RunLostError`. With ``loop="join"`` the messages
+        stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``lenient`` stores messages with a role that
+        no provider has; they are never sent.
         """
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages
@@ -77,6 +91,8 @@ class ConversationCalls(SessionResource):
             "run_id": run_id,
             "window": _sent(window) if isinstance(window, WindowAnswer) else window,
             "usage": usage,
+            "lease": dict(lease) if lease is not None else None,
+            "loop": loop,
             "lenient": lenient or None,
         }
         answer: Appended = self._backend.call(
@@ -256,12 +272,53 @@ _IDS = RandomIds()
 
 
 class RunCalls(SessionResource):
-    """Calls that start an agent loop, in a thread or in asyncio."""
+    """Calls that start an agent loop, in a thread or in asyncio, take the session for one, or send messages to one."""
 
-    def run(
+    def acquire(self, holder: str, *, seconds: int = 120, idempotency_key: str | None = None) -> HeldLease:
+        """Take the session for one run, until ``seconds`` after its newest append or renewal.
+
+        Raises `RunActiveError` while another holder has it. Appends that name the lease's ``token`` raise `RunLostError` when
+        the session has been taken over.
+        """
+        return cast("HeldLease", self._lease({"holder": holder, "seconds": seconds}, idempotency_key).lease)
+
+    def renew(self, token: int, *, seconds: int | None = None, idempotency_key: str | None = None) -> HeldLease:
+        """Renew a lease, by default for as long as before. Raises `RunLostError` when the session has been taken over."""
+        body = without_none({"token": token, "seconds": seconds})
+        return cast("HeldLease", self._lease(body, idempotency_key).lease)
+
+    def release(self, token: int, *, idempotency_key: str | None = None) -> None:
+        """Give the session back. Raises `RunLostError` when it has been taken over."""
+        self._lease({"token": token, "release": True}, idempotency_key)
+
+    def _lease(self, body: Mapping[str, Any], idempotency_key: str | None) -> LeaseAnswer:
+        answer: LeaseAnswer = self._backend.call(
+            "lease_session", path=self._path, body=body, idempotency_key=idempotency_key
+        )
+        return answer
+
+    def send_to_run(
+        self,
+        *messages: Mapping[str, Any],
+        mode: Literal["enqueue", "steer", "interrupt"] = "enqueue",
+        format: str | None = None,
+        agent_id: str = DEFAULT_AGENT,
+        idempotency_key: str | None = None,
+    ) -> SentToRun:
+        """Send messages to the run that has the session.
+
+        The run takes them as its next turn (``enqueue``), into its loop before its next model call (``steer``), or in place of
+        what it does (``interrupt``). Raises `ConflictError`, code ``no_run``, when no run has the session.
+        """
+        body = without_none({"messages": list(messages), "mode": mode, "format": format})
+        path = {**self._path, "agent_id": agent_id}
+        answer: SentToRun = self._backend.call("send_to_run", path=path, body=body, idempotency_key=idempotency_key)
+        return answer
+
+    def run(  # noqa: PLR0913
         self,
         model: Callable[[WindowAnswer], Any],
-        tools: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Mapping[str, Callable[..., Any] | Tool] | None = None,
         *,
         format: FormatName = "openai_chat",
         agent_id: str = DEFAULT_AGENT,
@@ -269,6 +326,8 @@ class RunCalls(SessionResource):
         approve: Approval = (),
         hooks: Sequence[Hooks] = (),
         author: str | None = None,
+        on_busy: OnBusy | None = None,
+        lease_seconds: int = 120,
         **window: Any,
     ) -> Run:
         """Return a run of an agent in this session: window, model, reply, tools, again.
@@ -277,22 +336,27 @@ class RunCalls(SessionResource):
                 outcome = run.send("Where is my order?")
 
         ``model`` takes the window, and returns a message, its provider's answer, or its stream. ``tools`` are functions by
-        name, called with the arguments as keywords; an error becomes a result that the model reads. The session executes the
-        recall tools. Calls of the tools in ``approve`` (names, or a function of a `RequestedCall`) wait for a decision
-        (`decide_pending`). ``max_iterations`` limits the model calls between two messages of the user; without it the value in the
-        agent's execution state counts, else 20. `cancel_run` ends the run from another process. Several agents of a
-        session have an ``agent_id`` and an ``author`` each. ``window`` are options of `context`: ``budget``, ``policy``, and
-        ``model_name`` for its ``model``.
+        name, called with the arguments as keywords; an error becomes a result that the model reads. A `Tool` says whether its
+        calls may be repeated after a crash. The session executes the recall tools. Calls of the tools in ``approve`` (names, or a
+        function of a `RequestedCall`) wait for a decision (`decide_pending`). ``max_iterations`` limits the model calls between
+        two messages of the user; without it the value in the agent's execution state counts, else 20. `cancel_run` ends the run
+        from another process. Several agents of a session have an ``agent_id`` and an ``author`` each.
+
+        With ``on_busy`` the run has the session to itself while it works: see `acquire` and ``lease_seconds``. A message that comes
+        meanwhile is refused with a `RunActiveError` (``reject``), or sent to the run that has the session (`send_to_run`):
+        ``enqueue``, ``steer``, ``interrupt``. ``window`` are options of `context`: ``budget``, ``policy``, and ``model_name`` for
+        its ``model``.
         """
         from turnlog.agents import Run
 
-        return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
+        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
+        return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease))
 
-    def run_async(
+    def run_async(  # noqa: PLR0913
         self,
         /,
         model: Callable[[WindowAnswer], Any],
-        tools: Mapping[str, Callable[..., Any]] | None = None,
+        tools: Mapping[str, Callable[..., Any] | Tool] | None = None,
         *,
         format: FormatName = "openai_chat",
         agent_id: str = DEFAULT_AGENT,
@@ -300,17 +364,22 @@ class RunCalls(SessionResource):
         approve: Approval = (),
         hooks: Sequence[Hooks] = (),
         author: str | None = None,
+        on_busy: OnBusy | None = None,
+        lease_seconds: int = 120,
         **window: Any,
     ) -> AsyncRun:
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
         from turnlog.agents import AsyncRun
 
-        return AsyncRun(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window))
+        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
+        return AsyncRun(
+            self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease)
+        )
 
     def _plan(  # noqa: PLR0913
         self,
         model: Callable[[WindowAnswer], Any],
-        tools: Mapping[str, Callable[..., Any]] | None,
+        tools: Mapping[str, Callable[..., Any] | Tool] | None,
         format: FormatName,
         agent_id: str,
         max_iterations: int | None,
@@ -318,14 +387,16 @@ class RunCalls(SessionResource):
         hooks: Sequence[Hooks],
         author: str | None,
         window: Mapping[str, Any],
+        lease: Mapping[str, Any],
     ) -> RunPlan:
         from turnlog.agents.agent_loop import RunPlan
+        from turnlog.agents.functions import Tool
 
         options = {("model" if name == "model_name" else name): value for name, value in window.items()}
         return RunPlan(
             cast("Session", self),
             model,
-            dict(tools or {}),
+            {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()},
             format,
             agent_id,
             max_iterations,
@@ -334,6 +405,7 @@ class RunCalls(SessionResource):
             author,
             options,
             _IDS.new_id,
+            **lease,
         )
 
 

@@ -29,26 +29,29 @@ _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 5.0
 
 Into: TypeAlias = "str | Path | BinaryIO"
 OnPositions: TypeAlias = Callable[[int], None]
+OnBytes: TypeAlias = Callable[[int, int], None]
+"""Is told how many bytes are done, and how many there are."""
 
 
 class SessionExport(SessionResource):
     """Call that exports one session."""
 
-    def export(self, into: Into, *, timeout_seconds: float = 600.0) -> Export:
+    def export(self, into: Into, *, timeout_seconds: float = 600.0, on_bytes: OnBytes | None = None) -> Export:
         """Write the session to a zip of JSON Lines, from which `Sessions.import_` makes an equal session.
 
-        A file is replaced only when the export is complete; a device or a pipe is written to directly.
+        A file is replaced only when the export is complete; a device or a pipe is written to directly. ``on_bytes`` is
+        called with the bytes that are downloaded, and those of the whole export.
         """
         answer: Export | Job = self._backend.call("export_session", path=self._path)
-        return _saved(self._backend, answer, into, timeout_seconds)
+        return _saved(self._backend, answer, into, timeout_seconds, on_bytes)
 
 
 class PersonExport(OwnerResource):
     """Call that exports everything of one owner."""
 
-    def export(self, into: Into, *, timeout_seconds: float = 3600.0) -> Export:
+    def export(self, into: Into, *, timeout_seconds: float = 3600.0, on_bytes: OnBytes | None = None) -> Export:
         """Write all sessions of the owner to one zip. A repeated call within an hour returns the same export."""
-        return _saved(self._backend, self._backend.call("export_everything"), into, timeout_seconds)
+        return _saved(self._backend, self._backend.call("export_everything"), into, timeout_seconds, on_bytes)
 
 
 class SessionImports(OwnerResource):
@@ -128,11 +131,27 @@ def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str,
         yield {"documents": entries}
 
 
-def _saved(backend: Backend, answer: Export | Job, into: Into, timeout_seconds: float) -> Export:
+def _saved(
+    backend: Backend, answer: Export | Job, into: Into, timeout_seconds: float, on_bytes: OnBytes | None
+) -> Export:
     export = answer if isinstance(answer, Export) else _awaited(backend, answer, timeout_seconds)
     with _opened(into) as file:
-        backend.download(export.url, file)
+        counted = cast("BinaryIO", _Counted(file, export.size_bytes, on_bytes)) if on_bytes is not None else file
+        backend.download(export.url, counted)
     return export
+
+
+class _Counted:
+    """A file to write to that reports its progress."""
+
+    def __init__(self, file: BinaryIO, size: int, on_bytes: OnBytes) -> None:
+        self._file, self._size, self._on_bytes, self._done = file, size, on_bytes, 0
+
+    def write(self, data: bytes) -> int:
+        written = self._file.write(data)
+        self._done += len(data)
+        self._on_bytes(self._done, self._size)
+        return written
 
 
 def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:

@@ -22,7 +22,8 @@ from turnlog.engines import FunctionModel
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
-from turnlog.ports import JOB_KINDS, Prompt
+from turnlog.log.tombstones import due_shards
+from turnlog.ports import JOB_KINDS, Prompt, Query
 from turnlog.routing import BY_NAME, JSON, HttpRequest, call
 from turnlog.settings import Settings
 
@@ -35,14 +36,17 @@ _STOP_SECONDS, _FORK_SECONDS = 60.0, 5.0
 _LAST_START_SECONDS = 5.0
 """Time in which an ending worker still begins jobs that are due."""
 _LONGEST_PAUSE_SECONDS, _TROUBLE_SECONDS = 30.0, 1.0
+_RETENTION_SECONDS = 60.0
+"""Time after which a call looks again for sessions that have expired or fallen silent."""
 _log = logging.getLogger("turnlog")
 
 
 class JobWorker:
     """A worker for an embedded engine: a daemon thread that runs the jobs of the engine's queue.
 
-    The thread starts when a job waits and ends when none is left, so an idle library has no thread. Several processes with one
-    file take jobs from one queue. A job that is cut off is delivered again, to any of them.
+    The thread starts when a job waits and ends when none is left, so an idle library has no thread. It also starts what
+    sessions are due for that have expired or fallen silent. Several processes with one file take jobs from one queue. A job
+    that is cut off is delivered again, to any of them.
     """
 
     _thread: threading.Thread | None
@@ -53,10 +57,12 @@ class JobWorker:
         _WORKERS.add(self)
 
     def wake(self) -> None:
-        """Start the thread if a job waits in the queue. Never raises: the call that has queued the job has succeeded."""
+        """Start the thread if a job waits in the queue, or a session is due. Never raises: the call before it has succeeded."""
         due_ms = None
         with suppress(TurnlogError):
             due_ms = self._next_job_ms()
+            if self._finds_due_sessions():
+                self._must_retain, due_ms = True, 0
         if due_ms is None:
             return
         with self._lock:
@@ -117,6 +123,7 @@ class JobWorker:
     def forget_thread(self) -> None:
         """Set the state of a worker without a thread: at its creation, and in a forked child, which has no other thread."""
         self._thread, self._last_start, self._is_ending = None, 0.0, False
+        self._must_retain, self._next_look = False, 0.0
         # A queue and no Event, whose lock stays taken when Ctrl-C comes while it is set.
         self._lock, self._running, self._changes = threading.Lock(), threading.RLock(), SimpleQueue[None]()
 
@@ -124,12 +131,26 @@ class JobWorker:
         next_job_ms = self._app.engine.next_job_ms
         return next_job_ms() if next_job_ms is not None else None
 
+    def _finds_due_sessions(self) -> bool:
+        """Return whether a session has expired or fallen silent. Looks once a minute; in between the answer is False."""
+        if time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + _RETENTION_SECONDS
+        items, due = self._app.engine.items, f"{self._app.clock.now_ms() + 1:013d}"
+        return any(
+            items.query(Query(shard, "", due, limit=1, index="expiry", consistent=False)).items
+            for shard in due_shards()
+        )
+
     def _run(self) -> None:
         pause_seconds: float | None = 0.0
         while pause_seconds is not None:
             with suppress(Empty):
                 self._changes.get(timeout=pause_seconds)
             try:
+                if self._must_retain:
+                    self._must_retain = False
+                    self._app.retain_sessions()
                 while self._may_start() and self.run_next()[0]:
                     pass
                 pause_seconds = self._pause_seconds()
@@ -215,6 +236,7 @@ class InProcessBackend:
             body=dict(body) if isinstance(body, Mapping) else list(body) if body is not None else None,
             idempotency_key=idempotency_key,
             media_type=media_type or JSON,
+            is_operator=True,  # a program with an engine reads what it likes
         )
         try:
             return call(self._app, BY_NAME[operation], request).answer

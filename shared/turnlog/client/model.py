@@ -180,7 +180,7 @@ class Sessions(SessionImports):
         recall: Literal["auto", "always", "never"] | None = None,
         loop_timeout_seconds: int | None = None,
         ttl_days: int | None = None,
-        inactive_after_days: int | None = None,
+        inactive_after_minutes: int | None = None,
         snapshots: Mapping[str, int] | None = None,
         if_exists: Literal["error", "return"] = "error",
         bootstrap: bool | Mapping[str, Any] | None = None,
@@ -207,7 +207,7 @@ class Sessions(SessionImports):
             "recall": recall,
             "loop_timeout_seconds": loop_timeout_seconds,
             "ttl_days": ttl_days,
-            "inactive_after_days": inactive_after_days,
+            "inactive_after_minutes": inactive_after_minutes,
             "snapshots": snapshots,
             "if_exists": if_exists,
             "bootstrap": bootstrap,
@@ -239,18 +239,23 @@ class Sessions(SessionImports):
             return False
         return True
 
-    def page(self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None) -> SessionPage:
-        """Return one page of sessions, newest activity first."""
-        answer: SessionPage = self._backend.call(
-            "list_sessions", query={"limit": limit, "cursor": cursor, "status": status}
-        )
+    def page(
+        self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None, user: str | None = None
+    ) -> SessionPage:
+        """Return one page of sessions, newest activity first. ``user`` is for operators, as in `list`."""
+        query = {"limit": limit, "cursor": cursor, "status": status, "user": user}
+        answer: SessionPage = self._backend.call("list_sessions", query=query)
         return answer
 
-    def list(self, *, status: Status | None = None) -> Paged[SessionInfo]:
-        """Iterate over all sessions, newest activity first, page by page."""
+    def list(self, *, status: Status | None = None, user: str | None = None) -> Paged[SessionInfo]:
+        """Iterate over all sessions, newest activity first, page by page.
+
+        An operator of the tenant lists those of another ``user``, or of every user with ``"*"``, user after user. Raises
+        `ForbiddenError` for other callers of a service.
+        """
 
         def fetch(cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
-            page = self.page(limit=100, cursor=cursor, status=status)
+            page = self.page(limit=100, cursor=cursor, status=status, user=user)
             return page.sessions, page.next_cursor
 
         return Paged(fetch)
@@ -281,7 +286,7 @@ class Session(
 
     def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
-        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_days``, ``snapshots``.
+        ``strict``, ``loop_timeout_seconds``, ``ttl_days``, ``inactive_after_minutes``, ``snapshots``.
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """

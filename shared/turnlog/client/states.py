@@ -70,12 +70,23 @@ class StateCalls(SessionResource):
         return answer
 
     def patch_agent(
-        self, patch: Mapping[str, Any], *, agent_id: str = "main", idempotency_key: str | None = None
+        self,
+        patch: Mapping[str, Any],
+        *,
+        agent_id: str = "main",
+        lease: int | None = None,
+        idempotency_key: str | None = None,
     ) -> AgentState:
-        """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid."""
-        path = {**self._path, "agent_id": agent_id}
+        """Change an agent's execution state by a JSON Merge Patch. Raises `InvalidInputError` when the result is not valid.
+
+        With ``lease``, raises `RunLostError` unless it is the token of the session's lease.
+        """
         answer: AgentState = self._backend.call(
-            "patch_agent", path=path, body=dict(patch), idempotency_key=idempotency_key
+            "patch_agent",
+            path={**self._path, "agent_id": agent_id},
+            query={"lease": lease},
+            body=dict(patch),
+            idempotency_key=idempotency_key,
         )
         return answer
 
@@ -175,9 +186,12 @@ class MemoryCalls(OwnerResource):
 
         return Paged(fetch)
 
-    def memory_page(self, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
-        """Return one page of memories, and the name of the engine that keeps them."""
-        answer: MemoryList = self._backend.call("list_memories", query={"limit": limit, "cursor": cursor})
+    def memory_page(self, *, limit: int = 20, cursor: str | None = None, q: str | None = None) -> MemoryList:
+        """Return one page of memories, and the name of the engine that keeps them; with ``q`` those that fit its words, best
+        first.
+        """
+        query = {"limit": limit, "cursor": cursor, "q": q}
+        answer: MemoryList = self._backend.call("list_memories", query=query)
         return answer
 
     def forget(self, memory_id: str) -> Forgotten:

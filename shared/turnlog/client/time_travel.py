@@ -92,7 +92,7 @@ class TimeTravel(SessionResource):
 class SnapshotCalls(SessionResource):
     """Calls that make, list, read, restore and delete snapshots."""
 
-    def create_snapshot(
+    def create_snapshot(  # noqa: PLR0913 - the fields of a snapshot
         self,
         name: str | None = None,
         *,
@@ -101,17 +101,19 @@ class SnapshotCalls(SessionResource):
         agent_id: str | None = None,
         if_name_absent: bool = False,
         keep: int | None = None,
+        pinned: bool = False,
         mode: Literal["sync", "async"] = "sync",
         idempotency_key: str | None = None,
     ) -> Snapshot | Job:
         """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
-        ``keep`` deletes older unnamed snapshots of this kind and agent, and leaves that many of the newest. Raises
+        ``keep`` deletes older unnamed snapshots of this kind and agent, and leaves that many of the newest. The session's
+        policy (``snapshots={"keep_named": 10, "named_days": 30}``) deletes old named ones, but for ``pinned`` ones. Raises
         `ConflictError` with ``if_name_absent`` when a snapshot has the name. For a full snapshot of a long history the answer
         is a job.
         """
         fields = {"name": name, "kind": kind, "metadata": metadata, "agent_id": agent_id, "keep": keep, "mode": mode}
-        body = without_none(fields) | {"if_name_absent": if_name_absent}
+        body = without_none(fields) | {"if_name_absent": if_name_absent, "pinned": pinned}
         answer: Snapshot | Job = self._backend.call(
             "create_snapshot", path=self._path, body=body, idempotency_key=idempotency_key
         )

@@ -42,6 +42,7 @@ _FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "run_id": (_text, "a string or null"),
     "scratchpad": (_any, "anything"),
     "pending_action": (_object, "an object or null"),
+    "inbox": (_object, "an object or null"),
     "response_format": (_object, "an object or null"),
     "llm_config": (_object, "an object or null"),
     "tools": (_list, "a list or null"),
@@ -138,6 +139,10 @@ _AGENT_STATE_SCHEMA: JsonObject = {
                 "decision": {"enum": ["approve", "reject"]},
                 "reason": {"type": "string"},
             },
+        },
+        "inbox": {
+            "type": ["object", "null"],
+            "description": "Messages that wait for the run, by the position of each entry.",
         },
         "response_format": {"type": ["object", "null"]},
         "llm_config": {"type": ["object", "null"]},

@@ -107,7 +107,7 @@ class MessageOutline:
 
     ``head`` is the text, or only its beginning when the outline comes from a card. ``chars`` is the length of the whole
     text. ``given_role`` is the role as the caller wrote it. ``has_closing``: the message has the results of all its calls, and
-    says something behind them. ``compacts``: see `Message`.
+    says something behind them. ``compacts``: see `Message`; None when the outline comes from a card that does not say it.
     """
 
     role: Role
@@ -119,7 +119,7 @@ class MessageOutline:
     given_role: str = ""
     name: str = ""
     has_closing: bool = False
-    compacts: bool = False
+    compacts: bool | None = False
 
     @property
     def is_reply(self) -> bool:

@@ -15,7 +15,7 @@
     ├── NotFoundError (404)
     ├── ConflictError              the session has changed meanwhile, or its state forbids the request (409)
     │   ├── HeadMismatchError, VersionMismatchError, SessionExistsError, SessionEndedError
-    │   └── DocumentChangedError, LoopUnfinishedError, RunActiveError
+    │   └── DocumentChangedError, LoopUnfinishedError, RunActiveError, RunLostError
     ├── UnavailableError           try again later (503)
     │   └── ThrottledError         (429)
     ├── SummaryRefusedError        a model's answer can't be used as a summary; a retry would not help (500)
@@ -171,7 +171,15 @@ class LoopUnfinishedError(ConflictError):
 
 
 class RunActiveError(ConflictError):
+    """Another run has the session, or is active in the open loop of a strict one. ``details["token"]`` is that of its lease."""
+
     code = "run_active"
+
+
+class RunLostError(ConflictError):
+    """The run no longer has the session: its lease was released, or another run took it over. Nothing was appended."""
+
+    code = "run_lost"
 
 
 class UnavailableError(TurnlogError):

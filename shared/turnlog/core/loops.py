@@ -34,18 +34,25 @@ class LoopState:
     answered: bool = False
     final: bool = False
 
-    def opens(self, role: Role, *, timed_out: bool = False) -> bool:
-        """Return whether a message of this role opens a new loop."""
+    def opens(self, role: Role, *, timed_out: bool = False, joins: bool = False) -> bool:
+        """Return whether a message of this role opens a new loop. A message that joins opens none but the first."""
         if self.number == 0:
             return role != "system"
-        return role == "user" and (timed_out or (self.has_user and self.answered))
+        return not joins and role == "user" and (timed_out or (self.has_user and self.answered))
 
     def after(
-        self, role: Role, *, position: int, has_calls: bool, interrupted: bool, timed_out: bool = False
+        self,
+        role: Role,
+        *,
+        position: int,
+        has_calls: bool,
+        interrupted: bool,
+        timed_out: bool = False,
+        joins: bool = False,
     ) -> LoopState:
         """Return the newest loop after one more message."""
         state = self
-        if self.opens(role, timed_out=timed_out) and not (interrupted and self.number):
+        if self.opens(role, timed_out=timed_out, joins=joins) and not (interrupted and self.number):
             state = LoopState(number=self.number + 1, start=position)
         if interrupted or state.number == 0:
             return state
@@ -145,7 +152,10 @@ class Flow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message to be appended: its outline (``facts``), its future position, and its index in the request."""
+    """A message to be appended: its outline (``facts``), its future position, and its index in the request.
+
+    ``timed_out``: a user message opens a loop even if the newest is unfinished. ``joins``: it stays in the newest loop.
+    """
 
     position: int
     index: int
@@ -154,6 +164,7 @@ class Arrival:
     tokens: int
     interrupted: bool = False
     timed_out: bool = False
+    joins: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -183,6 +194,7 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         has_calls=not facts.is_reply,
         interrupted=arrival.interrupted,
         timed_out=arrival.timed_out,
+        joins=arrival.joins,
     )
     open_calls, unmatched, lead, closed = flow.open_calls, list[int](), flow.lead, flow.closed
     if loop.number != flow.loop.number:
@@ -250,7 +262,7 @@ def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
         findings.add("system_mid", "/role")
     if role == "assistant" and first:
         findings.add("assistant_first", "/role")
-    if role == "user" and flow.previous_role == "user":
+    if role == "user" and flow.previous_role == "user" and not arrival.joins:
         findings.add("consecutive_user", "/role")
     if role == "assistant" and flow.previous_role == "assistant":
         findings.add("consecutive_assistant", "/role")

@@ -48,7 +48,7 @@ class SessionSettings:
     state_schema: JsonObject | None = None
     reset_of: str | None = None
     ttl_days: int | None = None
-    inactive_after_days: int | None = None
+    inactive_after_minutes: int | None = None
     forked_from: str | None = None
     forked_at: int | None = None
     snapshots: JsonObject | None = None

@@ -11,7 +11,9 @@ LAST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last time that RFC 3339 can express."""
 _FIRST_MS = -62_135_596_800_000
 """0001-01-01T00:00:00Z, the first time that RFC 3339 can express in Python."""
-DAY_MS = 24 * 3600 * 1000
+MINUTE_MS = 60 * 1000
+MINUTES_A_DAY = 24 * 60
+DAY_MS = MINUTES_A_DAY * MINUTE_MS
 
 
 def rfc3339(ms: int) -> str:

@@ -7,7 +7,7 @@ The argument. The encoding cuts text into pieces by a pattern, and each piece in
 1. Within a piece no two neighbouring tokens join to a token (BPE would have joined them). So where all pairs of letters
    are tokens no two single letters are neighbours: a run of L letters has at most (2L + 1) / 3 tokens, and each pair
    that is no token adds a third. Where all runs of a sign up to K are tokens, two neighbours cover more than K signs.
-2. On ASCII text `_PIECE` finds exactly the pieces of the encoding; a piece that is a token costs one. Digits come in
+2. On ASCII text `PIECE` finds exactly the pieces of the encoding; a piece that is a token costs one. Digits come in
    threes, each group a token.
 3. A token is counted at the first character that begins in it. What a character beyond ASCII can then be charged with,
    whatever stands around it, is finite to work out from the vocabulary: it is tabled.
@@ -32,16 +32,21 @@ from pkgutil import get_data
 
 _SPACE = " \t\n\x0b\x0c\r"
 _STRETCH = re.compile(r"([^\x00-\x7f]+)")
-_PIECE = re.compile(
-    r"[^\r\nA-Za-z0-9]?(?:[A-Z]*[a-z]+|[A-Z]+)(?:'(?i:s|t|re|ve|m|ll|d))?"
-    r"|[0-9]{1,3}"
-    r"| ?[^ \t\n\x0b\x0c\rA-Za-z0-9]+[\r\n/]*"
-    r"|[ \t\n\x0b\x0c\r]*[\r\n]+"
-    r"|[ \t\n\x0b\x0c\r]+(?![^ \t\n\x0b\x0c\r])"
-    r"|[ \t\n\x0b\x0c\r]+",
+CASELESS, MARK = "\x80", "\x81"
+"""A letter without case, and a combining mark, in a text for `PIECE`. Neither is in ASCII."""
+_UPPER, _LOWER = f"A-Z{CASELESS}{MARK}", f"a-z{CASELESS}{MARK}"
+_BEFORE, _AFTER = f"[^\r\nA-Za-z0-9{CASELESS}]?", "(?:'(?i:s|t|re|ve|m|ll|d))?"
+PIECE = re.compile(
+    f"{_BEFORE}[{_UPPER}]*[{_LOWER}]+{_AFTER}"
+    f"|{_BEFORE}[{_UPPER}]+[{_LOWER}]*{_AFTER}"
+    "|[0-9]{1,3}"
+    f"| ?[^ \t\n\x0b\x0c\rA-Za-z0-9{CASELESS}]+[\r\n/]*"
+    "|[ \t\n\x0b\x0c\r]*[\r\n]+"
+    "|[ \t\n\x0b\x0c\r]+(?![^ \t\n\x0b\x0c\r])"
+    "|[ \t\n\x0b\x0c\r]+",
     re.ASCII,
 )
-"""The encoding's pattern, as it reads on ASCII (openai/tiktoken, tiktoken_ext/openai_public.py)."""
+"""The encoding's pattern, as it reads on ASCII, `CASELESS` and `MARK` (openai/tiktoken, tiktoken_ext/openai_public.py)."""
 _SAME = re.compile(r"(.)\1*", re.DOTALL)
 _LONGEST_RUN = {" ": 79, "\t": 20, "\n": 10, "-": 16, "=": 16, ".": 10, "*": 8, "_": 8, "#": 6, "!": 6} | dict.fromkeys(
     "\"%'()+,/:;<>?|~", 4
@@ -75,13 +80,13 @@ def lower_bound_tokens(text: str) -> int:
     stretches = _STRETCH.split(text)
     bound, last = 0, len(stretches) - 1
     for index in range(0, len(stretches), 2):
-        pieces = len(_PIECE.findall(stretches[index]))
+        pieces = len(PIECE.findall(stretches[index]))
         bound += max(0, pieces - (index > 0) - (index < last))
     return bound
 
 
 def _ascii(stretch: str) -> int:
-    pieces = _PIECE.findall(stretch)
+    pieces = PIECE.findall(stretch)
     bound = sum(map(_PIECES.__getitem__, pieces))
     # What more text in front can change: a run of newlines after a sign is the sign's, an apostrophe takes two letters.
     left = max(3, len(stretch) - len(stretch.lstrip("\r\n/")))

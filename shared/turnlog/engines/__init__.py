@@ -43,6 +43,7 @@ class Engine:
 
     - ``name``: shown by the health routes.
     - ``queue``: the queue for kinds of jobs that have no queue of their own in ``queues``.
+    - ``prepare``: makes what the first request would make, without I/O: the client of the items.
     - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
     - ``next_job_ms``: returns when the next job of the queue is due, None without one; None if not supported.
     - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
@@ -57,6 +58,7 @@ class Engine:
     release: Callable[[], None] = field(default=lambda: None)
     copy_to: Callable[[Path, Path], Engine] | None = None
     next_job_ms: Callable[[], int | None] | None = None
+    prepare: Callable[[], object] = field(default=lambda: None)
 
     def queue_of(self, kind: str) -> JobQueue | None:
         """Return the queue for a kind of job, or None."""
@@ -183,6 +185,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
         queue,
         _nothing,
         queues,
+        prepare=lambda: clients.dynamodb.meta,
     )
 
 
@@ -207,7 +210,7 @@ class LazyCounter:
 def make_counter(name: str) -> TokenCounter:
     """Return the token counter with this name."""
     if name == "estimate":
-        from turnlog.engines.token_counters import EstimateCounter
+        from turnlog.engines.token_estimate import EstimateCounter
 
         return EstimateCounter()
     from turnlog.engines.token_counters import TiktokenCounter

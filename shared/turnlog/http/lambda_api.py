@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -79,6 +80,20 @@ def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
     return Owner.of(tenant, user)
 
 
+def is_operator(event: Mapping[str, Any], settings: Settings) -> bool:
+    """Return whether the authoriser names an operator of the tenant, who acts for itself and for no person."""
+    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
+    if any(name.lower() == USER_HEADER for name in event.get("headers") or {}):
+        return False
+    if settings.identity == "jwt":
+        claims = (authorizer.get("jwt") or {}).get("claims") or {}
+        # API Gateway passes a list as text: "[a b]".
+        scopes = " ".join(str(claims.get(name) or "") for name in ("scope", "scp")).replace("[", " ").replace("]", " ")
+        return bool(settings.operator_scope) and settings.operator_scope in scopes.split()
+    role = _role(str((authorizer.get("iam") or {}).get("userArn")))
+    return role is not None and any(entry == role[1] or _role(entry) == role for entry in settings.operator_principals)
+
+
 def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
     claims = (authorizer.get("jwt") or {}).get("claims") or {}
     tenant, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
@@ -125,6 +140,8 @@ def _person(name: str, settings: Settings) -> str:
     return name
 
 
+INITIALIZATION = "AWS_LAMBDA_INITIALIZATION_TYPE"
+"""The variable that Lambda sets in its functions."""
 RESERVE_SECONDS = 3.0
 """Part of a function's time that is reserved for the answer. API Gateway's 30 s include the cold start, Lambda's clock does not."""
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
@@ -165,11 +182,14 @@ class _Resolver(APIGatewayHttpResolver):
 def make_handler(
     routes: tuple[Route, ...], app: Application | None = None
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Return a Lambda handler for routes. Without ``app``, the first request makes the application from environment variables.
+    """Return a Lambda handler for routes. Without ``app``, the application is made from environment variables: while Lambda starts
+    the function, which has more processor time then, and else at the first request.
 
     Several threads may call the handler at the same time; no request waits for another.
     """
     holder = _Holder(app)
+    if INITIALIZATION in os.environ:
+        holder.prepare(routes)
     idle = [_resolver(routes, holder)]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -232,6 +252,13 @@ class _Holder:
                 self._app = make_application(signals=EmfSignals())
             return self._app
 
+    def prepare(self, routes: tuple[Route, ...]) -> None:
+        """Make what the first requests of the routes need. What can't be made is tried again by a request, which tells why."""
+        try:
+            self.get().prepare(route.name for route in routes)
+        except Exception as error:  # noqa: BLE001 - a function that can't start would tell its callers nothing
+            _log.warning("the function is not prepared: %s", describe_error(error))
+
     def count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
         if self._app is not None and isinstance(error, ConflictError | CorruptError):
@@ -250,7 +277,7 @@ def _served(resolver: _Resolver, route: Route, holder: _Holder) -> Callable[...,
         try:
             app = holder.get()
             owner = identify(event, app.settings) if route.resource != "health" else _NOBODY
-            request = _request(event, owner, path, route)
+            request = _request(event, owner, path, route, may_operate=is_operator(event, app.settings))
             _check_event(event, app)
             response = call(app, route, request)
             answer = _answer(response, lambda data: _keep_answer(app, owner, path, data))
@@ -330,7 +357,9 @@ def _keep_answer(app: Application, owner: Owner, path: Mapping[str, str], data: 
         return app.links.keep(owner, path.get("session_id", ""), data)
 
 
-def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route) -> HttpRequest:
+def _request(
+    event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], route: Route, *, may_operate: bool
+) -> HttpRequest:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     return HttpRequest(
@@ -340,6 +369,7 @@ def _request(event: Mapping[str, Any], owner: Owner, path: Mapping[str, str], ro
         body=_body(event, media_type, route),
         media_type=media_type or JSON,
         idempotency_key=headers.get("idempotency-key") if route.writes else None,
+        is_operator=may_operate,
     )
 
 

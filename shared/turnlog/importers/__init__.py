@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from turnlog.client.exports import OnBytes
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -47,7 +48,7 @@ Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool, Tick], Iterator[Sessi
 
 @lazy_dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of source file. ``label`` is shown to people; ``count`` returns the number of messages, for a progress bar."""
+    """A kind of source file. ``label`` is shown to people; ``count`` returns the number of messages, to tell progress."""
 
     name: str
     label: str
@@ -121,6 +122,10 @@ class SourceCandidate:
     file: SourceFile
     shape: Shape | None
 
+    @property
+    def size_bytes(self) -> int:
+        return self.file.path.stat().st_size
+
 
 def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[SourceCandidate]:
     """List the files of paths and folders with their shapes, before anything is imported.
@@ -138,17 +143,18 @@ def import_files(
     shape: str | None = None,
     dry_run: bool = False,
     documents: bool = True,
-    on_messages: Callable[[int], None] | None = None,
+    on_bytes: OnBytes | None = None,
     clock: Clock | None = None,
 ) -> Report:
     """Import the sessions of files and folders, and return a report.
 
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
     nothing, an interrupted one continues, and a source that has grown adds its new messages. A refused session is a row of the
-    report and does not stop the others; `Report.check` raises its error.
+    report and does not stop the others; `Report.check` raises its error. ``on_bytes`` is called with the bytes of the
+    files that are done, and those of all files.
     """
     candidates = find(map(Path, paths), shape=shape, documents=documents)
-    return run(log, candidates, dry_run=dry_run, on_messages=on_messages, clock=clock)
+    return run(log, candidates, dry_run=dry_run, on_bytes=on_bytes, clock=clock)
 
 
 def run(
@@ -156,22 +162,47 @@ def run(
     candidates: Iterable[SourceCandidate],
     *,
     dry_run: bool = False,
-    on_messages: Callable[[int], None] | None = None,
+    on_bytes: OnBytes | None = None,
     clock: Clock | None = None,
 ) -> Report:
     """Import files that `find` has listed. See `import_files`."""
     clock = clock if clock is not None else SystemClock()
-    started, tick = clock.now_ms(), on_messages or (lambda count: None)
-    rows = list[SessionReport]()
+    started, rows, candidates = clock.now_ms(), list[SessionReport](), list(candidates)
+    progress = _Progress(candidates, on_bytes) if on_bytes is not None else None
     for candidate in candidates:
+        if progress is not None:
+            progress.begin(candidate)
         if candidate.shape is None:
             skipped = [SourceRemark("file", "unknown_source")]
             rows.append(
                 SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
             )
         else:
-            rows += candidate.shape.run(log, candidate.file, dry_run, tick)
+            rows += candidate.shape.run(log, candidate.file, dry_run, progress or (lambda count: None))
+        if progress is not None:
+            progress.finish()
     return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
+
+
+class _Progress:
+    """Reports how many bytes of the files are done, as if all messages of a file were equally long."""
+
+    def __init__(self, candidates: Sequence[SourceCandidate], on_bytes: OnBytes) -> None:
+        self._on_bytes = on_bytes
+        self._total = sum(candidate.size_bytes for candidate in candidates)
+        self._before = self._size = self._messages = self._done = 0
+
+    def begin(self, candidate: SourceCandidate) -> None:
+        self._before, self._size, self._done = self._before + self._size, candidate.size_bytes, 0
+        self._messages = candidate.shape.count(candidate.file) if candidate.shape is not None else 0
+
+    def __call__(self, messages: int) -> None:
+        self._done += messages
+        share = self._size * min(self._done, self._messages) // max(1, self._messages)
+        self._on_bytes(self._before + share, self._total)
+
+    def finish(self) -> None:
+        self._on_bytes(self._before + self._size, self._total)
 
 
 def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:

@@ -9,15 +9,20 @@ It needs the official SDK: ``pip install 'turnlog[mcp]'``. In a shell, `turnlog 
 
 from __future__ import annotations
 
+import hmac
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ImageContent, ToolAnnotations
-from pydantic import Field
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
+from mcp.server.mcpserver.resources import FunctionResource
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
+from pydantic import BaseModel, Field
 
 from turnlog import __version__
 from turnlog.client.model import Session, Turnlog
@@ -27,10 +32,14 @@ from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_FORGETS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 _INSTRUCTIONS = (
     "Sessions of an agent: every message is kept. create_session begins one. build_context returns the window for a model call; "
-    "search_history finds messages by words; recall_tool_call returns a tool call with its result by its ref, such as 12.0."
+    "search_history finds messages by words; recall_tool_call returns a tool call with its result by its ref, such as 12.0. "
+    "search_memories finds what is known about the user from earlier sessions."
 )
+_MESSAGES = 100
+"""Messages in a resource: the newest."""
 
 SessionId = Annotated[str, Field(description="The id of a session, as list_sessions tells it")]
 Ref = Annotated[str | None, Field(description="The ref of a call, such as 12.0")]
@@ -42,6 +51,61 @@ Tokens = Annotated[int | None, Field(ge=64, le=100_000, description="At most so 
 Limit = Annotated[int | None, Field(ge=1, le=50)]
 Policy = Annotated[str | None, Field(description="A preset, such as default or run_loops")]
 Format = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+Cursor = Annotated[str | None, Field(description="next_cursor of the page before")]
+
+
+class SessionFound(BaseModel):
+    """A session in a list. ``uri`` is its resource."""
+
+    session_id: str
+    title: str | None
+    status: str
+    updated_at: str
+    messages: int
+    uri: str
+
+
+class SessionsFound(BaseModel):
+    sessions: list[SessionFound]
+    next_cursor: str | None
+
+
+class SessionCreated(BaseModel):
+    session_id: str
+
+
+class MessageAppended(BaseModel):
+    """``position`` of the message, and the position of the session's newest event."""
+
+    position: int
+    head: int
+
+
+class WindowBuilt(BaseModel):
+    """A window: what to send to the model, and its size."""
+
+    messages: list[dict[str, Any]]
+    system: Any = Field(default=None, description="The system text where the format keeps it apart from the messages")
+    tools: list[dict[str, Any]]
+    tokens: int
+    head: int
+
+
+class MemoryFound(BaseModel):
+    memory_id: str
+    text: str
+    kind: str
+    created_at: str
+    session_id: str | None
+
+
+class MemoriesFound(BaseModel):
+    memories: list[MemoryFound]
+    next_cursor: str | None
+
+
+class MemoryForgotten(BaseModel):
+    memory_id: str
 
 
 def recall_tool_call(
@@ -72,10 +136,10 @@ def append_message(
     idempotency_key: Annotated[
         str | None, Field(description="A repeated call with the same key has one effect")
     ] = None,
-) -> str:
+) -> Annotated[CallToolResult, MessageAppended]:
     """Append a message to a session. The log keeps it permanently."""
     appended = session.append({"role": role, "content": content}, format="openai_chat", idempotency_key=idempotency_key)
-    return json.dumps({"position": appended.first, "head": appended.head})
+    return _structured({"position": appended.first, "head": appended.head})
 
 
 def build_context(
@@ -86,69 +150,246 @@ def build_context(
     query: Annotated[
         str | None, Field(min_length=1, description="What to recall, in place of the user's message")
     ] = None,
-) -> str:
+) -> Annotated[CallToolResult, WindowBuilt]:
     """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
-    window = session.context(format=format, budget=budget, policy=policy, query=query)
-    shown = window.model_dump(mode="json", include={"messages", "system", "tools", "tokens", "head"})
-    return json.dumps(shown, ensure_ascii=False)
+    return _structured(_window(session, format=format, budget=budget, policy=policy, query=query))
 
 
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
-    """Return a server of the tools above, ``list_sessions`` and ``create_session``.
+    """Return a server of the tools above, and of tools that list and create sessions and search, list and forget memories.
 
-    The tools see every session of the owner of ``log``. With ``session_id`` they see only that session, take no session id
-    and create none.
+    It also has resources (sessions, their newest messages, their windows) and prompts. All see every session of the owner of
+    ``log``. With ``session_id`` they see only that session, take no session id, create none and have no memories.
     """
     server: MCPServer[Any] = MCPServer(
         name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-
     for tool, hints in (
         (recall_tool_call, _READS),
         (search_history, _READS),
         (append_message, _WRITES),
         (build_context, _READS),
     ):
-        server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=False)
+        # What is recalled is text and images: as structured content too, it would be sent twice.
+        structured = None if tool in (append_message, build_context) else False
+        server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=structured)
+    _add_sessions(server, log, session_id)
+    if session_id is None:
+        _add_memories(server, log)
+    _add_resources(server, log, session_id)
+    _add_prompts(server, log, session_id)
+    return server
 
-    def list_sessions(limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: str | None = None) -> str:
+
+def _add_sessions(server: MCPServer[Any], log: Turnlog, session_id: str | None) -> None:
+    def list_sessions(
+        limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
+    ) -> Annotated[CallToolResult, SessionsFound]:
         """List sessions, newest activity first. The next page begins at next_cursor."""
         with _ToolErrors():
-            if session_id is not None:
-                infos, following = [log.sessions.get(session_id).info()], None
-            else:
-                page = log.sessions.page(limit=limit, cursor=cursor)
-                infos, following = page.sessions, page.next_cursor
-        names = {"session_id", "title", "status", "updated_at", "messages"}
-        sessions = [info.model_dump(mode="json", include=names) for info in infos]
-        return json.dumps({"sessions": sessions, "next_cursor": following}, ensure_ascii=False)
+            return _structured(_sessions(log, session_id, limit, cursor))
 
     def create_session(
         id: Annotated[str | None, Field(description="By default generated")] = None,
         title: str | None = None,
         system: Annotated[str | None, Field(description="The system text of its windows")] = None,
         policy: Policy = None,
-    ) -> str:
+    ) -> Annotated[CallToolResult, SessionCreated]:
         """Create a session and return its id. An id that is taken is an error."""
         with _ToolErrors():
-            session = log.sessions.create(id, title=title, system=system, policy=policy)
-        return json.dumps({"session_id": session.id}, ensure_ascii=False)
+            return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
 
-    server.add_tool(list_sessions, annotations=_READS, structured_output=False)
+    server.add_tool(list_sessions, annotations=_READS)
     if session_id is None:
-        server.add_tool(create_session, annotations=_WRITES, structured_output=False)
-    return server
+        server.add_tool(create_session, annotations=_WRITES)
+
+
+def _add_memories(server: MCPServer[Any], log: Turnlog) -> None:
+    def search_memories(
+        q: Annotated[str, Field(min_length=1, description="Words")],
+        limit: Annotated[int, Field(ge=1, le=100)] = 10,
+    ) -> Annotated[CallToolResult, MemoriesFound]:
+        """Find what is known about the user from ended sessions, best match first."""
+        with _ToolErrors():
+            return _structured(_memories(log, limit=limit, q=q))
+
+    def list_memories(
+        limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
+    ) -> Annotated[CallToolResult, MemoriesFound]:
+        """List what is known about the user from ended sessions, newest first."""
+        with _ToolErrors():
+            return _structured(_memories(log, limit=limit, cursor=cursor))
+
+    def forget_memory(memory_id: str) -> Annotated[CallToolResult, MemoryForgotten]:
+        """Delete a memory for good. It is not made again of the same messages."""
+        with _ToolErrors():
+            return _structured({"memory_id": log.forget(memory_id).memory_id})
+
+    for tool, hints in ((search_memories, _READS), (list_memories, _READS), (forget_memory, _FORGETS)):
+        server.add_tool(tool, annotations=hints)
+
+
+def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> None:
+    """Add the list of sessions, and of each session, or the only one, its settings, its newest messages and its window."""
+
+    def session(session_id: str) -> str:
+        """Settings and totals of a session."""
+        with _ResourceErrors():
+            return log.sessions.of(session_id).info().model_dump_json()
+
+    def messages(session_id: str) -> str:
+        """The newest 100 messages of a session, with their positions."""
+        with _ResourceErrors():
+            of_session = log.sessions.of(session_id)
+            after = max(0, of_session.info().head - _MESSAGES)
+            return of_session.page(after=after, limit=_MESSAGES).model_dump_json()
+
+    def window(session_id: str) -> str:
+        """The window of a session for the next model call, in OpenAI's chat format."""
+        with _ResourceErrors():
+            return _json(_window(log.sessions.of(session_id), format="openai_chat"))
+
+    def sessions() -> str:
+        """Sessions, newest activity first."""
+        with _ResourceErrors():
+            return _json(_sessions(log, only, 100, None))
+
+    readers: tuple[tuple[str, Callable[[str], str]], ...] = (
+        ("", session),
+        ("/messages", messages),
+        ("/window", window),
+    )
+    server.resource("turnlog://sessions", mime_type=_JSON)(sessions)
+    for suffix, read in readers:
+        if only is None:
+            server.resource(f"turnlog://sessions/{{session_id}}{suffix}", mime_type=_JSON)(read)
+        else:
+            server.add_resource(_resource_of(read, only, suffix))
+
+
+def _resource_of(read: Callable[[str], str], session_id: str, suffix: str) -> FunctionResource:
+    return FunctionResource.from_function(
+        lambda: read(session_id),
+        uri=session_uri(session_id) + suffix,
+        name=read.__name__,
+        description=read.__doc__,
+        mime_type=_JSON,
+    )
+
+
+def session_uri(session_id: str) -> str:
+    """Return the URI of a session's resource; ``/messages`` and ``/window`` behind it are its messages and its window."""
+    return f"turnlog://sessions/{quote(session_id, safe='')}"
+
+
+def _add_prompts(server: MCPServer[Any], log: Turnlog, session_id: str | None) -> None:
+    def continue_session(session: Session) -> list[Message]:
+        """Go on with a session: its window as the beginning of the conversation."""
+        window = session.context(format="turnlog")
+        system = [UserMessage(f"Instructions of this conversation:\n{window.system}")] if window.system else []
+        return system + [_spoken(message) for message in window.messages]
+
+    def answer_from_history(
+        session: Session, question: Annotated[str, Field(description="What is to be answered")]
+    ) -> str:
+        """Answer a question from a session's history, with the messages that it was taken from."""
+        return (
+            f"Answer from the history of session {session.id!r}. Find the messages with search_history, and read tool calls "
+            f"with recall_tool_call. Name the positions of the messages that you used; say so when the history has no answer."
+            f"\n\nQuestion: {question}"
+        )
+
+    for prompt in (continue_session, answer_from_history):
+        server.prompt()(_bound(prompt, log, session_id))
+
+
+def _spoken(message: Mapping[str, Any]) -> Message:
+    content = message.get("content")
+    text = content if isinstance(content, str) else _json(content if content is not None else message)
+    return AssistantMessage(text) if message.get("role") == "assistant" else UserMessage(text)
+
+
+def _sessions(log: Turnlog, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
+    if session_id is not None:
+        infos, following = [log.sessions.get(session_id).info()], None
+    else:
+        page = log.sessions.page(limit=limit, cursor=cursor)
+        infos, following = page.sessions, page.next_cursor
+    names = {"session_id", "title", "status", "updated_at", "messages"}
+    sessions = [info.model_dump(mode="json", include=names) | {"uri": session_uri(info.session_id)} for info in infos]
+    return {"sessions": sessions, "next_cursor": following}
+
+
+def _memories(log: Turnlog, **options: Any) -> dict[str, Any]:
+    page = log.memory_page(**options)
+    names = set(MemoryFound.model_fields)
+    memories = [memory.model_dump(mode="json", include=names) for memory in page.memories if memory.replaced_by is None]
+    return {"memories": memories, "next_cursor": page.next_cursor}
+
+
+def _window(session: Session, **options: Any) -> dict[str, Any]:
+    window = session.context(**options)
+    return window.model_dump(mode="json", include=set(WindowBuilt.model_fields))
+
+
+_JSON = "application/json"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _structured(value: dict[str, Any]) -> CallToolResult:
+    """Return a result as structured content, and as text for hosts that read no structure."""
+    return CallToolResult(content=[TextContent(type="text", text=_json(value))], structured_content=value)
+
+
+AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def serve_http(server: MCPServer[Any], *, host: str, port: int, token: str | None) -> None:
+    """Serve streamable HTTP at ``/mcp`` until the process is interrupted. With a token, each request needs it as bearer."""
+    import uvicorn
+
+    # Off loopback any name may lead here, and the token stops web pages; on loopback the SDK checks Host and Origin.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False) if token is not None else None
+    app: Any = server.streamable_http_app(host=host, transport_security=security)
+    uvicorn.run(require_token(app, token) if token is not None else app, host=host, port=port, log_level="warning")
+
+
+def require_token(app: AsgiApp, token: str) -> AsgiApp:
+    """Return the ASGI application with a check before it: requests without the bearer token are answered with 401."""
+    expected = f"Bearer {token}".encode()
+
+    async def checked(scope: Any, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] != "http" or hmac.compare_digest(given, expected):
+            await app(scope, receive, send)
+            return
+        headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    return checked
 
 
 class _ToolErrors:
     """Context manager that turns a Turnlog error into a tool error, which the model reads."""
+
+    _kind: type[Exception] = ToolError
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TurnlogError):
-            raise ToolError(f"{error.error_code}: {error.detail}") from error
+            raise self._kind(f"{error.error_code}: {error.detail}") from error
+
+
+class _ResourceErrors(_ToolErrors):
+    """Context manager that turns a Turnlog error into an error of a resource."""
+
+    _kind = ResourceError
 
 
 def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list[Any]:
@@ -170,16 +411,14 @@ def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Ca
         with _ToolErrors():
             return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
 
-    own = list(inspect.signature(tool, eval_str=True).parameters.values())[1:]
-    session_parameter = inspect.Parameter("session_id", inspect.Parameter.KEYWORD_ONLY, annotation=SessionId)
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    signature = inspect.signature(tool, eval_str=True)
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in list(signature.parameters.values())[1:]
+    ]
+    if session_id is None:
+        own.insert(0, inspect.Parameter("session_id", inspect.Parameter.KEYWORD_ONLY, annotation=SessionId))
     run.__name__, run.__doc__ = tool.__name__, tool.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        parameters if session_id is not None else [session_parameter, *parameters], return_annotation=Any
-    )
-    run.__annotations__ = {
-        parameter.name: parameter.annotation
-        for parameter in (parameters if session_id is not None else [session_parameter, *parameters])
-    }
-    run.__annotations__["return"] = Any
+    run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    run.__annotations__["return"] = signature.return_annotation
     return run

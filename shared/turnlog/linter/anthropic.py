@@ -62,7 +62,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"}),
     "tool_reference": frozenset({"type", "tool_name", "cache_control"}),
     "container_upload": frozenset({"type", "file_id", "cache_control"}),
-    "compaction": frozenset({"type", "content", "encrypted_content", "signature", "cache_control"}),
+    "compaction": frozenset({"type", "content", "encrypted_content", "signature", "tool_changes", "cache_control"}),
     "server_tool_use": frozenset({"type", "id", "name", "input", "cache_control", "caller"}),
     "mcp_tool_use": frozenset({"type", "id", "name", "input", "server_name", "cache_control"}),
     "mcp_tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
@@ -278,9 +278,18 @@ class _Reader:
                 self._take_server_call(pointer, block)
             elif kind.endswith("_tool_result"):
                 self._take_server_result(pointer, block)
+            elif kind == "compaction":
+                self._check_compaction(pointer, block)
             else:
                 self._check_role(pointer, kind, block)
         self._note_block(pointer, kind if isinstance(kind, str) else "?")
+
+    def _check_compaction(self, pointer: str, block: dict[str, object]) -> None:
+        if block.get("signature") and pointer != "/messages/0/content/0":
+            self._add("compaction_misplaced", pointer, "other blocks come before the signed summary")
+        content = block.get("content")
+        if isinstance(content, str) and not content.strip():
+            self._add("compaction_blank", f"{pointer}/content", "the summary is empty or white space only")
 
     def _check_role(self, pointer: str, kind: str, block: dict[str, object]) -> None:
         """Report content that only a message of the other role may have."""

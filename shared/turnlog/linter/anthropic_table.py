@@ -28,6 +28,7 @@ _HANDLE = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-
 _SYSTEM = "https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages"
 _VERSION = "https://platform.claude.com/docs/en/api/migration-2026-10-21"
 _VISION = "https://platform.claude.com/docs/en/build-with-claude/vision"
+_COMPACTION = "https://platform.claude.com/docs/en/build-with-claude/compaction"
 _GITHUB = "https://github.com/"
 _CLAUDE_CODE = f"{_GITHUB}anthropics/claude-code/issues/"
 _BAD = "400 invalid_request_error"
@@ -91,6 +92,17 @@ RULES: Mapping[str, Rule] = {
     ),
     "block_not_object": Rule(_BAD, "Make each block an object with a type.", _REFERENCE),
     "block_type": Rule(_BAD, "Set type to a block type of this API: text, image, document, tool_use, …", _REFERENCE),
+    "compaction_misplaced": Rule(
+        "400 compaction_block_misplaced: `compaction` block must be sent first, in place of the messages it summarizes; "
+        "remove those messages",
+        "Begin the first message with the newest signed compaction block; leave out what it summarizes and older ones.",
+        f"{_COMPACTION}-on-demand",
+    ),
+    "compaction_blank": Rule(
+        f"{_BAD} (the SDK: Empty string content is not allowed.)",
+        "Send the block as it was returned, or leave it out.",
+        _COMPACTION,
+    ),
     "block_field": Rule(
         f"{_BAD}: messages.….content.….….…: Field required",
         "Give the block what its type needs.",

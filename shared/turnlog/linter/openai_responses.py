@@ -63,6 +63,11 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}earendil-works/pi/issues/5151",
     ),
     "status_value": Rule(_BAD, "Use in_progress, completed or incomplete, or leave it out.", _REFERENCE),
+    "compaction_trigger": Rule(
+        f'{_BAD} (the SDK: "Must be the final input item")',
+        "Send compaction_trigger as the last item, in the request that is to compact and in no other.",
+        f"{_GITHUB}openai/openai-python/blob/main/src/openai/types/responses/response_input_item_param.py",
+    ),
     "reference_id": Rule(_BAD, "Give the reference the id of the item.", _REFERENCE),
     # Messages.
     "unknown_role": Rule(
@@ -246,6 +251,7 @@ class _Reader:
         self._references = 0
         self._reasoning = ""
         self._images = 0
+        self._trigger = ""
 
     def take(self, pointer: str, item: object) -> None:
         if not isinstance(item, dict):
@@ -261,6 +267,7 @@ class _Reader:
         if kind != "reasoning":
             is_input_message = kind == "message" and item.get("role") != "assistant"
             self._end_reasoning(has_follower=not is_input_message and kind not in _CALL_TYPE_OF)
+        self._take_trigger(pointer, kind)
         if kind in _KEYS:
             self._findings.unknown_keys(pointer, item, _KEYS[kind])
         self._take_id(pointer, item.get("id"), kind)
@@ -289,6 +296,11 @@ class _Reader:
         if self._reasoning and not has_follower:
             self._add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
         self._reasoning = ""
+
+    def _take_trigger(self, pointer: str, kind: str) -> None:
+        if self._trigger:
+            self._add("compaction_trigger", self._trigger, "an item stands behind the request to compact")
+        self._trigger = pointer if kind == "compaction_trigger" else ""
 
     def _take_id(self, pointer: str, item_id: object, kind: str) -> None:
         if kind == "item_reference":

@@ -15,7 +15,7 @@ from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
-from turnlog.core.times import DAY_MS
+from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
@@ -197,10 +197,10 @@ def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None
 
     Returns None when its settings allow neither.
     """
-    days = [settings.ttl_days] if settings.ttl_days else []
-    if settings.inactive_after_days and status in ("creating", "active"):
-        days.append(settings.inactive_after_days)
-    return active_ms + min(days) * DAY_MS if days else None
+    waits_ms = [settings.ttl_days * DAY_MS] if settings.ttl_days else []
+    if settings.inactive_after_minutes and status in ("creating", "active"):
+        waits_ms.append(settings.inactive_after_minutes * MINUTE_MS)
+    return active_ms + min(waits_ms) if waits_ms else None
 
 
 def is_settled(item: Item, now_ms: int) -> bool:

@@ -15,6 +15,7 @@ from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
+from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionStatus
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import DAY_MS
@@ -88,6 +89,7 @@ class Header:
     - ``last_state``, ``last_settings``: positions of the newest state event and settings event.
     - ``last_frame``: position of the newest settings event that changes windows; for old headers ``last_settings``.
     - ``run``: 6-byte hash of the open loop's run id, or empty. ``pending``: an agent waits for a decision.
+    - ``lease``: the lease of the run that has the session, which may have expired.
     - ``summary``: the current summary. ``sent``: the newest window that is known to have been sent.
     - ``calibration``: the calibration of token counts. ``asked``: the newest request for a summary.
     - ``ended``: position of the commit that ended the session, 0 while it is active.
@@ -125,6 +127,7 @@ class Header:
     rewound: int = 0
     redacted: int = 0
     pinned: tuple[tuple[int, int], ...] | None = None
+    lease: RunLease | None = None
     version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -203,6 +206,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "cf": header.calibration.encode(),
         "ca": header.asked.encode() if header.asked is not None else "",
         "pn": _encode_pinned(header.pinned),
+        "le": header.lease.encode() if header.lease is not None else "",
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -265,6 +269,7 @@ def _read(item: Item) -> Header:
         rewound=_number(item, "rw", 0),
         redacted=_number(item, "rd", 0),
         pinned=_decode_pinned(_text(item, "pn", "")),
+        lease=RunLease.decode(_text(item, "le")) if "le" in item else None,
         version=_number(item, "v"),
     )
 

@@ -31,6 +31,7 @@ ERASING = "ERASING"
 _RECORD_ID = re.compile(r"[0-9]{13}-[A-Za-z0-9_-]{1,50}")
 DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
 FORKS_FROM, FORKS_TO = "F#", "F~"
+USERS_FROM, USERS_TO = "U#", "U~"
 _BASE = "#base"
 
 
@@ -82,7 +83,15 @@ class TenantKeys:
 
     def spending(self, day: str) -> Key:
         """Return the key of the tenant's spending on a day such as ``2026-11-21``."""
-        return Key(f"T#{self.tenant_id}", f"B#{day}")
+        return Key(self.partition, f"B#{day}")
+
+    @property
+    def partition(self) -> str:
+        return f"T#{self.tenant_id}"
+
+    def user(self, user_id: str) -> Key:
+        """Return the key of the item that says that the tenant has this user."""
+        return Key(self.partition, f"{USERS_FROM}{user_id}")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -98,6 +107,11 @@ class OwnerKeys:
     @property
     def erasing(self) -> Key:
         return Key(self.partition, ERASING)
+
+    @property
+    def user(self) -> Key:
+        """The key of the item by which an operator of the tenant finds the user."""
+        return TenantKeys(self.owner.tenant_id).user(self.owner.user_id)
 
     @property
     def jobs(self) -> RecordKeys:

@@ -167,9 +167,14 @@ def make_card(facts: MessageOutline) -> JsonObject | None:
 
 
 def read_card(card: dict[str, Any]) -> MessageOutline:
-    """Return the outline that a card holds."""
+    """Return the outline that a card holds.
+
+    Cards of before do not say of an assistant's message whether it compacts. Only an item of OpenAI says so by its type.
+    """
+    role, given_role = card["r"], card.get("g", card["r"])
+    unsaid = given_role == "compaction" or (None if role == "assistant" else False)
     return MessageOutline(
-        role=card["r"],
+        role=role,
         head=card.get("x", ""),
         chars=card.get("n", 0),
         calls=tuple(CallOutline(*call) for call in card.get("c", ())),
@@ -178,10 +183,10 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
             for key, name, flags, text, chars in card.get("o", ())
         ),
         ledger=tuple(card.get("l", ())),
-        given_role=card.get("g", card["r"]),
+        given_role=given_role,
         name=card.get("a", ""),
         has_closing=bool(card.get("e")),
-        compacts=bool(card.get("k")),
+        compacts=card.get("k", unsaid),
     )
 
 
@@ -194,8 +199,8 @@ def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: i
         card["a"] = facts.name[:_MAX_NAME]
     if facts.has_closing:
         card["e"] = True
-    if facts.compacts:
-        card["k"] = True
+    if facts.role == "assistant" or facts.compacts:
+        card["k"] = bool(facts.compacts)
     if facts.head:
         card["x"] = facts.head[:HEAD_CHARS]
     if facts.calls:

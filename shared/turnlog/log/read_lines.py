@@ -28,6 +28,7 @@ from turnlog.core.events import (
 from turnlog.core.positions import Stretch
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.summaries import Branch
+from turnlog.core.times import MINUTES_A_DAY
 from turnlog.log.lines import ENVELOPE
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -65,8 +66,10 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
 
 
 def settings_from(fields: dict[str, Any]) -> SessionSettings:
-    """Return the settings in a stored object. Unknown fields are ignored."""
+    """Return the settings in a stored object. Unknown fields are ignored. Early objects have ``inactive_after_days``."""
     known = {name: fields[name] for name in SessionSettings.__slots__ if name in fields}
+    if fields.get("inactive_after_days"):
+        known.setdefault("inactive_after_minutes", fields["inactive_after_days"] * MINUTES_A_DAY)
     if "tools" in known:
         known["tools"] = tuple(known["tools"])
     return SessionSettings(**known)

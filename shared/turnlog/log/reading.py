@@ -186,6 +186,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
                 tokens=message.event.tokens,
                 interrupted=message.event.envelope.status == "interrupted",
                 timed_out=message.event.opens_loop > 0,
+                joins=message.event.opens_loop == 0,
             )
             flow = accept(flow, arrival).flow
     # A commit's state event is its last.

@@ -53,14 +53,19 @@ class RequestKey:
         return True
 
 
+_LATER = ("loop",)
+"""Fields that requests of older versions do not have: without a value they leave the payload as it was."""
+
+
 def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey | None:
     """Return the hashed key and payload of a request, or None without a key.
 
-    ``if_head`` is not part of the payload, because a retry may name a newer head.
+    ``if_head`` and ``lease`` are not part of the payload, because a retry may name newer ones.
     """
     if key is None:
         return None
-    return raw_request_key(key, operation, body.model_dump(exclude={"if_head", "lenient"}))
+    later = {name for name in _LATER if getattr(body, name, None) is None}
+    return raw_request_key(key, operation, body.model_dump(exclude={"if_head", "lenient", "lease", *later}))
 
 
 def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:

@@ -46,16 +46,23 @@ class VisibleMemories:
         return self._engine.erase(owner, session_id, position=position)
 
 
+_MAX_QUERY_CHARS, _SEARCH_SECONDS = 1_000, 10.0
+
+
 class ListMemories:
-    """List the memories of a person, newest first, a page at a time."""
+    """List the memories of a person, newest first, a page at a time; or find those that fit words."""
 
     def __init__(self, log: SessionLog, memory: MemoryEngine | None) -> None:
         self._log = log
         self._memory = memory
 
-    def __call__(self, owner: Owner, *, limit: int = 20, cursor: str | None = None) -> MemoryList:
+    def __call__(self, owner: Owner, *, limit: int = 20, cursor: str | None = None, q: str = "") -> MemoryList:
         if self._memory is None:
             return MemoryList(engine=None, memories=[], next_cursor=None)
+        if q.strip():
+            known = self._memory.known(owner, q[:_MAX_QUERY_CHARS], limit=limit, timeout_seconds=_SEARCH_SECONDS)
+            found = [memory_answer(memory) for memory in known if memory.score is not None]
+            return MemoryList(engine=self._memory.name, memories=found, next_cursor=None)
         cursors = Cursors(self._log.cursor_secret())
         scope = f"memories {owner.tenant_id} {owner.user_id} {self._memory.name}"
         after = cursors.read(cursor, scope=scope)["after"] if cursor is not None else None

@@ -46,9 +46,13 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/users/me/memory",
         "list_memories",
-        "List the caller's memories, newest first, including replaced ones",
+        "List the caller's memories, newest first, including replaced ones; or find some",
         answers={200: MemoryList},
-        parameters=(Parameter("limit", "integer", "Memories per page", 1, 100, 20), CURSOR),
+        parameters=(
+            Parameter("limit", "integer", "Memories per page", 1, 100, 20),
+            CURSOR,
+            Parameter("q", "string", "Only memories that fit these words, best first, in one page"),
+        ),
     ),
     Route(
         "DELETE",

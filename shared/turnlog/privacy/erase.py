@@ -315,7 +315,7 @@ class EraseUsers:
             due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
             return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
         counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
-        self._log.items.delete_many([OwnerKeys(owner).erasing])
+        self._log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
         self._erasure.purging.after_last_pass(mark_of(options, counts))
         return receipt("erased", counts)
 

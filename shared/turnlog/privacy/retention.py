@@ -19,7 +19,7 @@ from turnlog.core.identity import Owner, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.times import DAY_MS
+from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
@@ -198,10 +198,10 @@ class _IsActive(Exception):  # noqa: N818 - a control signal, not an error
 
 def is_inactive(settings: SessionSettings, header: Header, now_ms: int) -> bool:
     """Whether an active session, not waiting for a decision, has been silent for as long as its settings allow."""
-    days = settings.inactive_after_days
-    if days is None or header.status != "active" or header.pending:
+    minutes = settings.inactive_after_minutes
+    if minutes is None or header.status != "active" or header.pending:
         return False
-    return now_ms >= header.active_ms + days * DAY_MS
+    return now_ms >= header.active_ms + minutes * MINUTE_MS
 
 
 def keys_of(item: Item) -> SessionKeys:

@@ -66,8 +66,9 @@ class AnthropicCodec:
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
-        content, calls, results, said, compacts = list[Block](), list[ToolCall](), list[ToolResult](), 0, False
-        for index, block in enumerate(_content(body.get("content"), "/content")):
+        content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
+        given = _content(body.get("content"), "/content")
+        for index, block in enumerate(given):
             kind = _kind(block, f"/content/{index}")
             if is_call(kind) and (kind == "tool_use" or block.get("id")):
                 is_hosted = is_assistant and kind != "tool_use"
@@ -77,14 +78,13 @@ class AnthropicCodec:
                 results.append(_parsed_result(block, f"/content/{index}/content", is_error, hosted=is_assistant))
                 said = len(content)
             else:
-                compacts = compacts or (is_assistant and _is_compaction(block))
                 content.append(_block(block, f"/content/{index}"))
         has_user_results = bool(results) and not all(result.hosted for result in results)
         role = role_with(body, tuple(content), calls=bool(calls), results=has_user_results)
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
         closing = len(content) - said if is_answered and all(result.hosted for result in results) else 0
         blocks = (tuple(content), tuple(calls), tuple(results))
-        return Message(role, *blocks, given_role=role_name, closing=closing, compacts=compacts)
+        return Message(role, *blocks, given_role=role_name, closing=closing, compacts=_begins_with_compaction(body))
 
     def legal_id(self, call_id: str) -> bool:
         return is_safe_id(call_id, longest=_MAX_ID)
@@ -95,7 +95,7 @@ class AnthropicCodec:
         layout = Layout(_is_result, in_system=in_system)
         rendered_turns = [_bodies(turn) for turn in conversation]
         paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
-        sent_turns = with_thinking_first(paired, _is_thinking)
+        sent_turns = with_thinking_first(_with_compaction_first(paired), _is_thinking)
         for turn_bodies in sent_turns:
             for body in turn_bodies:
                 if layout.has_only_results and has_results(body, _is_result):
@@ -217,6 +217,24 @@ def _is_compaction(block: JsonValue) -> bool:
     """
     is_compaction = isinstance(block, dict) and block.get("type") == "compaction"
     return is_compaction and isinstance(block, dict) and bool(string_of(block.get("content")).strip())
+
+
+def _with_compaction_first(turns: Sequence[Sequence[JsonObject]]) -> list[list[JsonObject]]:
+    """Return the messages of each turn with a summary of the provider's only as the first block of all.
+
+    Elsewhere a signed summary is refused (https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand), and another
+    one hides from the model what stands before it.
+    """
+    first = next((body for bodies in turns for body in bodies), None)
+
+    def kept(body: JsonObject) -> JsonObject:
+        content = body.get("content")
+        blocks = content if isinstance(content, list) else []
+        is_base = body is first and _begins_with_compaction(body)
+        left = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
+        return body if len(left) == len(blocks) else {**body, "content": left}
+
+    return [[left for body in bodies if (left := kept(body)) is body or left["content"]] for bodies in turns]
 
 
 def _begins_with_compaction(message: JsonObject) -> bool:

@@ -247,6 +247,11 @@ _SEARCH_RESULT = _block(
     {"source": text, "title": text, "content": items(_TEXT, least=1)},
     {"citations": _CITATIONS_OF_FILE},
 )
+_COMPACTION = _block(
+    "compaction",
+    {"content": optional(visible)},
+    {**dict.fromkeys(("encrypted_content", "signature"), optional(text)), "tool_changes": anything},
+)
 _FROM_USER: Mapping[str, Shape] = {
     "text": _TEXT,
     "image": _IMAGE,
@@ -280,9 +285,7 @@ _FROM_ASSISTANT: Mapping[str, Shape] = {
         )
         for name in _SERVER_RESULTS
     },
-    "compaction": _block(
-        "compaction", {}, dict.fromkeys(("content", "encrypted_content", "signature"), optional(text))
-    ),
+    "compaction": _COMPACTION,
 }
 _OF_OTHER_APIS = frozenset(
     {
@@ -325,7 +328,7 @@ def _anthropic_result(value: JsonValue) -> JsonValue:
 
 _ANTHROPIC_CONTENT = {
     "user": _anthropic_content(
-        {**_FROM_USER, "tool_result": _anthropic_result},
+        {**_FROM_USER, "compaction": _COMPACTION, "tool_result": _anthropic_result},
         _OF_OTHER_APIS | {"tool_use", "thinking", "redacted_thinking", "server_tool_use"},
     ),
     "assistant": _anthropic_content(
@@ -645,6 +648,7 @@ _ITEMS = tagged(
             *("text", "image", "image_url", "document", "file", "refusal", "thinking", "redacted_thinking"),
             *("input_text", "input_image", "input_file", "output_text", "summary_text"),
             *("tool_use", "tool_result", "tool_call", "toolUse", "toolResult", "function", "custom", "tool"),
+            "compaction_trigger",  # it asks for a compaction of this one request, as its last item
         }
     ),
 )

@@ -44,7 +44,7 @@ def written_day(day: date) -> str:
 def named_days(text: str, said_on: date) -> list[str]:
     """Return the days, months and years that a text in lower case names, each once; for a week the month that it lies in."""
     days = dict[str, None]()
-    for hints, pattern, resolve in _RULES:
+    for hints, pattern, resolve in _ASCII_RULES if text.isascii() else _RULES:
         for hint in hints:
             if hint in text:
                 break
@@ -153,7 +153,11 @@ _HAN_DAYS = [name for name in _NEAR_DAYS if not name.isascii()]
 _UNITS = _any_of([*_WEEKDAYS, *map(str.lower, _MONTHS), *_SEASONS, "week", "weekend", "month", "year"])
 _YEARS = ("19", "20")
 _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
-    (tuple(_NEAR_DAYS), re.compile(rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}"), _near_day),
+    (
+        ("yesterday", "last night", "today", "tomorrow", *_HAN_DAYS),
+        re.compile(rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}"),
+        _near_day,
+    ),
     (tuple(_NEAR_MONTHS), re.compile(_any_of(_NEAR_MONTHS)), _near_month),
     (tuple(_NEAR_YEARS), re.compile(_any_of(_NEAR_YEARS)), _near_year),
     (
@@ -175,3 +179,4 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
     (("月",), re.compile(r"(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})[日号])?"), _month_and_day),
 )
 """Rules, each with hints: a text with none of a rule's hints can't match it, and looking for them is much cheaper."""
+_ASCII_RULES = [(tuple(filter(str.isascii, hints)), pattern, rule) for hints, pattern, rule in _RULES]

@@ -11,6 +11,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
@@ -24,6 +25,7 @@ K1, B = 1.5, 0.5
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
+_LETTERS = re.compile(r"[^\W_]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
 _ORDINAL = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
 _STOP = (
@@ -67,7 +69,7 @@ class Fts5SearchEngine:
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
         words = [_words(text) for text in texts]
         terms = _terms_by_word(set[str]().union(*words))
-        return [[term for word in text_words for term in terms[word]] for text_words in words]
+        return [list(chain.from_iterable(map(terms.__getitem__, text_words))) for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
         total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, list[float]]]()
@@ -157,21 +159,19 @@ def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     return joined
 
 
-class _Separators(dict[int, int]):
-    """A table for `str.translate`: letters and digits stay, every other character becomes a space."""
-
-    def __missing__(self, code: int) -> int:
-        self[code] = code if chr(code).isalnum() else ord(" ")
-        return self[code]
-
-
-_SEPARATORS = _Separators()
+_ASCII = frozenset(map(chr, range(128)))
+_SEPARATORS = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)).ljust(256)
+"""A table for `bytes.translate`: letters and digits stay, every other character becomes a space."""
 
 
 def _words(text: str) -> list[str]:
     """Return the words of a text in lower case; a run of CJK characters is a word."""
-    words = text.lower().translate(_SEPARATORS).split()
-    return words if text.isascii() else [part for word in words for part in _WORD.findall(word)]
+    lower = text.lower()
+    foreign = "" if lower.isascii() else "".join(set(lower).difference(_ASCII))
+    if not any(map(str.isalnum, foreign)):
+        return lower.encode("ascii", "replace").translate(_SEPARATORS).decode().split()
+    words = _LETTERS.findall(lower)
+    return [part for word in words for part in _WORD.findall(word)] if _IS_CJK.search(foreign) else words
 
 
 def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,6 @@ engine builds it from the segment in memory. Only the worker that seals segments
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -28,10 +27,9 @@ from turnlog.snapshots.segments import Segment
 
 VERSION = 2
 """Version of the stored format; an index with another version is not read."""
-_ROW = "I"
-"""The type of a row in an array: four bytes."""
-_ENTRY_BYTES, _TERM_BYTES = 300, 250
-"""Estimated memory of an entry, and of a term without its rows."""
+_ASKED_TERMS = 64
+_ENTRY_BYTES, _TERM_BYTES, _OCCURRENCE_BYTES = 300, 150, 8
+"""Estimated memory of an entry, of a stored term without its rows, and of an occurrence of a term."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -52,8 +50,10 @@ class IndexedMessage:
 
 
 class Index:
-    """Messages in order of position; for each term the rows of the messages that contain it, a row for each occurrence.
+    """Messages in order of position, with their terms.
 
+    Of a stored index each term has the rows of the messages that contain it, a row for each occurrence. Of messages that were
+    added a text has the terms: to look a few terms up in it costs less than to sort all terms, most of which nobody asks for.
     ``is_shared``: some messages come from the log of another session.
     """
 
@@ -61,7 +61,12 @@ class Index:
         self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
         self.occurrences = 0
-        self.terms: defaultdict[str, array[int]] = defaultdict(_no_rows)
+        self._stored: Mapping[str, Sequence[int]] = {}
+        self._first_added = 0
+        self._added = list[str]()
+        """The terms of the entries from the first added one on, each term between two spaces."""
+        self._asked = dict[str, tuple[Mapping[int, int], int]]()
+        """The rows of terms that were asked for, and the number of added entries that they were looked up in."""
 
     def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
@@ -79,21 +84,37 @@ class Index:
             places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
             texts.append(_indexed_text(moment.date(), facts.name, searchable_text(located, message, facts)))
         for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
-            row = len(self.entries)
             self.entries.append(IndexedMessage(position, commit, loop, time_ms, len(terms), outline))
-            for term in terms:
-                self.terms[term].append(row)
+            self._added.append(f" {'  '.join(terms)} ")
             self.occurrences += len(terms)
 
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index."""
-        rows = array(_ROW).itemsize * self.occurrences
-        return rows + _TERM_BYTES * len(self.terms) + _ENTRY_BYTES * len(self.entries)
+        return _TERM_BYTES * len(self._stored) + _OCCURRENCE_BYTES * self.occurrences + _ENTRY_BYTES * len(self.entries)
+
+    @property
+    def terms(self) -> Mapping[str, Sequence[int]]:
+        """All terms, each with the rows of the messages that contain it, a row for each occurrence."""
+        if not self._added:
+            return self._stored
+        terms = defaultdict[str, list[int]](list, {term: list(rows) for term, rows in self._stored.items()})
+        for row, text in enumerate(self._added, self._first_added):
+            for term in text.split():
+                terms[term].append(row)
+        return terms
 
     def rows_of(self, term: str) -> Mapping[int, int]:
         """Return the rows of the messages that contain a term, each with the number of occurrences."""
-        return Counter(self.terms.get(term, ()))
+        counts, read = self._asked.get(term) or (Counter(self._stored.get(term, ())), 0)
+        if read < len(self._added):
+            key, texts = f" {term} ", self._added[read:]
+            new = enumerate(texts, self._first_added + read)
+            counts = {**counts, **{row: text.count(key) for row, text in new if key in text}}
+            if len(self._asked) >= _ASKED_TERMS:
+                self._asked.clear()
+            self._asked[term] = counts, read + len(texts)
+        return counts
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
@@ -110,7 +131,7 @@ class Index:
                 "l": [entry.length for entry in entries],
                 "r": [_ROLES.index(entry.facts.role) + (0 if entry.facts.head else 4) for entry in entries],
                 "f": {row: [calls, results] for row, (calls, results) in pairings.items() if calls or results},
-                "w": {term: list(self.terms[term]) for term in sorted(self.terms)},
+                "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
             }
         )
 
@@ -130,12 +151,8 @@ class Index:
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
         index.occurrences = sum(record["l"])
-        index.terms.update((term, array(_ROW, rows)) for term, rows in record["w"].items())
+        index._stored, index._first_added = record["w"], len(index.entries)
         return index
-
-
-def _no_rows() -> array[int]:
-    return array(_ROW)
 
 
 class SearchIndexes:

@@ -357,8 +357,12 @@ class SessionCorpus:
 
     def word_counts(self) -> Counter[str]:
         """Return the number of occurrences of each term in the visible messages."""
-        terms = {term for part, _ in self._parts for term in list(part.terms)}
-        return +Counter({term: sum(self._rows_of(term).values()) for term in terms})
+        counts = Counter[str]()
+        for part, rows in self._parts:
+            size = len(rows)
+            for term, term_rows in part.terms.items():
+                counts[term] += sum(row < size and rows[row] >= 0 for row in term_rows)
+        return +counts
 
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:
         """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""

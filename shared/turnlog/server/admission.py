@@ -62,7 +62,7 @@ class Callers:
 
     def _check_host(self, host: str) -> None:
         name = _name(host)
-        if name is None or not (_is_loopback(name) or name in self._allowed):
+        if name is None or not (is_loopback(name) or name in self._allowed):
             raise ForbiddenError(
                 f"the host {host[:80]!r} is not a name of this machine; allow it with `turnlog serve --allow-host NAME`",
                 code="host_not_allowed",
@@ -93,7 +93,7 @@ def _canonical(name: str) -> str:
     return name.strip("[]").lower().removesuffix(".")
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -20,6 +20,7 @@ from turnlog.core.errors import TurnlogError
 from turnlog.core.times import rfc3339
 from turnlog.ports import Clock, Delivery, JobQueue
 from turnlog.routing import ROUTES
+from turnlog.settings import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -86,7 +87,7 @@ def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[s
         "requestContext": {
             "accountId": "000000000000",
             "apiId": "local",
-            "authorizer": {"jwt": {"claims": {"tenant": tenant, "sub": user}, "scopes": None}},
+            "authorizer": {"jwt": {"claims": {"tenant": tenant, "sub": user, "scope": LOCAL_OPERATOR}, "scopes": None}},
             "domainName": headers.get("host", "127.0.0.1"),
             "http": {
                 "method": method,
@@ -174,7 +175,7 @@ _BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
 _STOP_SECONDS = 60
 _WORKER_MS = 24 * 3_600_000
 """The remaining time that a worker sees; on this machine nothing ends it."""
-_CHORE_MS = 3_600_000
+_CHORE_MS = 60_000
 _log = logging.getLogger("turnlog")
 
 
@@ -191,7 +192,7 @@ class Poller:
         idle_seconds: float = _IDLE_SECONDS,
         chore: Callable[[], object] | None = None,
     ) -> None:
-        """``chore`` runs at the start and then every hour, as a schedule does in AWS."""
+        """``chore`` runs at the start and then every minute, as a schedule does in AWS."""
         self._queue = queue
         self._handler = handler
         self._clock = clock
@@ -226,7 +227,7 @@ class Poller:
         return len(deliveries)
 
     def run_chore(self) -> None:
-        """Run the chore when an hour has passed since the last run."""
+        """Run the chore when a minute has passed since the last run."""
         now = self._clock.now_ms()
         if self._chore is not None and now >= self._chore_ms:
             self._chore_ms = now + _CHORE_MS

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import select
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
@@ -18,6 +19,7 @@ from waitress.task import ErrorTask
 from turnlog import __version__
 from turnlog.app import Application
 from turnlog.core.errors import (
+    ForbiddenError,
     InvalidInputError,
     MethodNotAllowedError,
     TurnlogError,
@@ -28,9 +30,10 @@ from turnlog.core.json_values import encode_json
 from turnlog.http.lambda_api import make_handler, problem_document, status_of
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
-from turnlog.routing import ROUTES
+from turnlog.routing import JSON, ROUTES
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
-from turnlog.server.lambda_calls import NO_ROUTE, LocalContext, Poller, http_answer, methods_of, proxy_event
+from turnlog.server.lambda_calls import NO_ROUTE, Handler, LocalContext, Poller, http_answer, methods_of, proxy_event
+from turnlog.server.pages import ABOUT, page_at
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -39,6 +42,13 @@ if TYPE_CHECKING:
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
+READS = frozenset(
+    f"{route.method} {route.path}"
+    for route in ROUTES
+    if (route.method == "GET" and route.name != "export_everything")
+    or route.name in ("build_context", "build_window", "lint_messages", "get_documents")
+)
+"""Routes that change nothing: all that a read-only server answers."""
 _THREADS = 8
 _CONTENT_BYTES, _WAITING, _WAIT_SECONDS = 4 * 1024 * 1024, 4, 10.0
 """Content bytes of all requests beside one larger request; how many threads may wait for their share, and how long."""
@@ -53,18 +63,24 @@ _REQUEST_MS = 30_000
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
-class LocalServer:
-    """An HTTP server over one application, with a worker for its queue. `run` serves until `stop`, `start` in a thread."""
+class HttpServer:
+    """An HTTP server over a handler of API Gateway events. `run` serves until `stop`, `start` in a thread.
 
-    def __init__(
+    ``poller`` runs while it serves. ``about`` are further facts for the inspector's page.
+    """
+
+    def __init__(  # noqa: PLR0913
         self,
-        app: Application,
+        handler: Handler,
         clock: Clock,
         *,
+        poller: Poller | None = None,
         host: str = "127.0.0.1",
         port: int = 8787,
         token: str | None = None,
         allowed_hosts: Iterable[str] = (),
+        read_only: bool = False,
+        about: Mapping[str, str | None] | None = None,
     ) -> None:
         if host not in LOOPBACK and token is None:
             raise InvalidInputError(
@@ -74,9 +90,11 @@ class LocalServer:
 
         self._callers = Callers((host, *allowed_hosts))
         self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
-        self._handler = make_handler(ROUTES, app)
+        self._handler = handler
         self._clock = clock
         self._token = token
+        self._reads = READS if read_only else None
+        self._about = {"version": __version__, "read_only": read_only, **(about or {})}
         listening = _listening(host, port)
         self._sockets: dict[int, Any] = {}
         server: Any = create_server(
@@ -96,10 +114,7 @@ class LocalServer:
         server.channel_class = Channel
         self._server = server
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-        queue = app.engine.queue
-        worker = make_worker(JOB_KINDS, app)
-        chore = app.retain_sessions
-        self._poller = Poller(queue, worker, clock=clock, chore=chore) if queue is not None else None
+        self._poller = poller
         self._is_running = False
         self._finished = threading.Event()
 
@@ -117,7 +132,7 @@ class LocalServer:
                 self._poller.stop()
             self._finished.set()
 
-    def start(self) -> LocalServer:
+    def start(self) -> Self:
         self._is_running = True
         threading.Thread(target=self.run, name="turnlog-serve", daemon=True).start()
         return self
@@ -163,10 +178,13 @@ class LocalServer:
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") and environ.get("PATH_INFO") in _PAGES:
-            return _PAGES[environ["PATH_INFO"]]()  # a page has no stored data, so it needs no token
+        path = environ["PATH_INFO"] if environ["REQUEST_METHOD"] in ("GET", "HEAD") else ""
+        if (page := page_at(path)) is not None:
+            return page
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
+        if path == ABOUT:
+            return http_answer({"statusCode": 200, "headers": {"Content-Type": JSON}, "body": json.dumps(self._about)})
         with self._budget.request() as take:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             take(length)
@@ -174,7 +192,19 @@ class LocalServer:
             event = proxy_event(environ, body, now_ms=self._clock.now_ms())
             if event["routeKey"] == NO_ROUTE and (methods := methods_of(event["rawPath"])):
                 return _refusal(MethodNotAllowedError(f"use {', '.join(methods)}"), ("Allow", ", ".join(methods)))
+            if self._reads is not None and event["routeKey"] not in (NO_ROUTE, *self._reads):
+                raise ForbiddenError("this server was started read-only", code="read_only")
             return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
+
+
+class LocalServer(HttpServer):
+    """The HTTP server over one application, with a worker for its queue. ``worker=False`` leaves the queue to others."""
+
+    def __init__(self, app: Application, clock: Clock, *, worker: bool = True, **options: Any) -> None:
+        queue = app.engine.queue if worker else None
+        handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
+        poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
+        super().__init__(make_handler(ROUTES, app), clock, poller=poller, **options)
 
 
 def _refusal(error: TurnlogError, *more: tuple[str, str]) -> HttpAnswer:
@@ -185,30 +215,6 @@ def _refusal(error: TurnlogError, *more: tuple[str, str]) -> HttpAnswer:
     if isinstance(error, UnauthorizedError):
         headers.append(("WWW-Authenticate", "Bearer"))
     return status_of(error), headers, encode_json(problem_document(error, ""))
-
-
-def _reference() -> HttpAnswer:
-    """Return the answer of ``/docs``, the API page for people."""
-    from turnlog.server.api_page import reference_page
-
-    data = reference_page().encode("utf-8")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", policy)]
-    return 200, [*headers, ("Content-Length", str(len(data)))], data
-
-
-def _start_page() -> HttpAnswer:
-    """Return the answer of ``/``: what this server is, with a link to ``/docs``."""
-    text = f'<!doctype html><title>Turnlog</title><p>Turnlog {__version__}: <a href="/docs">the API at /v1</a>.</p>\n'
-    data = text.encode("utf-8")
-    return 200, [("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(data)))], data
-
-
-def _redirect_to_reference() -> HttpAnswer:
-    return 308, [("Location", "/docs"), ("Content-Length", "0")], b""
-
-
-_PAGES = {"/": _start_page, "/docs": _reference, "/docs/": _redirect_to_reference}
 
 
 def _most_connections() -> int:

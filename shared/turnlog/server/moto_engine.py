@@ -23,7 +23,7 @@ from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import routes_of
 from turnlog.server.lambda_calls import Poller
-from turnlog.server.local_server import LocalServer
+from turnlog.server.local_server import HttpServer
 from turnlog.server.stack import (
     REGION,
     EventSource,
@@ -35,11 +35,16 @@ from turnlog.server.stack import (
     template_path,
     wiring_problems,
 )
-from turnlog.settings import Settings
+from turnlog.settings import LOCAL_OPERATOR, Settings
 
 Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]
 
-_LOCAL = {"TURNLOG_IDENTITY": "jwt", "TURNLOG_TENANT_CLAIM": "tenant", "TURNLOG_USER_CLAIM": "sub"}
+_LOCAL = {
+    "TURNLOG_IDENTITY": "jwt",
+    "TURNLOG_TENANT_CLAIM": "tenant",
+    "TURNLOG_USER_CLAIM": "sub",
+    "TURNLOG_OPERATOR_SCOPE": LOCAL_OPERATOR,
+}
 """The only difference from the template: headers tell the caller's identity, as in every `turnlog serve`."""
 
 
@@ -104,12 +109,11 @@ def _retention(service: MotoService) -> Callable[[], object] | None:
     return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
 
 
-class StackServer(LocalServer):
+class StackServer(HttpServer):
     """The local server over a moto service."""
 
     def __init__(self, service: MotoService, clock: Clock, **options: Any) -> None:
-        super().__init__(service.app_of(next(iter(service.stack.routes.values()))), clock, **options)
-        self._handler = service.handler
+        super().__init__(service.handler, clock, **options)
 
 
 @contextmanager

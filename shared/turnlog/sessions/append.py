@@ -14,6 +14,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
@@ -36,6 +37,7 @@ from turnlog.sessions.incoming import (
 )
 from turnlog.sessions.message_models import Appended, CallRef, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
+from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
@@ -133,7 +135,9 @@ class AppendWrite:
         settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
+        lease = self._lease_after(header, first, time_ms)
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
+        timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
         flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
@@ -146,6 +150,8 @@ class AppendWrite:
         warnings += problems
         if settings.strict:
             _refuse(header, arrivals, warnings)
+        if lease is None and flow.loop.final and self._state is not None and has_inbox(self._state, self._body.run):
+            lease = self._lease_after(header, first, time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
@@ -159,6 +165,7 @@ class AppendWrite:
             sent=sent,
             calibration=calibration,
             pending=has_pending(self._state) if self._state is not None else header.pending,
+            lease=lease,
         )
         if self._ask is not None and (asked := self._ask.asked(new, settings, tail.meta)) != new.asked:
             new = replace(new, asked=asked)
@@ -169,6 +176,13 @@ class AppendWrite:
         if self._state is not None:
             States(self._log).write_cache(self._keys, self._state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
+
+    def _lease_after(self, header: Header, position: int, time_ms: int, *, keeps: bool = False) -> RunLease | None:
+        """Return the lease after the append. With ``keeps``, a release only renews it."""
+        request = self._body.lease
+        if request is None:
+            return header.lease
+        return lease_after(request, header.lease, position=position, time_ms=time_ms, keeps=keeps)
 
     def _check_head(self, header: Header) -> None:
         check_active(header)
@@ -187,6 +201,7 @@ class AppendWrite:
                 tokens=incoming.tokens,
                 interrupted=incoming.envelope.status == "interrupted",
                 timed_out=timed_out and index == 0,
+                joins=self._body.loop == "join",
             )
             for index, incoming in enumerate(self._batch)
         ]
@@ -323,7 +338,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
     loop = header.flow.loop
     for arrival in arrivals:
         facts = arrival.facts
-        if facts.role == "user" and loop.has_user and not loop.final and not arrival.timed_out:
+        if facts.role == "user" and loop.has_user and not loop.final and not (arrival.timed_out or arrival.joins):
             raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
         loop = loop.after(
             facts.role,
@@ -331,6 +346,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
             has_calls=not facts.is_reply,
             interrupted=arrival.interrupted,
             timed_out=arrival.timed_out,
+            joins=arrival.joins,
         )
     if warnings:
         problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
@@ -358,6 +374,7 @@ def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -
         tokens=sum(event.tokens for event in messages),
         refs=refs,
         compression=compression,
+        lease=held_lease(header.lease),
         warnings=[
             Warning(
                 code=code, position=position, pointer=pointer, message=Disorder(code, position, pointer, name).message

@@ -28,6 +28,7 @@ from turnlog.sessions.state_routes import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, States, next_event
 
 REFUSED = "This action was rejected."
+UNKNOWN = "It is not known whether this action took effect. It was not repeated."
 
 
 class DecidePendingActions:
@@ -64,7 +65,8 @@ class DecidePendingActions:
             pending = _action_to_decide(States(self._log).at(keys, tail.header.last_state).value, keys, agent_id)
             call_id = self._open_call_id(keys, pending, tail.header)
             if call_id is not None:
-                return self._append_refusal(keys, agent_id, body, call_id)
+                text = UNKNOWN if pending.get("effect") == "unknown" else REFUSED
+                return self._append_refusal(keys, agent_id, body, call_id, text)
         return self._mark_decided(keys, agent_id, body)
 
     def _mark_decided(self, keys: SessionKeys, agent_id: str, body: DecidePending) -> StateWrite:
@@ -84,8 +86,10 @@ class DecidePendingActions:
 
         return StateWrite(self._log, keys, decided)
 
-    def _append_refusal(self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str) -> AppendWrite:
-        text = f"{REFUSED} Reason: {body.reason}" if body.reason is not None else REFUSED
+    def _append_refusal(
+        self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str, text: str
+    ) -> AppendWrite:
+        text = f"{text} Reason: {body.reason}" if body.reason is not None else text
         refusal = {
             "role": "tool",
             "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],

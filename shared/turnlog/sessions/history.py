@@ -30,6 +30,7 @@ from turnlog.core.events import (
     ForkEvent,
     MessageEvent,
     NoteEvent,
+    Notes,
     RewindEvent,
     SettingsEvent,
     StateEvent,
@@ -91,11 +92,11 @@ class ReadHistory:
                 self._check_exists(keys, commits)
             if not commits:
                 return HistoryPage(entries=entries, next=None)
-            matching = [
+            matching = (
                 item
                 for item in self._listed(keys, commits)
                 if item.position < below and action in (None, item.action) and agent in (None, item.agent_id)
-            ]
+            )
             page_items = list[_ListedEvent]()
             for item in matching:
                 size += item.size_bytes
@@ -127,8 +128,8 @@ class ReadHistory:
 
     def _listed(self, keys: SessionKeys, commits: Sequence[Commit]) -> Iterator[_ListedEvent]:
         """Yield the events of commits, newest first, without their payloads that are stored elsewhere."""
-        messages = {message.event.position: message for message in located(self._log.commits, keys, commits)}
         for commit in reversed(commits):
+            messages = {message.event.position: message for message in located(self._log.commits, keys, [commit])}
             events = self._log.commits.events(keys, [commit], fetch=False)
             agent_id = next((event.agent_id for event in events if isinstance(event, StateEvent)), None)
             for event in reversed(events):
@@ -290,7 +291,23 @@ def _message_metadata(event: Event, message: Located) -> JsonObject:
     metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
     if isinstance(event, MessageEvent) and event.recall is not None:
         metadata |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
+    if isinstance(event, MessageEvent) and event.notes is not None:
+        metadata |= _notes_metadata(event.notes)
     return metadata | ({"refs": refs} if refs else {})
+
+
+def _notes_metadata(notes: Notes) -> JsonObject:
+    """Return what an append said beside its messages: its warnings, the provider's usage, and the window that was sent."""
+    metadata: JsonObject = {}
+    if notes.warnings:
+        metadata["warnings"] = [
+            {"code": code, "position": position, "pointer": pointer} for code, position, pointer in notes.warnings
+        ]
+    if notes.usage is not None:
+        metadata["usage"] = {"input_tokens": notes.usage[0], "output_tokens": notes.usage[1]}
+    if notes.window is not None:
+        metadata["window"] = {"position": notes.window[0], "tokens": notes.window[1]}
+    return metadata
 
 
 def _key_names(before: Sequence[str] | None, after: Sequence[str] | None) -> JsonObject:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.errors import (
-    ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
@@ -27,7 +26,7 @@ from turnlog.log.caches import directory_item
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
-from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter
 from turnlog.providers.token_rules import count_tools
@@ -167,9 +166,7 @@ class CreateSessions:
         """
         now = self._log.clock.now_ms()
         self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
-        erasing = OwnerKeys(keys.owner).erasing
-        if self._log.items.get_many([erasing]):
-            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        self._log.check_in(keys.owner)
         return now
 
     def _existing_session(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
@@ -243,7 +240,7 @@ class CreateSessions:
             recall=body.recall,
             loop_timeout_seconds=body.loop_timeout_seconds,
             ttl_days=body.ttl_days,
-            inactive_after_days=body.inactive_after_days,
+            inactive_after_minutes=body.inactive_after_minutes,
             state_schema=cast("JsonObject | None", body.state_schema),
             snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
         )

@@ -1,10 +1,10 @@
-"""Models of messages: what an append sends and gets, pages of messages, and pages of run loops."""
+"""Models of messages: what an append sends and gets, leases and inboxes of runs, pages of messages and of run loops."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
@@ -12,6 +12,7 @@ MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 4 * 1024 * 1024
 """Size of all messages of an append together, as JSON."""
 MAX_TOKENS = 100_000_000
+MAX_LEASE_SECONDS = 24 * 60 * 60
 
 
 Place: TypeAlias = (
@@ -57,6 +58,62 @@ class Usage(Body):
     output_tokens: int = Field(ge=0, le=MAX_TOKENS)
 
 
+class LeaseRequest(Body):
+    """Take, renew or release the session for one run.
+
+    With ``holder`` the run takes it, for ``seconds`` (120): 409 ``run_active`` while another run has it. With ``token`` it is
+    renewed, or released with ``release``: 409 ``run_lost`` when another run has taken it.
+    """
+
+    holder: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
+    token: int | None = Field(default=None, ge=1, le=MAX_POSITION)
+    seconds: int | None = Field(default=None, ge=1, le=MAX_LEASE_SECONDS)
+    release: bool = Field(default=False, description="A final reply keeps the lease while messages wait in the inbox")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> LeaseRequest:
+        if (self.holder is None) == (self.token is None):
+            raise ValueError("a lease request names either a holder or a token")
+        if self.release and self.token is None:
+            raise ValueError("release needs the token of the lease")
+        return self
+
+
+class HeldLease(Answer):
+    """The lease of a run: later appends of the run name its ``token``."""
+
+    token: int
+    holder: str
+    expires_at: str
+
+
+class LeaseAnswer(Answer):
+    """The lease after a request, null when it was released. ``head`` is the newest position."""
+
+    lease: HeldLease | None
+    head: int
+
+
+class SendToRun(Body):
+    """Messages for the run that has the session.
+
+    ``enqueue``: the run takes them as its next turn. ``steer``: they join its loop before its next model call. ``interrupt``: it
+    stops its loop and takes them. 409 ``no_run`` when no run has the session.
+    """
+
+    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
+    mode: Literal["enqueue", "steer", "interrupt"] = "enqueue"
+    format: FormatName | None = Field(default=None, description="Recognised when left out")
+
+
+class SentToRun(Answer):
+    """The place of messages in an agent's inbox: ``position`` is its key in ``inbox`` of the execution state."""
+
+    agent_id: str
+    position: int
+    mode: Literal["enqueue", "steer", "interrupt"]
+
+
 class AppendMessages(Body):
     """An append of 1 to 25 messages in one commit: all of them are stored, or none."""
 
@@ -68,6 +125,11 @@ class AppendMessages(Body):
     window: WindowUsed | None = None
     usage: Usage | None = None
     run_id: Name | None = None
+    lease: LeaseRequest | None = None
+    loop: Literal["join", "new"] | None = Field(
+        default=None,
+        description="join: the messages stay in the open loop; new: they open one, even if it is unfinished",
+    )
     lenient: bool = Field(default=False, description="Store a message whose role no provider has; windows leave it out")
 
 
@@ -93,6 +155,7 @@ class Appended(Answer):
     """The result of an append.
 
     ``first`` and ``last`` are positions of its messages; ``head`` is the newest event's. ``tokens`` counts all its messages.
+    ``lease`` is that of the run that has the session after the append.
     """
 
     first: int
@@ -103,6 +166,7 @@ class Appended(Answer):
     refs: list[CallRef]
     compression: Literal["none", "queued", "off", "no_worker"]
     warnings: list[Warning]
+    lease: HeldLease | None = None
 
 
 class StoredMessage(Answer):

@@ -16,9 +16,10 @@ Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
+Minutes = Annotated[int, Field(ge=1, le=36_500 * 24 * 60)]
 Status: TypeAlias = Literal["active", "inactive", "ended"]
 _TTL = "Days after the newest activity until the session expires; without it the session stays"
-_INACTIVE = "Days after the newest activity until the session is inactive; the next append makes it active"
+_INACTIVE = "Minutes after the newest activity until the session is inactive; the next append makes it active"
 
 MAX_KEPT = 1_000
 ORIGIN = "imported"
@@ -26,11 +27,23 @@ ORIGIN = "imported"
 
 
 class SnapshotPolicy(Body):
-    """A policy by which a session makes snapshots of kind ``ref`` automatically."""
+    """A policy by which a session makes snapshots of kind ``ref`` automatically, and deletes old named ones.
 
-    every_loops: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Make a snapshot after this many loops")
+    Named ones are deleted, the oldest first, when the session makes a snapshot and at the first append of a day.
+    """
+
+    every_loops: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None, description="Make a snapshot after this many loops; without it the session makes none"
+    )
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = Field(
         default=20, description="Number of these snapshots that are kept, newest first"
+    )
+    keep_named: Annotated[int, Field(ge=1, le=MAX_KEPT)] | None = Field(
+        default=None,
+        description="Number of named snapshots that are kept, newest first; pinned ones stay and do not count",
+    )
+    named_days: Days | None = Field(
+        default=None, description="Days after which a named snapshot is deleted, unless it is pinned"
     )
 
 
@@ -105,7 +118,7 @@ class CreateSession(Body):
     )
     loop_timeout_seconds: LoopTimeout = 3600
     ttl_days: Days | None = Field(default=None, description=_TTL)
-    inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
+    inactive_after_minutes: Minutes | None = Field(default=None, description=_INACTIVE)
     snapshots: SnapshotPolicy | None = Field(
         default=None, description="Snapshots that the session makes by itself; null: none"
     )
@@ -142,7 +155,7 @@ class UpdateSession(Body):
     )
     loop_timeout_seconds: LoopTimeout | None = None
     ttl_days: Days | None = Field(default=None, description=_TTL)
-    inactive_after_days: Days | None = Field(default=None, description=_INACTIVE)
+    inactive_after_minutes: Minutes | None = Field(default=None, description=_INACTIVE)
     snapshots: SnapshotPolicy | None = Field(
         default=None, description="Snapshots that the session makes by itself; null: none"
     )
@@ -180,7 +193,7 @@ class Session(Answer):
     forked_at: int | None
     ttl_days: int | None
     expires_at: str | None
-    inactive_after_days: int | None
+    inactive_after_minutes: int | None
     bootstrap: Bootstrapped | None
     schema_version: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError, UnavailableError
@@ -15,7 +16,7 @@ from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import caller_time, milliseconds_since_epoch, rfc3339
 from turnlog.log.caches import directory_item, is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
-from turnlog.log.keys import OwnerKeys, SessionKeys
+from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Item, Less, Query
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
@@ -46,7 +47,7 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
         reset_of=settings.reset_of,
         ttl_days=settings.ttl_days,
         expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
-        inactive_after_days=settings.inactive_after_days,
+        inactive_after_minutes=settings.inactive_after_minutes,
         forked_from=settings.forked_from,
         forked_at=settings.forked_at,
         bootstrap=_bootstrapped(settings),
@@ -107,8 +108,16 @@ class GetSession:
         return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
 
 
+EVERY_USER = "*"
+_MAX_USERS = 50
+"""Users whose sessions one request for those of every user reads at most."""
+
+
 class ListSessions:
-    """Use case: list the caller's sessions, newest activity first. Counts and order lag by up to five minutes.
+    """Use case: list sessions, newest activity first. Counts and order lag by up to five minutes.
+
+    They are the caller's own, those of another user of the tenant, or with `EVERY_USER` those of all its users, user after
+    user. The route checks that the caller may see them.
 
     Appends update the session's entry at most once in five minutes. When a listing meets an entry that no append has updated
     for that time, it reads the session's log and writes the entry once more. The entry is exact from then on.
@@ -124,7 +133,11 @@ class ListSessions:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
         status: Status | None = None,
+        user: str | None = None,
     ) -> SessionPage:
+        if user == EVERY_USER:
+            return self._of_every_user(owner, limit=limit, cursor=cursor, status=status)
+        owner = Owner.of(owner.tenant, user) if user is not None else owner
         cursors = Cursors(self._log.cursor_secret())
         scope = f"sessions {owner.tenant_id} {owner.user_id} {status or ''}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
@@ -152,6 +165,30 @@ class ListSessions:
         read = [self._session_of_entry(owner, item) for item in items[:limit]]
         sessions = [session for session in read if session is not None and status in (None, session.status)]
         return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
+
+    def _of_every_user(self, owner: Owner, *, limit: int, cursor: str | None, status: Status | None) -> SessionPage:
+        """Return a page of the tenant's sessions. A cursor holds the user that comes next and the cursor of its list."""
+        cursors = Cursors(self._log.cursor_secret())
+        scope = f"sessions of tenant {owner.tenant_id} {status or ''}"
+        start = cursors.read(cursor, scope=scope) if cursor is not None else {"user": USERS_FROM, "cursor": ""}
+        inner, sessions, next_user = start["cursor"] or None, list[Session](), None
+        users = self._log.items.query(
+            Query(TenantKeys(owner.tenant_id).partition, start["user"], USERS_TO, limit=_MAX_USERS + 1)
+        ).items
+        for number, item in enumerate(users):
+            if number == _MAX_USERS or len(sessions) == limit:
+                next_user = item_name(item)
+                break
+            user = replace(owner, user=str(item["n"]), user_id=item_name(item)[len(USERS_FROM) :])
+            page = self(user, limit=limit - len(sessions), cursor=inner, status=status)
+            sessions, inner = sessions + page.sessions, page.next_cursor
+            if inner is not None:
+                next_user = item_name(item)
+                break
+        following = {"user": next_user, "cursor": inner or ""} if next_user is not None else None
+        return SessionPage(
+            sessions=sessions, next_cursor=cursors.write(following, scope=scope) if following is not None else None
+        )
 
     def _is_shown(self, owner: Owner, item: Item, status: str | None) -> bool:
         """Return whether an entry passes the filter. An entry with status ``creating`` counts once the first commit exists."""

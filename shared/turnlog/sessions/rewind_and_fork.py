@@ -115,7 +115,8 @@ def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, pos
 def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
     """Return the header of a new commit after which everything is as at the earlier header ``target``.
 
-    A compression request that was pending there is dropped: its job is over, or another session's.
+    A compression request that was pending there is dropped: its job is over, or another session's. A run loses its lease, since
+    its loop is no longer in view.
     """
     return replace(
         target,
@@ -131,6 +132,7 @@ def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
         version=new.version,
         ended=0,
         idle_ms=0,
+        lease=None,
         view=view.cut(),
         rewound=new.first,
         redacted=new.redacted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from turnlog.core.errors import ForbiddenError
 from turnlog.routing import CURSOR, HttpRequest, Parameter, Query, Response, Route, read_body
 from turnlog.sessions.models import CreateSession, Session, SessionPage, UpdateSession
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 def _create(app: Application, request: HttpRequest, query: Query) -> Response:
     created = app.create_session(request.owner, read_body(request, CreateSession), key=request.idempotency_key)
     return Response(201 if created.is_new else 200, created.session)
+
+
+def _list(app: Application, request: HttpRequest, query: Query) -> Response:
+    user = query.get("user", request.owner.user)
+    if user != request.owner.user and not request.is_operator:
+        raise ForbiddenError("only an operator of the tenant lists the sessions of other users", code="operator_only")
+    return Response(200, app.list_sessions(request.owner, **query))
 
 
 ROUTES: tuple[Route, ...] = (
@@ -31,12 +39,14 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/sessions",
         "list_sessions",
-        "The caller's sessions, newest activity first",
+        "The caller's sessions, newest activity first; for an operator those of any user of the tenant",
         answers={200: SessionPage},
+        endpoint=_list,
         parameters=(
             Parameter("limit", "integer", "Sessions a page", 1, 100, 20),
             CURSOR,
             Parameter("status", "string", "Only sessions of this status", values=("active", "inactive", "ended")),
+            Parameter("user", "string", "For an operator: sessions of this user of the tenant, or `*` for every user"),
         ),
     ),
     Route("GET", "/v1/sessions/{session_id}", "get_session", "One session", answers={200: Session}),

@@ -6,12 +6,13 @@ import hashlib
 from contextlib import suppress
 
 from turnlog.core.errors import (
+    ConflictError,
     CorruptError,
     SessionEndedError,
     UnavailableError,
 )
 from turnlog.core.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
-from turnlog.core.identity import serving
+from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
@@ -19,7 +20,7 @@ from turnlog.log.caches import CachedSettings, Caches, directory_item, is_listin
 from turnlog.log.commit import Commit, header_in
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
-from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
 from turnlog.log.tombstones import is_cache_tombstone
@@ -57,6 +58,18 @@ class SessionLog:
         self.caches = Caches(items, payloads)
         self.records = Records(items, clock, ids)
         self._secret = b""
+
+    def check_in(self, owner: Owner) -> None:
+        """Put the owner into the list of its tenant's users, unless it is there. Call it before a session is created.
+
+        Raises `ConflictError` while the owner's data is being erased.
+        """
+        own = OwnerKeys(owner)
+        stored = self.items.get_many([own.erasing, own.user])
+        if own.erasing in stored:
+            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        if own.user not in stored:
+            self.items.put({"pk": own.user.pk, "sk": own.user.sk, "n": owner.user})
 
     def short_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
         """Return the current settings without system text, tools, and a long policy or metadata.

@@ -13,6 +13,7 @@ from turnlog.core.events import RUN, STATE_CHANGE, StateEvent, own_action
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import Patch, equal
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured
+from turnlog.core.run_lease import current
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
@@ -44,10 +45,16 @@ class ChangeState:
         self._log = log
 
     def __call__(
-        self, keys: SessionKeys, change: Change, *, request: RequestKey | None, if_version: int | None = None
+        self,
+        keys: SessionKeys,
+        change: Change,
+        *,
+        request: RequestKey | None,
+        if_version: int | None = None,
+        lease: int | None = None,
     ) -> SessionState:
         """Return the state after the change; for a repeated request, as it was after the first one."""
-        write = StateWrite(self._log, keys, change, if_version=if_version)
+        write = StateWrite(self._log, keys, change, if_version=if_version, lease=lease)
         written = self._log.commits.write(keys, write.compose, request)
         if written.repeated:
             return States(self._log).at(keys, written.commit.header.last_state)
@@ -61,17 +68,29 @@ class StateWrite:
     The log calls `compose` again when another writer takes the position first.
     """
 
-    def __init__(self, log: SessionLog, keys: SessionKeys, change: Change, *, if_version: int | None = None) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        keys: SessionKeys,
+        change: Change,
+        *,
+        if_version: int | None = None,
+        lease: int | None = None,
+    ) -> None:
+        """Store the request. With ``lease``, the write is refused unless it is the token of the session's lease."""
         self._log = log
         self._keys = keys
         self._change = change
         self._if_version = if_version
+        self._lease = lease
         self._before = self.state = SessionState({}, -1)
 
     def compose(self, tail: Tail) -> Draft:
         """Return the commit to write after ``tail``, or raise to refuse the change."""
         header, if_version = tail.header, self._if_version
         check_active(header)
+        if self._lease is not None:
+            current(header.lease, self._lease)
         if if_version is not None and if_version != header.last_state:
             message = f"the version of the state is {header.last_state}, not {if_version}"
             raise VersionMismatchError(message, details={"version": header.last_state})
@@ -235,7 +254,14 @@ class PatchAgent:
         self._change = ChangeState(log)
 
     def __call__(
-        self, owner: Owner, session_id: str, agent_id: str, patch: JsonObject, *, key: str | None = None
+        self,
+        owner: Owner,
+        session_id: str,
+        agent_id: str,
+        patch: JsonObject,
+        *,
+        lease: int | None = None,
+        key: str | None = None,
     ) -> AgentState:
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
@@ -249,7 +275,7 @@ class PatchAgent:
             check_agent(agent_of(after.value, agent_id) or {}, agent_id)
             return event, after
 
-        return agent_answer(self._change(keys, patched, request=request), agent_id)
+        return agent_answer(self._change(keys, patched, request=request, lease=lease), agent_id)
 
 
 def agent_answer(state: SessionState, agent_id: str) -> AgentState:

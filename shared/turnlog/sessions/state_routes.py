@@ -25,6 +25,7 @@ from turnlog.routing import (
     not_an_object,
 )
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
+from turnlog.sessions.message_models import LeaseAnswer, LeaseRequest, SendToRun, SentToRun
 
 if TYPE_CHECKING:
     from turnlog.app import Application
@@ -91,7 +92,7 @@ def _patch_agent(app: Application, request: HttpRequest, query: Query) -> Respon
         raise not_an_object()
     patch = cast("JsonObject", request.body)
     answer = app.patch_agent(
-        request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key
+        request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key, **query
     )
     return Response(200, answer)
 
@@ -142,6 +143,7 @@ ROUTES: tuple[Route, ...] = (
         "patch_agent",
         "Change an agent's execution state by a JSON Merge Patch",
         answers={200: AgentState},
+        parameters=(Parameter("lease", "integer", "409 unless this is the token of the run's lease", 1, MAX_POSITION),),
         endpoint=_patch_agent,
         writes=True,
         free_body=True,
@@ -153,6 +155,24 @@ ROUTES: tuple[Route, ...] = (
         "Approve or reject what an agent waits for",
         DecidePending,
         {200: Decided},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/agents/{agent_id}/inbox",
+        "send_to_run",
+        "Send messages to the run that has the session",
+        SendToRun,
+        {201: SentToRun},
+        writes=True,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions/{session_id}/lease",
+        "lease_session",
+        "Take, renew or release the session for one run",
+        LeaseRequest,
+        {200: LeaseAnswer},
         writes=True,
     ),
     Route(

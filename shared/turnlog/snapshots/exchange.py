@@ -31,7 +31,7 @@ from turnlog.core.events import (
 )
 from turnlog.core.json_values import JsonObject, JsonValue, check_json, decode_json, encode_json
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.times import DAY_MS, LAST_MS
+from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
@@ -207,7 +207,7 @@ def _check_event(event: Event) -> None:
 
 def _check_settings(settings: SessionSettings) -> None:
     _check_days(settings.ttl_days or 0)
-    _check_days(settings.inactive_after_days or 0)
+    _check_days((settings.inactive_after_minutes or 0) / MINUTES_A_DAY)
     if settings.model is not None and not settings.model.encode("utf-8"):
         raise MalformedError("a model without a name")
 
@@ -218,7 +218,7 @@ def _check_places(position: int, *places: int) -> None:
         raise MalformedError("it names a position that does not lie before it")
 
 
-def _check_days(days: int) -> None:
+def _check_days(days: float) -> None:
     if not 0 <= days <= _MAX_DAYS:
         raise MalformedError(f"{days} days are more than {_MAX_DAYS}")
 

@@ -20,9 +20,10 @@ from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SessionSettings
-from turnlog.core.times import rfc3339
+from turnlog.core.times import DAY_MS, rfc3339
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
+from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, short_hash
 from turnlog.log.keys import PAYLOAD_BLOBS, SNAPSHOT_BLOBS, SessionKeys, is_record_id
 from turnlog.log.records import DELETED, Record, Records
@@ -36,6 +37,8 @@ from turnlog.snapshots.routes import CreateSnapshot, Snapshot, SnapshotDeleted, 
 
 _MAX_EXTRA_RECORDS = 200
 """Records that one clean-up reads beyond those that it keeps."""
+_MAX_RECORDS = 4_000
+"""Records that one clean-up of named snapshots reads."""
 MAX_LIMIT = 100
 MAX_UNSEALED = 8
 """Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
@@ -79,6 +82,18 @@ class SnapshotCleaner:
                 seen += 1
                 if seen > keep:
                     self.delete(keys, record)
+
+    def named(self, keys: SessionKeys, policy: SnapshotPolicy) -> None:
+        """Delete the named snapshots that are over the policy's number or age, the oldest first; pinned ones stay."""
+        if policy.keep_named is None and policy.named_days is None:
+            return
+        records = islice(self._log.records.every(keys.snapshots), _MAX_RECORDS)
+        named = [record for record in records if record.content.get("name") and not record.content.get("pinned")]
+        count = policy.keep_named or len(named)
+        oldest_ms = self._log.clock.now_ms() - policy.named_days * DAY_MS if policy.named_days else 0
+        for index, record in reversed(list(enumerate(named))):
+            if index >= count or record.created_ms < oldest_ms:
+                self.delete(keys, record)
 
 
 class DeleteSnapshots:
@@ -177,13 +192,14 @@ class CreateSnapshots:
         if body.agent_id is not None:
             check_agent_id(body.agent_id)
         request = request_key(key, f"snapshot {session_id}", body)
-        header = self._log.commits.tail(keys).header
+        tail = self._log.commits.tail(keys)
+        header = tail.header
         record_id = self._log.records.claim(keys.snapshots, request)
         is_large = body.kind == "full" and self._full.unsealed(keys, header.last) > MAX_UNSEALED
         if is_large and request is not None and self._log.records.get(keys.snapshots, record_id) is not None:
             is_large = False  # an earlier try of this request made it, when the history was shorter
         if body.mode == "sync" and not is_large:
-            snapshot = self._create(keys, body, record_id, header, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
+            snapshot = self._create(keys, body, record_id, tail, deadline_ms=self._log.clock.now_ms() + _REQUEST_MS)
             if snapshot is not None:
                 return snapshot
         # The snapshot's id is also the job's: a repeated request gets the same job.
@@ -194,19 +210,21 @@ class CreateSnapshots:
         """Create the snapshot that a job was asked for. A job that is delivered twice creates one snapshot."""
         keys, fields = SessionKeys(owner, session_id), dict(options)
         record_id = fields.pop("snapshot_id", None) or self._log.records.claim(keys.snapshots, None)
-        body, header = CreateSnapshot.model_validate(fields), self._log.commits.tail(keys).header
+        body, tail = CreateSnapshot.model_validate(fields), self._log.commits.tail(keys)
         deadline_ms = self._log.clock.now_ms() + _JOB_MS
-        snapshot = self._create(keys, body, str(record_id), header, deadline_ms=deadline_ms)
+        snapshot = self._create(keys, body, str(record_id), tail, deadline_ms=deadline_ms)
         if snapshot is None:
             raise UnavailableError("the history is not sealed yet; the next try continues")
         return {"snapshot_id": snapshot.snapshot_id, "position": snapshot.position}
 
     def _create(
-        self, keys: SessionKeys, body: CreateSnapshot, record_id: str, header: Header, *, deadline_ms: int
+        self, keys: SessionKeys, body: CreateSnapshot, record_id: str, tail: Tail, *, deadline_ms: int
     ) -> Snapshot | None:
         """Store the snapshot's record; None when the deadline passed before its history was stored."""
-        record_keys, records = keys.snapshots, self._log.records
+        record_keys, records, header = keys.snapshots, self._log.records, tail.header
         content = ref_content(header) | {"name": body.name, "agent": body.agent_id, "metadata": body.metadata}
+        if body.pinned:
+            content["pinned"] = True
         record = Record(record_id, self._log.clock.now_ms(), _READY, content)
         if body.kind == "full":
             # An earlier try may have made this record. It stays as it is: its tail belongs to it alone.
@@ -223,11 +241,17 @@ class CreateSnapshots:
             raise ConflictError("the snapshot of this request has been deleted", code="snapshot_deleted")
         if body.name is not None and not body.if_name_absent:
             records.point_name(record_keys, body.name, record)
-        if body.keep is not None:
-            # The snapshot is durable already: the next one cleans up what this one can't.
-            with suppress(UnavailableError):
-                self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
+        # The snapshot is durable already: the next one cleans up what this one can't.
+        with suppress(UnavailableError):
+            self._clean_up(keys, body, tail)
         return Snapshot(**snapshot_fields(record))
+
+    def _clean_up(self, keys: SessionKeys, body: CreateSnapshot, tail: Tail) -> None:
+        if body.keep is not None:
+            self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
+        policy = self._log.short_settings(keys, tail).settings.snapshots if body.name is not None else None
+        if policy is not None:
+            self._clean.named(keys, _policy(policy))
 
 
 class ListSnapshots:
@@ -310,6 +334,7 @@ def snapshot_fields(record: Record) -> dict[str, Any]:
         "size_bytes": content["size"] if is_full else len(encode_json(record.content)),
         "sha256": content["digest"] if is_full else content["hash"],
         "status": record.status,
+        "pinned": content.get("pinned", False),
         "metadata": content["metadata"],
     }
 
@@ -326,21 +351,28 @@ class AutomaticSnapshots:
     ) -> None:
         """Create a snapshot of the commit before ``header`` if enough loops have ended since the last one.
 
-        Repeated for the same append, it creates the same snapshot.
+        The first append of a day also deletes old named snapshots. Repeated for the same append, it creates the same snapshot.
         """
         keys = SessionKeys(owner, session_id)
         if before.last + 1 != header.first:
             # A repeated append: the caller passes the log's end, which is not the commit before this one.
             commit = self._log.commits.containing(keys, header.first - 1)
             before = commit.header if commit is not None else header
-        policy = SnapshotPolicy.model_validate_json(encode_json(settings.snapshots))
-        if _ended(header) // policy.every_loops <= _ended(before) // policy.every_loops:
+        policy = _policy(settings.snapshots)
+        if header.time_ms // DAY_MS != before.time_ms // DAY_MS:
+            with suppress(UnavailableError):
+                self._clean.named(keys, policy)
+        if policy.every_loops is None or _ended(header) // policy.every_loops <= _ended(before) // policy.every_loops:
             return
         record_id = f"{header.time_ms:013d}-{short_hash(f'automatic {session_id} {header.first}').hex()}"
         content = ref_content(before) | {"name": None, "agent": None, "metadata": {"automatic": True}, "auto": True}
         with suppress(UnavailableError):
             self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, "ready", content))
             self._clean.older(keys, kind="ref", agent=None, keep=policy.keep, automatic=True)
+
+
+def _policy(stored: JsonObject | None) -> SnapshotPolicy:
+    return SnapshotPolicy.model_validate_json(encode_json(stored))
 
 
 def _ended(header: Header) -> int:

@@ -22,7 +22,7 @@ from turnlog.log.commit import checked_chain, read_commit, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, item_name
-from turnlog.log.keys import COMMITS_FROM, OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, in_parallel, is_blob
 from turnlog.log.tombstones import (
@@ -110,8 +110,7 @@ class Materialiser:
         lost = self._items.put(entry, condition=Absent())
         if lost is not None and lost.existing is not None and keeps_snapshots(lost.existing) and tombstone is not None:
             self._items.put(entry, condition=Equal(KEEPS, 1))
-        if self._items.get_many([OwnerKeys(keys.owner).erasing]):
-            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+        self._log.check_in(keys.owner)
         claim = dict(commit_item(keys.partition, first))
         claim[_HIDDEN_KIND] = claim.pop(_KIND)
         claim[MATERIALISING] = token

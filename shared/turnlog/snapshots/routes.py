@@ -34,6 +34,7 @@ class CreateSnapshot(Body):
         default=None,
         description="Afterwards, keep this many of the newest unnamed snapshots of this kind and agent, and delete the older ones",
     )
+    pinned: bool = Field(default=False, description="The session's policy does not delete it, however old it is")
     mode: Literal["sync", "async"] = Field(
         default="sync",
         description="async: a job. A full snapshot of a long history that is not sealed yet is always a job",
@@ -68,6 +69,7 @@ class Snapshot(Answer):
     size_bytes: int
     sha256: str
     status: Literal["ready"]
+    pinned: bool
     metadata: JsonObjectField | None
 
 

@@ -42,7 +42,7 @@ from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns
 from turnlog.windows.prices import frame_tokens, has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 11
+RENDERER_VERSION = 12
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5
@@ -171,6 +171,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     manifest = manifest_of(
         plan.view,
         request.budget,
+        sent=made.sent,
         format=request.format,
         system_tokens=made.request.system_tokens,
         tools_tokens=made.request.tools_tokens,

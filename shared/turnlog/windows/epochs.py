@@ -90,23 +90,23 @@ class _Element:
 
 
 def fit(
-    view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0, compaction: int | None = None
+    view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0, compactions: Sequence[int] | None = None
 ) -> Fitted:
     """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
-    ``compaction`` is the position of the newest message in which its provider has summarised all before, 0 when none was read, None
-    for a format without such messages. While it fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view
-    does not fit; the error's detail ``needed`` counts messages only.
+    ``compactions`` are the positions of messages in which their provider has summarised all before, newest first; None for a
+    format without such messages. While one fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view does
+    not fit; the error's detail ``needed`` counts messages only.
     """
-    ended = NEVER_BROKEN
-    if compaction:
+    if compactions:
         epoch = _Epoch(replace(view, summary=None), room - sum(unit.tokens for unit in view.preamble), step)
-        compacted = epoch.compaction(compaction)
+        compacted = next((made for position in compactions if (made := epoch.compaction(position)) is not None), None)
         if isinstance(compacted, Fitted):
             return compacted
-        ended = EpochStart(compacted or 0, "compaction", "base")
-    fitted = _fit_all(view, room, step, reserve, reads_room=compaction == 0)
-    return replace(fitted, breaks=(*fitted.breaks, ended)) if ended.position else fitted
+        if compacted:
+            fitted = _fit_all(view, room, step, reserve)
+            return replace(fitted, breaks=(*fitted.breaks, EpochStart(compacted, "compaction", "base")))
+    return _fit_all(view, room, step, reserve, reads_room=compactions is not None)
 
 
 def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *, reads_room: bool = False) -> Fitted:
@@ -211,9 +211,9 @@ class _Epoch:
     def compaction(self, position: int) -> Fitted | int | None:
         """Return the view from the message at a position on, in which its provider has summarised all before.
 
-        Where that does not fit, return the position since when; None when the message is not sent whole. Calls that waited for
-        results stay; and users' messages directly before an item of OpenAI, which returns them with it
-        (https://developers.openai.com/api/docs/guides/compaction).
+        Where that does not fit, return the position since when; None when the message is not sent whole, or can't be first. Before
+        an item of OpenAI stay pinned messages, calls that waited for results, and the users' messages that OpenAI returns with it
+        (https://developers.openai.com/api/docs/guides/compaction). Nothing may stand before a block of Anthropic.
         """
         own = self._index_of(position)
         if own is None:
@@ -226,6 +226,8 @@ class _Epoch:
         loops = self.view.loops[: border.loop]
         pinned = [pinned_alone(loop, "compaction") for loop in loops if any(unit.pinned for unit in loop.units)]
         parted = [unit for unit in self.view.loops[border.loop].units[: border.unit] if unit.pinned]
+        if not is_of_items and (index < own or pinned or parted):
+            return None
         room = self.room - sum(loop.tokens for loop in pinned) - sum(unit.tokens for unit in parted)
         overflow = self._overflow(index, room)
         if overflow:

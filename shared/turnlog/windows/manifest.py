@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Message, Opaque, Thinking
 from turnlog.core.window_parts import PartKind, PartLevel, RecalledMessage, WindowPart
 from turnlog.providers.blocks import kind_of, placeholder_text
+from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
 from turnlog.windows.prices import (
     LINE_TOKENS,
@@ -33,15 +36,22 @@ class Manifest:
 
 
 def manifest_of(
-    view: WindowDraft, budget: Budget, *, format: str, system_tokens: int, tools_tokens: int, frame_tokens: int = 0
+    view: WindowDraft,
+    budget: Budget,
+    *,
+    sent: Mapping[int, Sequence[JsonObject]],
+    format: str,
+    system_tokens: int,
+    tools_tokens: int,
+    frame_tokens: int = 0,
 ) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last.
 
-    ``frame_tokens`` are those of the neutral messages that the format needs.
+    ``sent`` is what became of messages by position. ``frame_tokens`` are those of the neutral messages that the format needs.
     """
     costs = loops_tokens(view.loops)
     parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens))
-    parts += _lost_blocks(view, format)
+    parts += _lost_blocks(view, format, sent)
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
@@ -82,22 +92,33 @@ def _parts(
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
 
-def _lost_blocks(view: WindowDraft, format: str) -> Iterator[WindowPart]:
-    """Yield a part for each type of blocks of a whole message that the format can't send, not even as text."""
+def _lost_blocks(view: WindowDraft, format: str, sent: Mapping[int, Sequence[JsonObject]]) -> Iterator[WindowPart]:
+    """Yield a part for each type of blocks of a whole message that are not sent, not even as text.
+
+    Another format has no place for them, or in their own format they have no legal form.
+    """
     in_loops = (unit for loop in view.loops for unit in loop.units if unit.pinned or loop.level == "whole")
     for unit in (*view.preamble, *in_loops):
         stubs = {stub.position for stub in unit.stubs}
         for entry in unit.entries if unit.level == "whole" else ():
-            if entry.event.format == format or entry.message is None or entry.position in stubs:
+            bodies = sent.get(entry.position, ())
+            is_verbatim = len(bodies) == 1 and bodies[0] is entry.event.body
+            if is_verbatim or entry.message is None or entry.position in stubs:
                 continue
-            for kind in dict.fromkeys(_lost_kinds(entry.message, format)):
+            is_own = entry.event.format == format
+            kept = (CODECS[format].parse(body) for body in bodies) if is_own else ()
+            lost = Counter(_own_kinds(entry.message, format, is_own=is_own))
+            lost -= Counter(kind for message in kept for kind in _own_kinds(message, format, is_own=is_own))
+            for kind in lost:
                 yield WindowPart("block", entry.loop or None, entry.position, entry.position, "out", 0, kind, ())
 
 
-def _lost_kinds(message: Message, format: str) -> Iterator[str]:
-    lost = Opaque if format == "turnlog" else Opaque | Thinking
+def _own_kinds(message: Message, format: str, *, is_own: bool) -> Iterator[str]:
+    """Yield the types of the blocks that only the message's provider has, in another format but for those that are told as text."""
+    own = Opaque if format == "turnlog" else Opaque | Thinking
     for content in (message.content, *(result.content for result in message.tool_results)):
-        yield from (kind_of(block) for block in content if isinstance(block, lost) and not placeholder_text(block))
+        blocks = (block for block in content if isinstance(block, own))
+        yield from (kind_of(block) for block in blocks if is_own or not placeholder_text(block))
 
 
 def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:

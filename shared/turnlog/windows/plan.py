@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Protocol
 
-from turnlog.core.calls import MessageOutline, outline_of
+from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
@@ -267,7 +267,7 @@ class WindowPlan:
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         step = steps[-1] if steps else DigestWhenFull()
         try:
-            fitted = fit(stepped, room=room, step=step, reserve=reserve, compaction=self._compaction)
+            fitted = fit(stepped, room=room, step=step, reserve=reserve, compactions=self._compactions)
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(
@@ -287,18 +287,20 @@ class WindowPlan:
         return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
 
     @property
-    def _compaction(self) -> int | None:
-        """The position of the newest message in which the provider of the format has summarised all before; 0 without one.
+    def _compactions(self) -> Sequence[int] | None:
+        """The positions of messages in which the provider of the format has summarised all before, newest first.
 
-        None for a format without such messages. A stored card says what it knows, so that reading a body changes nothing.
+        None for a format without such messages. Where a stored card says it, a body that was read changes nothing.
         """
         if self.request.format not in _COMPACTING:
             return None
-        covered_to = self.request.summary.last if self.request.summary is not None else 0
+        covered_to, compactions = self.request.summary.last if self.request.summary is not None else 0, list[int]()
         for entry in reversed(self.entries):
-            if (entry.event.facts or entry.facts).compacts and entry.event.format == self.request.format:
-                return entry.position if entry.position > covered_to else 0
-        return 0
+            card = entry.event.facts
+            facts = card if card is not None and card.compacts is not None else entry.facts
+            if facts.compacts and entry.event.format == self.request.format and entry.position > covered_to:
+                compactions.append(entry.position)
+        return compactions
 
     @property
     def _keeps_newest(self) -> bool:
@@ -460,7 +462,7 @@ class _Entries:
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
         self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
-        self.bring([source.event for source in new if source.event.body is None and _needs_body(source.event.facts)])
+        self.bring([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
 
     def bring(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""
@@ -470,10 +472,15 @@ class _Entries:
             entry = _read(fetched[event.position], entry.loop, entry.time_ms)
             self._entries[event.position] = _priced(entry, self._format)
 
+    def _needs_body(self, event: MessageEvent) -> bool:
+        """Return whether a card is not enough: there is none, or it does not say what a window must know.
 
-def _needs_body(facts: MessageOutline | None) -> bool:
-    """Return whether a card is not enough: there is none, or it does not say what of the message's tokens its results take."""
-    return facts is None or bool(facts.calls and facts.results)
+        That is what of the message's tokens its results take, and whether an answer of Anthropic's has a summary of all before.
+        """
+        facts = event.facts
+        if facts is None or (facts.calls and facts.results):
+            return True
+        return facts.compacts is None and event.format == self._format == "anthropic"
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:

@@ -6,11 +6,13 @@ begins with all of it; otherwise only system text and tools can be expected to b
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile, zip_longest
 
 from turnlog.core.calls import Ref
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
@@ -76,6 +78,15 @@ class Made:
                 breaks = (*breaks, EpochStart(last, "unprompted", changed))
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
         return cls(settled, request, window_shares, rendered, breaks)
+
+    @property
+    def sent(self) -> Mapping[int, Sequence[JsonObject]]:
+        """The bodies that are sent of each message, by position."""
+        sent = defaultdict[int, list[JsonObject]](list)
+        for share, bodies in zip(self.shares, self.rendered.bodies, strict=True):
+            if share.entry is not None:
+                sent[share.entry.position] += bodies
+        return sent
 
     @property
     def start(self) -> EpochStart:

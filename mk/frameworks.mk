@@ -1,0 +1,15 @@
+# Agent frameworks whose dependencies are large or quarrel with the development environment, in one of their own that lies over
+# it; included by the Makefile. Their adapters' tests skip where they are not.
+FRAMEWORKS := .venv-frameworks
+
+.PHONY: frameworks
+
+$(FRAMEWORKS)/run.stamp: $(VENV)/dev.stamp tools/frameworks.py pyproject.toml
+	@echo "Installing the agent frameworks of the adapters into $(FRAMEWORKS) (once) ..."
+	@$(BIN)/python tools/frameworks.py $(FRAMEWORKS)
+	@touch $@
+
+frameworks: $(VENV)/dev.stamp  ## The tests of adapters for frameworks in an environment of their own
+	@if $(MAKE) --no-print-directory $(FRAMEWORKS)/run.stamp; then \
+		$(FRAMEWORKS)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal tests/integrations/test_adapters.py tests/integrations/frameworks; \
+		else $(call NEEDS,the frameworks could not be fetched; try again with the registry in reach); fi

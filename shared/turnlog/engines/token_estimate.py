@@ -1,0 +1,66 @@
+"""A token counter without a vocabulary: an estimate by script."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_PATTERN = re.compile(
+    r"(?P<word> [A-Z]?[a-z]+(?:'[a-z]{1,2}\b)?)"
+    r"|(?P<bare>[A-Z]?[a-z]+(?:'[a-z]{1,2}\b)?)"
+    r"|(?P<capitals> ?[A-Z]+(?![a-z]))"
+    r"|(?P<digits> ?[0-9]+)"
+    r"|(?P<han>[\u2e80-\u303f\u3100-\u312f\u3400-\u9fff\uf900-\ufaff\uff00-\uff60])"
+    r"|(?P<kana>[\u3040-\u30ff\uff61-\uff9f])"
+    r"|(?P<hangul> ?[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]+)"
+    r"|(?P<signs>[!-/:-@\[-`{-~]+)"
+    r"|(?P<space>\s+)"
+    r"|(?P<mark>[\u2000-\u2bff])"
+    r"|(?P<letters>[\x80-\U0000ffff]+)"
+    r"|(?P<rest>.)",
+    re.DOTALL,
+)
+"""``bare`` words follow a sign, a digit or another word; a lone surrogate is among the letters."""
+_WORD_LETTERS, _BARE_LETTERS, _CAPITALS = 7, 5, 3
+"""Lengths up to which a word is one token on average."""
+_FIXED_COSTS = {"han": 0.76, "kana": 0.75, "mark": 0.6, "rest": 1.5, "space": 0.9}
+
+
+class EstimateCounter:
+    """`TokenCounter` for where no vocabulary can be loaded. No I/O, a few kilobytes, 1 µs a word.
+
+    Fitted to o200k_base: on average within 15 % for English, JSON, code, Chinese and Korean, and roughly right elsewhere; single
+    short texts differ more. On average, 1 token is 4.5 characters of English prose, 1.3 of Chinese, 1.6 of Korean, a group of 3
+    digits, or half a run of punctuation. For an upper bound see `turnlog.core.token_bounds`.
+    """
+
+    @property
+    def name(self) -> str:
+        return "estimate"
+
+    def count(self, text: str) -> int:
+        return math.ceil(sum(map(_cost, _PATTERN.finditer(text))))
+
+
+def _cost(match: re.Match[str]) -> float:
+    kind = match.lastgroup or "rest"
+    if kind in _FIXED_COSTS:
+        return _FIXED_COSTS[kind]
+    part = match[0]
+    if kind == "signs":
+        return 0.52 + (0.2 * (len(part) - 1) if len(set(part)) > 1 else 0.02 * (len(part) - 1))
+    spaced = part[0] == " "
+    length = len(part) - spaced
+    if kind == "word":
+        cost = 1.05 + 0.03 * max(0, length - _WORD_LETTERS)
+    elif kind == "bare":
+        cost = 0.88 + 0.2 * max(0, length - _BARE_LETTERS)
+    elif kind == "capitals":
+        cost = (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS)
+    elif kind == "digits":
+        cost = 1.15 * math.ceil(length / 3) + 0.9 * spaced
+    elif kind == "hangul":
+        cost = 0.7 * length + 0.25 * spaced
+    else:
+        cost = 0.23 * length + 0.2
+    return cost

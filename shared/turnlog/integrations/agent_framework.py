@@ -1,0 +1,170 @@
+"""The history of agents of the Microsoft Agent Framework (1.23) in the log: https://learn.microsoft.com/agent-framework/.
+
+    from turnlog.integrations.agent_framework import TurnlogHistoryProvider
+
+    history = TurnlogHistoryProvider(log, budget=30_000)
+    agent = Agent(client, tools=tools, context_providers=[history], require_per_service_call_history_persistence=True)
+    await agent.run("Hello", session=agent.create_session(session_id="support-42"))
+
+A session of the framework is a session of the log. The model is sent its window: with per-service-call persistence, as above, for
+each model call; without it, the window before a run and then all that the run says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent_framework import AgentSession, Content, HistoryProvider, Message, SessionContext, SupportsAgentRun
+
+from turnlog.client import GivenPolicy
+from turnlog.client.async_calls import run_to_end
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.integrations.originals import Limits, Originals, session_id_of
+
+
+class TurnlogHistoryProvider(HistoryProvider):
+    """Stores what goes into each model call and what comes out of it, and loads the session's window.
+
+    ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; keep room in the budget for the agent's
+    instructions and tools. Messages are in the log before the model is called. New sessions get ``settings`` of `Sessions.create`.
+    """
+
+    def __init__(
+        self,
+        log: Turnlog,
+        *,
+        budget: int | None = None,
+        policy: GivenPolicy | None = None,
+        output_reserve: int | None = None,
+        source_id: str = "turnlog",
+        **settings: Any,
+    ) -> None:
+        super().__init__(source_id)
+        self._log = log
+        self._limits = Limits(budget, policy, output_reserve)
+        self._settings = {"recall": "never", **settings}
+
+    def session(self, session_id: str | None) -> Session:
+        """Return the session of the log. Raises `InvalidInputError` without an id."""
+        if not session_id:
+            raise InvalidInputError("no session: run the agent with an AgentSession that has a session_id")
+        return self._log.sessions.of(session_id_of(session_id))
+
+    def all_messages(self, session_id: str) -> list[Message]:
+        """Return all messages of a session, where `get_messages` returns its window."""
+        return [message for _, message in MESSAGES.stored(self.session(session_id))]
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Message]:
+        """Return the session's window; nothing for a session that is new."""
+        return await asyncio.to_thread(self._window, session_id)
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Append messages in one piece, even when the caller is cancelled."""
+        await run_to_end(lambda: self._save(session_id, list(messages)))
+
+    async def before_run(
+        self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Append what goes in, and replace it and the history by the window."""
+        if context.input_messages:
+            await self.save_messages(context.session_id, context.input_messages)
+        window = await self.get_messages(context.session_id)
+        newest = window[-1:] if context.input_messages else []
+        context.input_messages[:] = newest
+        context.extend_messages(self, window[: len(window) - len(newest)])
+
+    async def after_run(
+        self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """Append what came out; what went in is in the log."""
+        if context.response is not None and context.response.messages:
+            await self.save_messages(context.session_id, context.response.messages)
+
+    # ------------------------------------------------------------ blocking work, called in a thread
+
+    def _window(self, session_id: str | None) -> list[Message]:
+        session = self.session(session_id)
+        if not self._log.sessions.exists(session.id) or not session.page(limit=1, in_view=True).messages:
+            return []
+        window = MESSAGES.window(session, self._limits)
+        return [*([Message("system", [window.system])] if window.system else []), *window.messages]
+
+    def _save(self, session_id: str | None, messages: Sequence[Message]) -> None:
+        session = self._log.sessions.get_or_create(self.session(session_id).id, **self._settings)
+        MESSAGES.append(session, [MESSAGES.body(message) for message in messages])
+
+
+def _to_body(message: Message) -> JsonObject:
+    blocks, calls, results = list[JsonValue](), list[JsonValue](), list[JsonValue]()
+    for content in message.contents:
+        if content.type == "function_call":
+            calls.append(
+                {"id": content.call_id or "", "name": content.name or "", "args": _arguments(content.arguments)}
+            )
+        elif content.type == "function_result":
+            failed = {"is_error": True} if content.exception is not None else {}
+            result = json.loads(json.dumps(content.result, default=str))
+            results.append({"tool_call_id": content.call_id or "", "result": result, **failed})
+        elif content.type == "text_reasoning":
+            blocks.append({"type": "thinking", "text": content.text or ""})
+        elif content.type == "data" and content.uri is not None:
+            media_type, _, data = content.uri.removeprefix("data:").partition(";base64,")
+            kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
+            blocks.append({"type": kind, "media_type": media_type, "data": data})
+        elif content.text is not None:
+            blocks.append({"type": "text", "text": content.text})
+    body: JsonObject = {"role": "tool" if results else str(message.role), "content": blocks or None}
+    if calls:
+        body["tool_calls"] = calls
+    if results:
+        body["tool_results"] = results
+    return body
+
+
+def _arguments(arguments: str | Mapping[str, Any] | None) -> Any:
+    """Return a call's arguments as an object, or as the text that is none."""
+    if not isinstance(arguments, str):
+        return dict(arguments or {})
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> Message:
+    content, contents = body.get("content") or [], list[Content]()
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        if block["type"] == "text":
+            contents.append(Content.from_text(block["text"]))
+        elif block.get("data"):
+            contents.append(
+                Content.from_uri(f"data:{block['media_type']};base64,{block['data']}", media_type=block["media_type"])
+            )
+    for call in body.get("tool_calls") or ():
+        contents.append(Content.from_function_call(call["id"], call["name"], arguments=call["args"]))
+    for result in body.get("tool_results") or ():
+        contents.append(Content.from_function_result(result["tool_call_id"], result=result["result"]))
+    return Message(body["role"], contents)
+
+
+MESSAGES = Originals[Message](
+    "agent_framework",
+    dump=lambda message: json.loads(json.dumps(message.to_dict(), default=str)),
+    load=Message.from_dict,
+    to_body=_to_body,
+    from_body=_from_body,
+)

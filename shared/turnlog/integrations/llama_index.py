@@ -1,0 +1,251 @@
+"""Chat history of LlamaIndex (0.14) in the log: https://developers.llamaindex.ai/python/framework/.
+
+    from turnlog.integrations.llama_index import TurnlogChatStore, TurnlogMemory
+
+    memory = TurnlogMemory.from_defaults(TurnlogChatStore(log), "support-42", budget=30_000)
+    await FunctionAgent(llm=llm, tools=tools).run("Hello", memory=memory)
+
+A key of the store is a session. With the memory the model is sent the session's window.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ImageBlock,
+    MessageRole,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.memory import BaseMemory
+from llama_index.core.storage.chat_store.base import BaseChatStore
+
+from turnlog.client import GivenPolicy
+from turnlog.client.async_calls import run_to_end
+from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import NotFoundError
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.integrations.originals import Limits, Originals, session_id_of
+
+_INDEX, _KEYS = session_id_of("llama-index"), "keys/"
+
+
+class TurnlogChatStore(BaseChatStore):
+    """Stores chat messages by key, each key in a session of its own that has its name where that is a session id.
+
+    `set_messages` appends what is new; where an earlier message differs, or one is deleted, the session is rewound to the one
+    before it, and the log keeps what was there. New sessions get ``settings`` of `Sessions.create`.
+    """
+
+    _log: Turnlog = PrivateAttr()
+    _settings: dict[str, Any] = PrivateAttr()
+
+    def __init__(self, log: Turnlog, **settings: Any) -> None:
+        super().__init__()
+        self._log = log
+        self._settings = {"recall": "never", **settings}
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "TurnlogChatStore"
+
+    def session(self, key: str) -> Session:
+        """Return the session of a key, for windows, search and summaries."""
+        return self._log.sessions.of(session_id_of(key))
+
+    def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
+        MESSAGES.extend(self._created(key), messages, drop_rest=True)
+
+    def get_messages(self, key: str) -> list[ChatMessage]:
+        with suppress(NotFoundError):
+            return [message for _, message in MESSAGES.stored(self.session(key))]
+        return []
+
+    def add_message(self, key: str, message: ChatMessage) -> None:
+        self.add_messages(key, [message])
+
+    def add_messages(self, key: str, messages: Sequence[ChatMessage]) -> None:
+        """Append messages."""
+        MESSAGES.append(self._created(key), [MESSAGES.body(message) for message in messages])
+
+    def delete_messages(self, key: str) -> list[ChatMessage] | None:
+        """Remove all messages from view and return them. `Session.erase` deletes what the log keeps."""
+        if key not in self.get_keys():
+            return None
+        messages = self.get_messages(key)
+        self.session(key).rewind(1)
+        self._log.sessions.of(_INDEX).documents.delete([_KEYS + session_id_of(key)])
+        return messages
+
+    def delete_message(self, key: str, idx: int) -> ChatMessage | None:
+        messages = self.get_messages(key)
+        if idx >= len(messages):
+            return None
+        message = messages.pop(idx)
+        self.set_messages(key, messages)
+        return message
+
+    def delete_last_message(self, key: str) -> ChatMessage | None:
+        messages = self.get_messages(key)
+        return self.delete_message(key, len(messages) - 1) if messages else None
+
+    def get_keys(self) -> list[str]:
+        with suppress(NotFoundError):
+            documents = self._log.sessions.of(_INDEX).documents.list(_KEYS)
+            return [document.data.decode("utf-8", "surrogatepass") for document in documents]
+        return []
+
+    def _created(self, key: str) -> Session:
+        """Return the session of a key; create and list it with its first message."""
+        session = self.session(key)
+        if not self._log.sessions.exists(session.id) or not session.page(limit=1, in_view=True).messages:
+            listed = self._log.sessions.get_or_create(_INDEX, **self._settings).documents
+            listed.put(_KEYS + session.id, key.encode("utf-8", "surrogatepass"))
+            return self._log.sessions.get_or_create(session.id, **self._settings)
+        return session
+
+
+class TurnlogMemory(BaseMemory):
+    """A memory of an agent: `get` returns the session's window, `get_all` all messages.
+
+    ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; keep room for the system prompt, the tools and
+    what one run says, which LlamaIndex puts behind the window until the run is over.
+    """
+
+    _store: TurnlogChatStore = PrivateAttr()
+    _key: str = PrivateAttr()
+    _limits: Limits = PrivateAttr()
+
+    def __init__(self, store: TurnlogChatStore, key: str, limits: Limits) -> None:
+        super().__init__()
+        self._store, self._key, self._limits = store, key, limits
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "TurnlogMemory"
+
+    @classmethod
+    def from_defaults(  # type: ignore[override]
+        cls,
+        store: TurnlogChatStore,
+        key: str,
+        *,
+        budget: int | None = None,
+        policy: GivenPolicy | None = None,
+        output_reserve: int | None = None,
+    ) -> TurnlogMemory:
+        """Return the memory of one key of a store."""
+        return cls(store, key, Limits(budget, policy, output_reserve))
+
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
+        with suppress(NotFoundError):
+            session = self._store.session(self._key)
+            if session.page(limit=1, in_view=True).messages:
+                window = MESSAGES.window(session, self._limits)
+                summary = [ChatMessage(window.system, role=MessageRole.SYSTEM)] if window.system else []
+                return [*summary, *window.messages]
+        return []
+
+    def get_all(self) -> list[ChatMessage]:
+        return self._store.get_messages(self._key)
+
+    def put(self, message: ChatMessage) -> None:
+        self._store.add_message(self._key, message)
+
+    def put_messages(self, messages: list[ChatMessage]) -> None:
+        if messages:
+            self._store.add_messages(self._key, messages)
+
+    async def aput_messages(self, messages: list[ChatMessage]) -> None:
+        await run_to_end(lambda: self.put_messages(messages))
+
+    def set(self, messages: list[ChatMessage]) -> None:
+        self._store.set_messages(self._key, messages)
+
+    def reset(self) -> None:
+        self._store.delete_messages(self._key)
+
+
+def _to_body(message: ChatMessage) -> JsonObject:
+    call_id = message.additional_kwargs.get("tool_call_id")
+    if message.role == MessageRole.TOOL:
+        return {
+            "role": "tool",
+            "content": None,
+            "tool_results": [{"tool_call_id": str(call_id or ""), "result": message.content or ""}],
+        }
+    blocks, calls = list[JsonValue](), list[JsonValue]()
+    for block in message.blocks:
+        if isinstance(block, TextBlock):
+            blocks.append({"type": "text", "text": block.text})
+        elif isinstance(block, ThinkingBlock):
+            blocks.append({"type": "thinking", "text": block.content or ""})
+        elif isinstance(block, ToolCallBlock):
+            calls.append({"id": block.tool_call_id or "", "name": block.tool_name, "args": _object(block.tool_kwargs)})
+        elif isinstance(block, ImageBlock) and isinstance(block.image, bytes):
+            image = block.image.decode("ascii")  # LlamaIndex holds base64
+            blocks.append({"type": "image", "media_type": block.image_mimetype or "image/png", "data": image})
+    for call in [] if calls else message.additional_kwargs.get("tool_calls") or []:
+        function = _field(call, "function")
+        calls.append(
+            {"id": _field(call, "id"), "name": _field(function, "name"), "args": _object(_field(function, "arguments"))}
+        )
+    body: JsonObject = {"role": _ROLES.get(message.role, "user"), "content": blocks or None}
+    if calls:
+        body["tool_calls"] = calls
+    return body
+
+
+_ROLES = {
+    MessageRole.SYSTEM: "system",
+    MessageRole.DEVELOPER: "system",
+    MessageRole.ASSISTANT: "assistant",
+    MessageRole.CHATBOT: "assistant",
+    MessageRole.MODEL: "assistant",
+}
+
+
+def _field(value: Any, name: str) -> Any:
+    """Return a field of a tool call: an object of OpenAI's library, or what was an object before it was stored."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _object(arguments: Any) -> Any:
+    with suppress(TypeError, ValueError):
+        return json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+    return arguments
+
+
+def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> ChatMessage:
+    results = body.get("tool_results") or ()
+    if results:
+        kept = {"tool_call_id": results[0]["tool_call_id"]}
+        return ChatMessage(
+            "\n".join(str(result["result"]) for result in results), role=MessageRole.TOOL, additional_kwargs=kept
+        )
+    content, blocks = body.get("content") or [], list[Any]()
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        if block["type"] == "text":
+            blocks.append(TextBlock(text=block["text"]))
+        elif block["type"] == "image" and block.get("data"):
+            blocks.append(ImageBlock(image=base64.b64decode(block["data"]), image_mimetype=block["media_type"]))
+    for call in body.get("tool_calls") or ():
+        blocks.append(ToolCallBlock(tool_call_id=call["id"], tool_name=call["name"], tool_kwargs=call["args"]))
+    return ChatMessage(blocks, role=MessageRole(body["role"]))
+
+
+MESSAGES = Originals[ChatMessage](
+    "llama_index",
+    dump=lambda message: message.model_dump(mode="json", exclude_none=True),
+    load=ChatMessage.model_validate,
+    to_body=_to_body,
+    from_body=_from_body,
+)

@@ -1,0 +1,91 @@
+// Calls of the HTTP API that this page comes from. The token stays in this tab; session ids stay in the address's fragment.
+
+const TOKEN = "turnlog-token";
+let token = read(TOKEN);
+export const about = { version: "", read_only: false, where: "", tenant: null, user: null };
+export const counts = { requests: 0 };
+
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail || `HTTP ${status}`);
+    this.status = status;
+    this.code = document.code || "";
+    this.document = document;
+  }
+}
+
+function read(name) {
+  try { return sessionStorage.getItem(name); } catch { return null; }
+}
+
+export function setToken(value) {
+  token = value;
+  try { sessionStorage.setItem(TOKEN, value); } catch { /* a browser without storage asks again */ }
+}
+
+// `turnlog inspect` puts the token into the fragment, which no server and no log sees.
+const given = /^#token=([\w-]+)$/.exec(location.hash);
+if (given) {
+  setToken(given[1]);
+  history.replaceState(null, "", location.pathname);
+}
+
+export function identity() {
+  const headers = {};
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (about.tenant) headers["X-Turnlog-Tenant"] = about.tenant;
+  if (about.user) headers["X-Turnlog-User"] = about.user;
+  return headers;
+}
+
+export function newKey() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), byte => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export async function send(method, path, { query, body, key, type } = {}) {
+  counts.requests += 1;
+  const parameters = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const target = parameters.length ? `${path}?${new URLSearchParams(parameters)}` : path;
+  const headers = identity();
+  if (body !== undefined) headers["Content-Type"] = type || "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  return fetch(target, { method, headers, body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body) });
+}
+
+async function call(method, path, options) {
+  let answer;
+  try {
+    answer = await send(method, path, options);
+  } catch {
+    throw new Problem(0, { detail: "the server does not answer", code: "unreachable" });
+  }
+  const text = await answer.text();
+  let document = {};
+  try { document = JSON.parse(text); } catch { document = { detail: text.slice(0, 200) }; }
+  if (!answer.ok) {
+    if (answer.status === 401) dispatchEvent(new Event("turnlog-locked"));
+    throw new Problem(answer.status, document);
+  }
+  return document;
+}
+
+export const get = (path, query) => call("GET", path, { query });
+export const ask = (path, body) => call("POST", path, { body });
+export const change = (method, path, body) => call(method, path, { body, key: newKey() });
+// A gateway decodes a path once, so the slash of an id is encoded twice.
+export const sessionPath = (id, rest = "") => `/v1/sessions/${encodeURIComponent(id.replaceAll("/", "%2F"))}${rest}`;
+
+export async function load() {
+  Object.assign(about, await get("/inspector/about.json"));
+}
+
+export async function pages(path, query, field, limit) {
+  const rows = [];
+  let cursor;
+  do {
+    const page = await get(path, { ...query, cursor });
+    rows.push(...page[field]);
+    cursor = page.next_cursor;
+  } while (cursor && rows.length < limit);
+  return rows;
+}

@@ -1,0 +1,238 @@
+// What all views share: the library, words, routes, formats of numbers and times, and small components.
+
+import { h, html, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
+import { CHINESE, ENGLISH } from "./words.js";
+
+export { h, html, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };
+
+// ---- settings of this browser
+
+function stored(name, fallback) {
+  try { return localStorage.getItem(`turnlog-${name}`) ?? fallback; } catch { return fallback; }
+}
+
+export const settings = {
+  language: stored("language", (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en"),
+  theme: stored("theme", "auto"),
+  price: stored("price", ""),
+};
+
+export function keep(name, value) {
+  settings[name] = value;
+  try { localStorage.setItem(`turnlog-${name}`, value); } catch { /* kept for this page only */ }
+  apply();
+  dispatchEvent(new Event("turnlog-settings"));
+}
+
+export function apply() {
+  document.documentElement.lang = settings.language === "zh" ? "zh-CN" : "en";
+  document.documentElement.dataset.theme = settings.theme;
+}
+
+export function t(text, values = {}) {
+  const words = (settings.language === "zh" ? CHINESE[text] : undefined) ?? ENGLISH[text] ?? text;
+  return words.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+const locale = () => (settings.language === "zh" ? "zh-CN" : "en");
+export const number = value => (value ?? 0).toLocaleString(locale());
+export const short = value =>
+  value >= 9_999_500 ? `${Math.round(value / 1e6)}M` : value >= 999_500 ? `${(value / 1e6).toFixed(1)}M`
+    : value >= 9_950 ? `${Math.round(value / 1e3)}k` : value >= 1_000 ? `${(value / 1e3).toFixed(1)}k` : String(value ?? 0);
+export const money = (tokens, cached = 0) => {
+  const price = Number(settings.price);
+  if (!(price > 0)) return "";
+  const dollars = ((tokens - cached) * price + cached * price * 0.1) / 1e6;
+  return `$${dollars < 0.1 ? dollars.toFixed(4) : dollars.toFixed(2)}`;
+};
+export const time = text => new Date(text).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" });
+export function ago(text) {
+  const seconds = Math.round((Date.now() - new Date(text)) / 1000);
+  const format = new Intl.RelativeTimeFormat(locale(), { numeric: "auto", style: "narrow" });
+  for (const [unit, size] of [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]]) {
+    if (Math.abs(seconds) >= size) return format.format(-Math.trunc(seconds / size), unit);
+  }
+  return t("now");
+}
+
+// ---- the address: #/s/SESSION/TAB?name=value
+
+export function route() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const parts = path.split("/");
+  const isSession = parts[0] === "s" && parts[1];
+  return {
+    id: isSession ? decodeURIComponent(parts[1]) : null,
+    tab: isSession ? parts[2] || "messages" : "",
+    params: new URLSearchParams(query || ""),
+  };
+}
+
+export function to(id, tab = "messages", params = {}) {
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== ""));
+  return `#/s/${encodeURIComponent(id)}/${tab}${query.size ? `?${query}` : ""}`;
+}
+
+export const go = (address, replace = false) => {
+  if (replace) {
+    history.replaceState(null, "", address);
+    dispatchEvent(new Event("hashchange"));
+  } else location.hash = address;
+};
+
+export function useEvent(name, handle) {
+  useEffect(() => {
+    addEventListener(name, handle);
+    return () => removeEventListener(name, handle);
+  });
+}
+
+export function useRedraw() {
+  return useReducer(count => count + 1, 0)[1];
+}
+
+// The answer of `read`, which runs again when one of `inputs` changes; the answer before stays until the next is there.
+export function useAnswer(read, inputs) {
+  const [answer, set] = useState({ value: null, error: null, busy: true });
+  useEffect(() => {
+    let current = true;
+    set(before => ({ ...before, busy: true }));
+    read().then(
+      value => current && set({ value, error: null, busy: false }),
+      error => current && set({ value: null, error, busy: false }),
+    );
+    return () => { current = false; };
+  }, inputs);
+  return answer;
+}
+
+// Run `tick` at most once a second while the page is seen.
+export function usePoll(tick, seconds, inputs) {
+  useEffect(() => {
+    let timer, ended = false;
+    const next = async () => {
+      clearTimeout(timer);
+      if (ended || document.hidden) return;
+      try { await tick(); } catch { /* the next try may succeed */ }
+      if (!ended) timer = setTimeout(next, seconds * 1000);
+    };
+    const wake = () => { clearTimeout(timer); if (!document.hidden) timer = setTimeout(next, seconds * 1000); };
+    timer = setTimeout(next, seconds * 1000);
+    document.addEventListener("visibilitychange", wake);
+    return () => { ended = true; clearTimeout(timer); document.removeEventListener("visibilitychange", wake); };
+  }, inputs);
+}
+
+// ---- keys: a view names what its keys do; keys in a field are the field's
+
+const keys = new Map();
+export function useKeys(table) {
+  useEffect(() => {
+    for (const [key, action] of Object.entries(table)) keys.set(key, action);
+    return () => { for (const [key, action] of Object.entries(table)) if (keys.get(key) === action) keys.delete(key); };
+  });
+}
+
+addEventListener("keydown", event => {
+  const target = event.target;
+  const isField = target instanceof HTMLElement && (target.matches("input:not([type=range]), textarea, select") || target.closest("dialog"));
+  if (isField || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (target instanceof HTMLElement && target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
+  const action = keys.get(event.key);
+  if (action) {
+    event.preventDefault();
+    action();
+  }
+});
+
+// ---- small components
+
+export function Failure({ error }) {
+  if (!error) return null;
+  return html`<p class="failure" role="alert"><strong>${error.code || t("Error")}</strong> ${error.message}</p>`;
+}
+
+export function Waiting({ when = true }) {
+  return when ? html`<p class="waiting" role="status">${t("Loading…")}</p>` : null;
+}
+
+export function Empty({ children }) {
+  return html`<p class="empty">${children}</p>`;
+}
+
+export function Chip({ kind = "", title, children }) {
+  return html`<span class=${`chip ${kind}`} title=${title}>${children}</span>`;
+}
+
+let say = () => {};
+export const tell = text => say(text);
+export function Toasts() {
+  const [text, set] = useState("");
+  const timer = useRef();
+  say = message => {
+    set(message);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => set(""), 5000);
+  };
+  return html`<div class="toast" role="status" aria-live="polite" hidden=${!text}>${text}</div>`;
+}
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    tell(t("Copied"));
+  } catch {
+    tell(t("The browser does not allow copying here"));
+  }
+}
+
+export function CopyButton({ text, label = t("Copy") }) {
+  return html`<button type="button" class="quiet" onClick=${() => copy(typeof text === "function" ? text() : text)}>${label}</button>`;
+}
+
+export function Dialog({ title, onClose, children }) {
+  const place = useRef();
+  useEffect(() => { place.current.showModal(); }, []);
+  return html`<dialog ref=${place} aria-label=${title} onClose=${onClose} onClick=${event => event.target === place.current && place.current.close()}>
+    <div class="dialog">
+      <header><h2>${title}</h2><button type="button" class="quiet" aria-label=${t("Close")} onClick=${() => place.current.close()}>✕</button></header>
+      ${children}
+    </div>
+  </dialog>`;
+}
+
+// A dialog that asks before something is changed. `run` does it; its answer is passed to `onDone`.
+export function Confirm({ title, text, action, danger, fields = [], run, onDone, onClose }) {
+  const [values, set] = useState(Object.fromEntries(fields.map(field => [field.name, field.value ?? ""])));
+  const [error, fail] = useState(null);
+  const [busy, wait] = useState(false);
+  const submit = async event => {
+    event.preventDefault();
+    wait(true);
+    fail(null);
+    try {
+      const answer = await run(values);
+      onClose();
+      onDone?.(answer);
+    } catch (problem) {
+      fail(problem);
+      wait(false);
+    }
+  };
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    <form onSubmit=${submit}>
+      <p>${text}</p>
+      ${fields.map(field => html`<label key=${field.name}>${field.label}
+        ${field.choices
+          ? html`<select onChange=${event => set({ ...values, [field.name]: event.target.value })}>
+              ${field.choices.map(choice => html`<option key=${choice} value=${choice} selected=${choice === values[field.name]}>${choice}</option>`)}</select>`
+          : html`<input value=${values[field.name]} required=${field.required} onInput=${event => set({ ...values, [field.name]: event.target.value })} />`}
+      </label>`)}
+      <${Failure} error=${error} />
+      <footer>
+        <button type="button" onClick=${onClose}>${t("Cancel")}</button>
+        <button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy}>${action}</button>
+      </footer>
+    </form>
+  </${Dialog}>`;
+}

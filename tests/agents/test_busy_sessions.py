@@ -1,0 +1,271 @@
+"""A user who sends while a run works, runs that lose their session, and calls whose process ended: nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.agents.scripts import TOOLS, Script, calls, says
+from tests.conftest import Harness
+from turnlog.agents import Effect, Hooks, RequestedCall, Tool, current_call
+from turnlog.client.model import Session
+from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
+from turnlog.sessions.context_models import WindowAnswer
+
+FIND = calls(("c1", "find", {"q": "a"}))
+
+
+@pytest.fixture(params=[False, True], ids=["lenient", "strict"])
+def session(request: pytest.FixtureRequest, harness: Harness) -> Session:
+    return harness.log().sessions.create("s", tools=TOOLS, strict=request.param)
+
+
+def said(session: Session) -> list[str]:
+    """Each message's role, with its text if it has one, in the order of the log."""
+    return [f"{one.body['role']} {one.body.get('content') or ''}".strip() for one in session.messages()]
+
+
+def meanwhile(session: Session, on_busy: Any, text: str, outcomes: list[Any]) -> Callable[[], None]:
+    """A second request of the same user, which comes while the first one's run works."""
+
+    def send() -> None:
+        try:
+            outcomes.append(session.run(Script(), on_busy=on_busy).send(text).status)
+        except RunActiveError as error:
+            outcomes.append(error)
+
+    return send
+
+
+class Moments:
+    """A model and a tool that let something happen once: while the model is asked the first time, or the tool works."""
+
+    def __init__(self, moment: str, then: Callable[[], None], *script: Any) -> None:
+        self.script, self.executed = Script(*script), list[str]()
+        self._moment, self._then = moment, then
+
+    def model(self, window: WindowAnswer) -> Any:
+        self._happen("model")
+        return self.script(window)
+
+    def find(self, q: str) -> str:
+        self.executed.append(current_call().key)
+        self._happen("tool")
+        return q
+
+    def _happen(self, moment: str) -> None:
+        if moment == self._moment:
+            self._moment = ""
+            self._then()
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_a_message_that_is_enqueued_is_the_next_turn(session: Session, moment: str) -> None:
+    outcomes = list[Any]()
+    run = Moments(moment, meanwhile(session, "enqueue", "And B?", outcomes), FIND, says("A."), says("B."))
+    outcome = session.run(run.model, {"find": run.find}, on_busy="enqueue").send("A?")
+    assert (outcomes, outcome.status, outcome.text, outcome.iterations) == (["queued"], "final", "B.", 1)
+    assert said(session) == ["user A?", "assistant", "tool a", "assistant A.", "user And B?", "assistant B."]
+    assert len(run.executed) == 1 and [loop.status for loop in session.loops()] == ["closed", "closed"]
+    assert "inbox" not in session.agent().state or session.agent().state["inbox"] == {}
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_a_message_that_steers_joins_the_loop_at_its_next_step(session: Session, moment: str) -> None:
+    outcomes = list[Any]()
+    run = Moments(moment, meanwhile(session, "steer", "Only in Berlin.", outcomes), FIND, says("A."))
+    assert session.run(run.model, {"find": run.find}, on_busy="steer").send("A?").text == "A."
+    assert outcomes == ["queued"]
+    assert said(session) == ["user A?", "assistant", "tool a", "user Only in Berlin.", "assistant A."]
+    (loop,) = session.loops()
+    assert (loop.status, loop.user_message) == ("closed", "A?\nOnly in Berlin.")
+    assert "Only in Berlin." in str(run.script.windows[1].messages)
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_a_message_that_interrupts_comes_in_place_of_what_the_run_does(session: Session, moment: str) -> None:
+    outcomes = list[Any]()
+    run = Moments(moment, meanwhile(session, "interrupt", "Stop. B?", outcomes), FIND, says("B."))
+    outcome = session.run(run.model, {"find": run.find}, on_busy="interrupt").send("A?")
+    assert (outcomes, outcome.text, outcome.iterations) == (["queued"], "B.", 1)
+    tool = ["tool a"] if moment == "tool" else []
+    assert said(session) == ["user A?", "assistant", *tool, "user Stop. B?", "assistant B."]
+    assert len(run.executed) == len(tool), "no tool begins after the interruption"
+    assert [loop.status for loop in session.loops()] == ["closed", "interrupted"]
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_a_message_that_is_rejected_is_not_stored(session: Session, moment: str) -> None:
+    outcomes = list[Any]()
+    run = Moments(moment, meanwhile(session, "reject", "A?", outcomes), FIND, says("A."), says("Again."))
+    assert session.run(run.model, {"find": run.find}, on_busy="reject").send("A?").text == "A."
+    assert [type(outcome) for outcome in outcomes] == [RunActiveError]
+    assert said(session) == ["user A?", "assistant", "tool a", "assistant A."]
+    assert session.run(run.model, on_busy="reject").send("B?").text == "Again.", "the session has been given back"
+
+
+def test_what_waits_is_taken_by_the_run_that_goes_on_after_a_crash(harness: Harness, session: Session) -> None:
+    outcomes = list[Any]()
+
+    def break_after() -> None:
+        meanwhile(session, "enqueue", "B?", outcomes)()
+        raise SystemExit  # as if the process were killed: nothing is given back
+
+    run = Moments("model", break_after, says("A."), says("B."))
+    with pytest.raises(SystemExit):
+        session.run(run.model, on_busy="enqueue").send("A?")
+    with pytest.raises(RunActiveError):
+        session.run(run.model, on_busy="enqueue").resume()
+    harness.clock.advance(121)
+    assert session.run(run.model, on_busy="enqueue").resume().text == "B."
+    assert said(session) == ["user A?", "assistant A.", "user B?", "assistant B."]
+
+
+def test_a_run_that_waits_or_fails_or_stops_gives_the_session_back(session: Session) -> None:
+    def free() -> bool:
+        session.release(session.acquire("probe").token)
+        return True
+
+    tools = {"find": lambda q: q}
+    assert (
+        session.run(Script(FIND), tools, approve={"find"}, on_busy="reject").send("A?").status == "pending" and free()
+    )
+    session.decide_pending("approve")
+    assert (
+        session.run(Script(), tools, max_iterations=1, on_busy="reject").resume().status == "max_iterations" and free()
+    )
+    with pytest.raises(ZeroDivisionError):
+        session.run(Script(ZeroDivisionError()), tools, max_iterations=9, on_busy="reject").resume()
+    assert free()
+    run = session.run_async(Script(says("Done")), tools, on_busy="reject")
+    assert asyncio.run(run.resume()).status == "final" and run.lease is None and free()
+
+
+def test_a_run_that_has_lost_its_session_appends_nothing_more(harness: Harness, session: Session) -> None:
+    lost = list[str]()
+
+    class Watch(Hooks):
+        def on_lease_lost(self, error: RunLostError) -> None:
+            lost.append(error.error_code)
+
+    def pause(q: str) -> str:
+        harness.clock.advance(61)
+        other.append(
+            session.run(
+                Script(says("Mine.")), {"find": Tool(pause, verify=lambda call: "b")}, on_busy="reject"
+            ).resume()
+        )
+        return q
+
+    other = list[Any]()
+    with pytest.raises(RunLostError):
+        session.run(Script(FIND), {"find": pause}, on_busy="reject", lease_seconds=60, hooks=[Watch()]).send("A?")
+    assert lost == ["run_lost"] and other[0].text == "Mine."
+    assert said(session) == ["user A?", "assistant", "tool b", "assistant Mine."]
+
+
+# ------------------------------------------------------------ effects once
+
+
+class Killed(BaseException):
+    """The end of a process: nothing of it runs on."""
+
+
+class Payments:
+    """A service that pays, and knows by key what it has paid. ``dies`` tells at which of its steps the process ends."""
+
+    def __init__(self, dies: str = "") -> None:
+        self.paid, self.dies = list[str](), dies
+
+    def pay(self, q: str) -> str:
+        self._die("before")
+        self.paid.append(current_call().key)
+        self._die("after")
+        return f"paid {q}"
+
+    def verify(self, call: RequestedCall) -> Any:
+        return "paid, as the service says" if call.key in self.paid else Effect.NONE
+
+    def _die(self, moment: str) -> None:
+        if self.dies == moment:
+            self.dies = ""
+            raise Killed
+
+
+TWICE = calls(("c1", "find", {"q": "5"}), ("c2", "find", {"q": "7"}))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("way", ["verify", "person", "idempotent"])
+def test_a_call_that_had_begun_is_never_repeated_blindly(session: Session, way: str, moment: str) -> None:
+    service = Payments(moment)
+    tool = {
+        "verify": Tool(service.pay, verify=service.verify),
+        "person": Tool(service.pay),
+        "idempotent": Tool(service.pay, idempotent=True),
+    }[way]
+    with pytest.raises(Killed):
+        session.run(Script(TWICE), {"find": tool}).send("Pay 5 and 7")
+    paid = list(service.paid)
+    outcome = session.run(Script(says("Paid.")), {"find": tool}).resume()
+    if way == "person":
+        assert outcome.status == "pending" and outcome.pending is not None
+        assert outcome.pending["effect"] == "unknown" and service.paid == paid, "nothing is executed behind it"
+        session.decide_pending("reject")
+        outcome = session.run(Script(says("Paid.")), {"find": tool}).resume()
+        assert "not known whether" in str(list(session.messages())[2].body)
+    assert outcome.status == "final"
+    keys = [service.paid.count(f"s/4.{index}") for index in (0, 1)]
+    assert (
+        keys
+        == {
+            "verify": [1, 1],
+            "person": [len(paid), 1],
+            "idempotent": [1 + len(paid), 1],
+        }[way]
+    )
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_d1_ended_at_any_request_no_effect_is_repeated(harness: Harness, when: str) -> None:
+    """The process ends at each request that a run makes, and in each tool; others go on, with a verifier, until it is done."""
+    requests, at = 1, 0
+    while at < requests:
+        at += 1
+        service, session = Payments(), harness.log(user=f"u{when}{at}").sessions.create("s", tools=TOOLS)
+        tools, script = {"find": Tool(service.pay, verify=service.verify)}, [TWICE, says("Done")]
+        harness.faults.fail(at, when)
+        before, status = harness.faults.calls, ""
+        for _ in range(5):
+            try:
+                roles = [one.body["role"] for one in session.messages()]
+                run = session.run(Script(*script[roles.count("assistant") :]), tools, on_busy="reject")
+                status = (run.resume() if roles else run.send("Pay")).status
+                break
+            except UnavailableError:
+                harness.faults.clear()
+            except RunActiveError:
+                harness.clock.advance(121)
+        requests = max(requests, harness.faults.calls - before if at == 1 else 0)
+        harness.faults.clear()
+        assert status in ("final", "idle"), (at, status)
+        assert [one.body["role"] for one in session.messages()] == ["user", "assistant", "tool", "tool", "assistant"]
+        assert sorted(key.split(".")[1] for key in service.paid) == ["0", "1"], at
+
+
+def test_outside_of_a_tool_there_is_no_current_call(session: Session) -> None:
+    with pytest.raises(InvalidInputError):
+        current_call()
+    keys = list[str]()
+
+    async def find(q: str) -> str:
+        await asyncio.sleep(0)
+        keys.append(current_call().key)
+        return q
+
+    asyncio.run(session.run_async(Script(FIND, says("Done")), {"find": find}).send("A?"))
+    assert keys == ["s/4.0"]

@@ -1,0 +1,38 @@
+"""Two processes for each agent: one is killed in its tool, the next goes on. ``python -m tests.integrations.adapters FOLDER``.
+
+Prints what became of each agent whose framework is installed. One interpreter imports the frameworks; the agents run in forks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.integrations.adapters import AGENTS, agent_of
+from turnlog.testing.adapters import run_continued, run_killed
+
+
+def main(folder: Path) -> None:
+    for name in AGENTS:
+        kind = agent_of(name)
+        if kind is None:
+            continue
+        url, told = f"sqlite:///{folder}/{name}.db", folder / f"{name}.json"
+        pid = os.fork()
+        if not pid:
+            run_killed(kind, url, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            sys.exit()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        pid = os.fork()
+        if not pid:
+            told.write_text(json.dumps(dataclasses.asdict(run_continued(kind, url))))
+            sys.exit()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,53 @@
+"""The contract of adapters over each framework's real agents, on SQLite and on moto.
+
+Frameworks that are not in the development environment are tested in one of their own: `make frameworks`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Harness
+from tests.effort import is_full
+from tests.integrations.adapters import AGENTS, agent_of
+from turnlog.sessions import incoming
+from turnlog.testing.adapters import LARGE_CHARS, AdapterContract, Desk, KilledRun
+
+# What frameworks warn of among themselves is not ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what became of each agent whose process was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.adapters", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)
+    return folder
+
+
+class TestAdapters(AdapterContract):
+    turns = 200 if is_full() else 30
+
+    @pytest.fixture(params=AGENTS)
+    def desk(self, request: pytest.FixtureRequest, harness: Harness) -> Desk:
+        kind = agent_of(request.param)
+        if kind is None:
+            pytest.skip(f"{request.param} has an environment of its own: make frameworks")
+        return Desk(harness.log(), kind)
+
+    def test_07_a_result_of_more_than_a_megabyte_is_kept(self, desk: Desk) -> None:
+        if getattr(incoming, "MAX_MESSAGE_BYTES", LARGE_CHARS * 2) < LARGE_CHARS:
+            pytest.skip("a message has at most 1 MiB")
+        super().test_07_a_result_of_more_than_a_megabyte_is_kept(desk)
+
+    @pytest.fixture
+    def killed(self, request: pytest.FixtureRequest, killed_runs: Path) -> Callable[[], KilledRun]:
+        name = request.node.callspec.params["desk"]
+        return lambda: KilledRun(**json.loads((killed_runs / f"{name}.json").read_text()))

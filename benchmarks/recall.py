@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import json
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,6 @@ from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""
-LESS = {"min_score": 0.1, "share": 0.1, "tokens": 1_200}
-"""A step that recalls less, for less cost."""
 _SHOWN_CHARS = 80
 """Characters of a message by which it is known in a window."""
 _TOOLS = ("agentdojo", "deer-flow-threads", "openhands", "session-share", "swe-agent", "mini-swe-agent", "tau-bench")
@@ -59,7 +56,6 @@ def policies(*, sweep: bool) -> dict[str, Policy]:
         "`default`": PRESETS["default"],
         "hits alone": recalling(neighbours=0, min_score=0.0),
         "`recall`": PRESETS["recall"],
-        "`recall`, less": recalling(**LESS),
     }
     if sweep:
         shares, reaches, scores = (0.15, 0.25, 0.4, 0.6), (0, 1, 2), (0.0, 0.08, 0.1)
@@ -174,11 +170,8 @@ def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
 
 def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: str) -> None:
     """Print cost with a prompt cache, and the tool calls that lose a value, with recall and without."""
-    with tempfile.TemporaryDirectory() as folder:
-        less = Path(folder) / "less.json"
-        less.write_text(recalling(**LESS).model_dump_json(), encoding="utf-8")
-        names = ("default", "recall", str(less))
-        rows = run(transcripts, Plan(names, tuple(budgets)), processes=2, say=say)
+    names = ("default", "recall")
+    rows = run(transcripts, Plan(names, tuple(budgets)), processes=2, say=say)
     print(f"\n{title:24}{'tokens':>9}{'cost':>9}{'ids lost':>10}{'leaves':>9}{'either':>9}")
     for budget in budgets:
         for policy in names:
@@ -193,9 +186,7 @@ def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: 
                 (total.either_lost, total.either_needed),
             )
             shares = "".join(f"{100 * part / max(1, whole):9.1f}" for part, whole in lost)
-            print(
-                f"{Path(policy).stem:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}"
-            )
+            print(f"{policy:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -213,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
         show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
         chats = load_transcripts([options.folder / "locomo"], loader=options.loader)
-        show_cost(chats, (8_000, 2_000), "chats")
+        show_cost(chats, (8_000, 4_000, 2_000), "chats")
     if options.json:
         figures = {f"{name} {budget} {cell}": held.share for (name, budget, cell), held in cells.items()}
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -544,7 +544,7 @@ def test_doctor(data: Path) -> None:
     checks = {check["name"]: check["detail"] for check in found["checks"]}
     assert {"python", "turnlog", "sqlite", "vocabulary", "token counter", "engine", "pydantic"} <= set(checks)
     assert checks["turnlog"] == __version__ and checks["sqlite"] == sqlite3.sqlite_version
-    assert "1 sessions" in checks["data folder"]
+    assert "1 session of" in checks["data folder"]
     assert "✓" in ok("doctor") and "✗" not in ok("doctor")
 
 
@@ -605,7 +605,7 @@ def test_a_text_that_is_neither_a_path_nor_a_url_is_refused(tmp_path: Path, give
 
 def test_create_and_append(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ok("create", "s", "--system", "Be brief.", "--policy", "classic") == "s\n"
-    assert re.fullmatch(r"positions 2–2, \d+ tokens\n", ok("append", "s", "Where is my order?"))
+    assert re.fullmatch(r"position 2, \d+ tokens\n", ok("append", "s", "Where is my order?"))
     answer = '[{"role": "assistant", "content": "It is on its way."}, {"role": "user", "content": "Thanks"}]'
     ok("append", "s", answer)
     result = CliRunner().invoke(

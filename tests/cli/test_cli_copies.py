@@ -40,7 +40,7 @@ def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> No
 
 def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:
     said = ok("export", SESSION, "--data", data)
-    assert said.startswith(f"{SESSION}.zip: 1 sessions, ")
+    assert said.startswith(f"{SESSION}.zip: 1 session, ")
     with zipfile.ZipFile(tmp_path / f"{SESSION}.zip") as found:
         assert json.loads(found.read("manifest.json"))["format"] == "turnlog-export"
     told = as_json("export", "--me", "-o", tmp_path / "all.zip", "--data", data)

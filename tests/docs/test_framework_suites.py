@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tools.suites import run
-from tools.suites.run import SUITES, Ran, Suite, explained, section
+from tools.suites.run import SUITES, Ran, Suite, explained, section, settled, unexplained_of
 
 PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
 PINS = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE))
@@ -55,6 +55,14 @@ def test_what_fails_with_the_frameworks_own_store_too_is_told_apart() -> None:
         "  - `d`",
         "- looks inside: 1",
     ]
+
+
+def test_a_failure_counts_when_the_test_fails_alone_too() -> None:
+    ours = [Ran("a", True, "E  busy"), Ran("b", True, "E  lost"), Ran("c", True, "E  has no attribute '_inside'")]
+    names = unexplained_of(SUITE, ours, [])
+    assert names == {"a", "b"}
+    again = [Ran("a", False, ""), Ran("b", True, "E  lost"), Ran("c", False, "")]
+    assert [one.failed for one in settled(ours, again, names)] == [False, True, True]
 
 
 def test_only_tests_that_made_a_store_are_counted(tmp_path: Path) -> None:

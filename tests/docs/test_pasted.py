@@ -64,6 +64,16 @@ def test_a_python_block_runs_alone_and_again(tmp_path: Path) -> None:
         assert [(name, block, result) for (name, block), result in results if result != (0, "")] == []
 
 
+def test_the_python_blocks_of_a_page_run_one_after_another_in_one_new_folder(tmp_path: Path) -> None:
+    files = list[Path]()
+    for number, (name, block) in enumerate(PYTHON):
+        files.append(tmp_path / Path(name).parent.name / f"{number:02d}.py")
+        files[-1].parent.mkdir(exist_ok=True)
+        files[-1].write_text(block, encoding="utf-8")
+    results = zip(PYTHON, run_alone(files), strict=True)
+    assert [(name, block, result) for (name, block), result in results if result != (0, "")] == []
+
+
 @pytest.mark.parametrize(("name", "shell"), SHELL, ids=[name for name, _ in SHELL])
 def test_shell_blocks_run_in_order(name: str, shell: list[str], tmp_path: Path, service: str) -> None:
     (tmp_path / "folder").mkdir()

@@ -75,6 +75,7 @@ def test_items_come_back_equal_in_order_and_as_many_as_are_asked_for(harness: Ha
 def test_settings_in_a_dictionary_are_the_sdks_own(harness: Harness) -> None:
     from agents.memory import SessionSettings
 
+    assert TurnlogSession(harness.log(), "s").session_settings == SessionSettings()
     made = TurnlogSession(harness.log(), "s", session_settings={"limit": 2})
     assert made.session_settings == SessionSettings(limit=2)
     with pytest.raises(TypeError, match="limitt"):

@@ -21,6 +21,7 @@ from turnlog.core.errors import (
     RunActiveError,
     TooLargeError,
 )
+from turnlog.sessions import incoming
 
 
 def result(call_id: str, text: str) -> dict[str, Any]:
@@ -396,7 +397,8 @@ def test_while_an_action_is_pending_the_loop_does_not_time_out(log: Turnlog, har
     assert next(session.loops()).status == "interrupted"
 
 
-def test_nothing_of_a_refused_batch_is_kept(log: Turnlog) -> None:
+def test_nothing_of_a_refused_batch_is_kept(log: Turnlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "MAX_APPEND_BYTES", 1_048_576)
     session = log.sessions.create("one")
     head = session.info().head
     for wrong in (

@@ -34,7 +34,6 @@ from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.server.local_server import LocalServer
-from turnlog.sessions.message_models import MAX_APPEND_BYTES
 from turnlog.settings import Settings
 from turnlog.snapshots import exports as export_service
 
@@ -177,7 +176,7 @@ def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Pat
             data = exported(session)
             assert log.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
             found, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
-            assert sum(len(encode_json(one.body)) for one in wanted) > MAX_APPEND_BYTES * 2
+            assert sum(len(encode_json(one.body)) for one in wanted) > exports.MAX_BATCH_BYTES * 2
             assert found == wanted
     finally:
         server.stop()

@@ -14,14 +14,18 @@ import pytest
 from tests.effort import is_full
 from tests.http.events import event
 from turnlog.app import Application, make_application
+from turnlog.client.model import Turnlog
 from turnlog.core import json_patch as patches
 from turnlog.core import json_values as jsonvalue
+from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
-from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.http.lambda_api import MAX_BODY_BYTES, MAX_BODY_VALUES, make_handler
+from turnlog.core.limits import MAX_BODY_BYTES, MAX_WINDOW_MESSAGES
+from turnlog.http.api import MAX_BODY_VALUES
+from turnlog.http.lambda_api import make_handler
 from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION
+from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.routing import ROUTES
 from turnlog.search.models import MAX_RECALL_TOKENS
 from turnlog.search.session import MAX_QUESTION_CHARS
@@ -174,12 +178,6 @@ CASES: dict[str, Case] = {
         lambda n: append(text_of(40), headers={"idempotency-key": "k" * n}),
     ),
     "messages of one append": (messages.MAX_MESSAGES, "", lambda n: append(*[text_of(40)] * n)),
-    "one message": (incoming.MAX_MESSAGE_BYTES, "MiB", lambda n: append(text_of(n))),
-    "messages of one append together": (
-        messages.MAX_APPEND_BYTES,
-        "MiB",
-        lambda n: append(*[text_of(n // 5)] * 4, text_of(n - 4 * (n // 5))),
-    ),
     "calls and results of one append": (incoming.MAX_CALLS, "", lambda n: append(calls_of(n))),
     "values of a JSON body": (
         MAX_BODY_VALUES,
@@ -208,6 +206,7 @@ CASES: dict[str, Case] = {
     "`ttl_days`": (36_500, "", lambda n: create(ttl_days=n)),
     "`loop_timeout_seconds`": (31_536_000, "", lambda n: create(loop_timeout_seconds=n)),
     "`snapshots.keep`": (sessions.MAX_KEPT, "", lambda n: create(snapshots={"every_loops": 1, "keep": n})),
+    "`snapshots.keep_named`": (sessions.MAX_KEPT, "", lambda n: create(snapshots={"keep_named": n})),
     "`bootstrap.max_tokens`": (20_000, "", lambda n: create(bootstrap={"max_tokens": n})),
     "state": (MAX_STATE_BYTES, "MiB", state_of),
     "levels of a state": (
@@ -270,7 +269,7 @@ CASES: dict[str, Case] = {
 }
 
 
-LONG = {"messages of one append together", "messages of `POST /v1/window`", "messages of `POST /v1/lint`"}
+LONG = {"messages of `POST /v1/window`", "messages of `POST /v1/lint`"}
 """Those whose request at the limit takes seconds: that it is taken is tried in `make full`."""
 
 
@@ -307,13 +306,30 @@ def test_a_limit_is_taken_and_one_more_is_refused(app: Application, what: str) -
     assert last_answer(app, request(limit + 1)) == (int(status), code)
 
 
+IN_PROCESS = "messages of one append, in process"
+
+
+def test_a_message_has_32_mib_in_process_and_what_is_over_it_is_named(tmp_path: Path) -> None:
+    assert ROWS[IN_PROCESS] == (shown(messages.MAX_APPEND_BYTES, "MiB"), "413", "too_large")
+    with Turnlog.open(tmp_path / "agent.db") as log:
+        session = log.sessions.create("s")
+        with pytest.raises(TooLargeError) as raised:
+            session.append({"role": "user", "content": "hi"}, text_of(messages.MAX_APPEND_BYTES))
+        assert "the largest, number 1, has 33,554,432" in raised.value.detail
+        assert [problem.pointer for problem in raised.value.problems] == ["/messages/1"]
+        with pytest.raises(TooLargeError, match="a message with its metadata has"):
+            metadata = {"m": "x" * MAX_UNPACKED_BYTES}
+            session.append({"role": "user", "content": "hi"}, meta=[{"metadata": metadata}])
+        assert session.info().messages == 0
+
+
 def test_every_limit_of_the_page_is_tried() -> None:
-    assert set(ROWS) == set(CASES)
+    assert set(ROWS) == {*CASES, IN_PROCESS}
 
 
 def test_every_largest_number_of_a_contract_is_on_the_page() -> None:
     """A new ``MAX_`` of a contract has a row, or is no limit that a caller meets."""
-    tried = {limit for limit, _, _ in CASES.values()}
+    tried = {messages.MAX_APPEND_BYTES, *(limit for limit, _, _ in CASES.values())}
     contracts = (documents, exports, lint, messages, sessions, snapshots, summaries)
     found = {
         f"{one.__name__}.{name}": value for one in contracts for name, value in vars(one).items() if name[:4] == "MAX_"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from turnlog.agents.functions import (
     Effect,
     ExecutedCall,
+    ExecutingCall,
     Hooks,
     NotExecutedError,
     Reply,
@@ -48,7 +49,7 @@ from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.sessions.message_models import Appended
+from turnlog.sessions.message_models import Appended, StoredMessage
 
 if TYPE_CHECKING:
     from turnlog.client.model import Session
@@ -69,7 +70,7 @@ class LoopStep:
 
     function: Callable[[], Any]
     by_session: bool = True
-    call: RequestedCall | None = None
+    call: ExecutingCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,12 @@ class RunPlan:
     new_id: Callable[[], str]
     on_busy: OnBusy | None = None
     lease_seconds: int = DEFAULT_LEASE_SECONDS
+    parent: ExecutingCall | None = None
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the run works within a call of another agent in the same session."""
+        return self.parent is not None and self.parent.session_id == self.session.id
 
 
 @dataclass(slots=True)
@@ -113,7 +120,9 @@ class AgentLoop:
     iterations: int = 0
     token: int | None = None
     _max_iterations: int = DEFAULT_MAX_ITERATIONS
+    usage: dict[str, int] = field(default_factory=dict)
     _begun: bool = False
+    _stored_usage: dict[str, int] = field(default_factory=dict)
     _head: int | None = -1
     _last: Reply | None = field(default=None)
 
@@ -121,12 +130,16 @@ class AgentLoop:
 
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Begin a new run with these messages, or send them to the run that has the session."""
-        yield from self._read()
+        agent = yield from self._read()
+        if self.plan.parent is not None and agent.get("parent") == self.plan.parent.call.key:
+            return (yield from self._with_lease(self._resume()))  # the call is tried again
         while True:
             self._begin_run()
             self._head = None  # nothing before its first commit can cancel a new run
             try:
-                yield self._append([dict(message) for message in messages], run=self._state())
+                # An agent's own session begins a loop, whatever the fork has left open.
+                options = {"loop": "new"} if self.plan.parent is not None and not self.plan.is_nested else {}
+                yield self._append([dict(message) for message in messages], run=self._state(), **options)
             except RunActiveError as error:
                 if "token" not in error.details or self.plan.on_busy in (None, "reject"):
                     raise
@@ -157,8 +170,16 @@ class AgentLoop:
             if waiting is not None:
                 return self._result("pending", pending=waiting)
         elif not (yield from self._is_unanswered()) and not (yield from self._next_turn()):
-            return self._result("idle")
+            return (yield from self._idle())
         return (yield from self._continue())
+
+    def _idle(self) -> Step:
+        """Return the result of a run that has nothing to do. Within a call, it is that of the run that is over."""
+        if self.plan.parent is None:
+            return self._result("idle")
+        newest = yield from self._newest()
+        self._last = Reply([newest.body], None, newest.finish_reason)
+        return self._result("final")
 
     # ------------------------------------------------------------ the lease, and messages of others
 
@@ -175,6 +196,8 @@ class AgentLoop:
             yield from self._release()
             raise
         yield from self._release()
+        if self.plan.parent is not None:
+            self.plan.parent.run.add_usage(self.usage)
         return result
 
     def _release(self) -> Step:
@@ -230,6 +253,12 @@ class AgentLoop:
 
     def _begin_run(self) -> None:
         self.run_id, self.iterations, self._last, self._begun = self.plan.new_id(), 0, None, False
+        self.usage, self._stored_usage = {}, {}
+
+    def add_usage(self, usage: Mapping[str, int]) -> None:
+        """Count the tokens of a model call, or of a run within one of this run's calls."""
+        for name, count in usage.items():
+            self.usage[name] = self.usage.get(name, 0) + count
 
     # ------------------------------------------------------------ the loop
 
@@ -245,7 +274,7 @@ class AgentLoop:
     def _model_call(self) -> Step:
         """Call the model once, append its reply, and execute its calls. Return the run's result, or None to go on."""
         plan = self.plan
-        window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
+        window = yield self._window()
         if (news := (yield from self._news(window.head))) is not None:
             return self._result("cancelled") if news == "cancelled" else None
         for hook in plan.hooks:
@@ -260,6 +289,13 @@ class AgentLoop:
             return self._result("cancelled") if news == "cancelled" else None
         waiting = yield from self._execute(calls, "")
         return self._result("pending", pending=waiting) if waiting is not None else None
+
+    def _window(self) -> LoopStep:
+        plan, options = self.plan, dict(self.plan.window)
+        if plan.is_nested and plan.parent is not None:
+            own = {name: options.pop(name) for name in ("others", "system") if name in options}
+            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id, **own}
+        return LoopStep(lambda: plan.session.context(format=plan.format, **options))
 
     def _reply(self, window: WindowAnswer) -> Step:
         """Call the model, and return its reply."""
@@ -307,9 +343,10 @@ class AgentLoop:
         names = [call.name for message in messages for call in codec_of(plan.format).parse(message).tool_calls]
         self._begun = any(map(self._has_effect, names))
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"window": window, "release": not names}
+        options: dict[str, Any] = {"release": not names} if plan.is_nested else {"window": window, "release": not names}
         if reply.usage is not None:
             options["usage"] = dict(reply.usage)
+            self.add_usage(options["usage"])
         return (yield self._append(messages, meta=meta, run=self._state(), **options))
 
     # ------------------------------------------------------------ tools
@@ -372,6 +409,8 @@ class AgentLoop:
 
     def _append_results(self, results: Sequence[ExecutedCall], **options: Any) -> LoopStep:
         messages, meta = self._result_messages(results)
+        if self.usage != self._stored_usage:  # runs within the calls have taken tokens
+            options.setdefault("run", self._state())
         return self._append(messages, meta=meta, **options)
 
     def _outcome(self, call: RequestedCall) -> Step:
@@ -379,7 +418,7 @@ class AgentLoop:
         verify = self.plan.tools[call.name].verify
         if verify is None:
             return Effect.UNKNOWN
-        finding = yield LoopStep(_partial(verify, call), by_session=False, call=call)
+        finding = yield LoopStep(_partial(verify, call), by_session=False, call=self._executing(call))
         return finding if isinstance(finding, Effect) else ExecutedCall(call, text_of(finding))
 
     def _has_effect(self, name: str) -> bool:
@@ -409,7 +448,7 @@ class AgentLoop:
             try:
                 tool = plan.tools.get(call.name)
                 handler = bind_call(tool.function if tool is not None else None, call, sorted(plan.tools))
-                text = text_of((yield LoopStep(handler, by_session=False, call=call)))
+                text = text_of((yield LoopStep(handler, by_session=False, call=self._executing(call))))
             except NotExecutedError as error:
                 text, is_error = str(error), True
             except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
@@ -418,6 +457,9 @@ class AgentLoop:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
         return ExecutedCall(call, text, is_error, meta, media)
+
+    def _executing(self, call: RequestedCall) -> ExecutingCall:
+        return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self)
 
     def _begin_call(self) -> LoopStep:
         """Say in the log that a call begins, where no reply's commit has said so."""
@@ -447,6 +489,9 @@ class AgentLoop:
         self.run_id = self.run_id or str(agent.get("run_id") or "") or self.plan.new_id()
         iteration = agent.get("iteration")
         self.iterations = iteration if isinstance(iteration, int) else 0
+        usage = agent.get("usage")
+        self.usage = dict(usage) if isinstance(usage, dict) else {}
+        self._stored_usage = dict(self.usage)
         limits = (self.plan.max_iterations, agent.get("max_iterations"), DEFAULT_MAX_ITERATIONS)
         self._max_iterations = next(limit for limit in limits if isinstance(limit, int))
         return agent
@@ -484,7 +529,7 @@ class AgentLoop:
     def _open_calls(self) -> Step:
         """Return calls of this agent without a result, from the log."""
         plan = self.plan
-        window = yield LoopStep(lambda: plan.session.context(format=plan.format, **plan.window))
+        window = yield self._window()
         calls = list[RequestedCall]()
         for open_call in window.open_calls:
             recalled, author = yield LoopStep(_partial(_recorded_call, plan.session, open_call.ref))
@@ -496,14 +541,31 @@ class AgentLoop:
 
     def _is_unanswered(self) -> Step:
         """Return whether the newest message in view expects an answer of the model."""
-        session = self.plan.session
-        page = yield LoopStep(lambda: session.page(order="desc", limit=1, in_view=True))
-        if not page.messages or page.messages[0].origin is not None:
+        newest = yield from self._newest()
+        if newest is None or newest.origin is not None:
             return False  # a message from long-term memory, which nobody sent
-        newest = page.messages[0]
         if newest.status == "interrupted":
             return True
         return codec_of(newest.format).parse(newest.body).role in ("user", "tool")
+
+    def _newest(self) -> Step:
+        """Return the newest message in view, of a run within a call the newest of its own; None without one."""
+        session, limit, before = self.plan.session, 100 if self.plan.is_nested else 1, None
+        while True:
+            read = _partial(session.page, order="desc", limit=limit, in_view=True, before=before)
+            page = yield LoopStep(read)
+            for message in page.messages:
+                if self._is_own(message):
+                    return message
+            before = page.next
+            if before is None:
+                return None
+
+    def _is_own(self, message: StoredMessage) -> bool:
+        parent = self.plan.parent
+        if not self.plan.is_nested or parent is None:
+            return message.parent is None
+        return (message.parent, message.agent_id) == (parent.call.ref, self.plan.agent_id)
 
     def _append(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> LoopStep:
         """Append messages in one commit, or in several when they do not fit one; the first commit takes the options.
@@ -514,6 +576,9 @@ class AgentLoop:
         metas = [dict(meta) for meta in options.pop("meta", None) or [{} for _ in messages]]
         if plan.author is not None:
             metas = [{"author": plan.author, **meta} for meta in metas]
+        if plan.is_nested and plan.parent is not None:
+            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id}
+        more = {name: options[name] for name in ("parent",) if name in options}
         format, release, holder = options.pop("format", plan.format), options.pop("release", False), plan.new_id()
 
         def append() -> list[Appended]:
@@ -526,7 +591,7 @@ class AgentLoop:
                     run_id=self.run_id,
                     lease=self._lease(holder, release=release and part.stop >= len(messages)),
                     idempotency_key=f"{key}-{part.start}",
-                    **(options if not part.start else {}),
+                    **(options if not part.start else more),
                 )
                 if plan.on_busy is not None:
                     self.token = answer.lease.token if answer.lease is not None else None
@@ -539,6 +604,9 @@ class AgentLoop:
 
     def _lease(self, holder: str, *, release: bool) -> JsonObject | None:
         """Return what an append says of the lease. ``holder`` takes it when the run does not have it."""
+        if self.plan.is_nested and self.plan.parent is not None:
+            token = self.plan.parent.run.token
+            return {"token": token} if token is not None else None
         if self.plan.on_busy is None:
             return None
         if self.token is None:
@@ -546,12 +614,15 @@ class AgentLoop:
         return {"token": self.token, **({"release": True} if release else {})}
 
     def _state(self) -> dict[str, Any]:
+        self._stored_usage = dict(self.usage)
         return {
             "agent_id": self.plan.agent_id,
             "run_id": self.run_id,
             "iteration": self.iterations,
             "max_iterations": max(self._max_iterations, self.iterations),
             "begun": self._begun or None,
+            "usage": dict(self.usage) or None,
+            "parent": self.plan.parent.call.key if self.plan.parent is not None else None,
         }
 
     def _result(
@@ -564,7 +635,8 @@ class AgentLoop:
         messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
         text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
         reason = reply.finish_reason if reply is not None else None
-        return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending)
+        usage = dict(self.usage) or None
+        return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending, usage)
 
 
 def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
@@ -65,19 +65,48 @@ class Tool:
     verify: Callable[[RequestedCall], Any] | None = None
 
 
-_CURRENT: ContextVar[RequestedCall | None] = ContextVar("turnlog_current_call", default=None)
+class ParentRun(Protocol):
+    """A run of which a tool is executed, as a run within that tool needs it."""
+
+    @property
+    def token(self) -> int | None:
+        """The token of its lease."""
+
+    def add_usage(self, usage: Mapping[str, int]) -> None:
+        """Count the tokens of a run within one of its calls."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ExecutingCall:
+    """A call that is executed, with its session, its agent and its run."""
+
+    call: RequestedCall
+    session_id: str
+    agent_id: str
+    run: ParentRun
+
+
+_CURRENT: ContextVar[ExecutingCall | None] = ContextVar("turnlog_executing_call", default=None)
+
+
+def executing_call() -> ExecutingCall | None:
+    """Return the call that is executed in this context, or None."""
+    return _CURRENT.get()
 
 
 def current_call() -> RequestedCall:
-    """Return the call that the tool is executed for. Raises `InvalidInputError` outside of a tool of a run."""
-    call = _CURRENT.get()
-    if call is None:
+    """Return the call that the tool is executed for. Raises `InvalidInputError` outside of a tool of a run.
+
+    A thread of the tool's own needs its context: ``contextvars.copy_context().run``.
+    """
+    executing = _CURRENT.get()
+    if executing is None:
         raise InvalidInputError("no tool of a run is executed here", code="no_current_call")
-    return call
+    return executing.call
 
 
 @contextmanager
-def executing(call: RequestedCall | None) -> Iterator[None]:
+def executing(call: ExecutingCall | None) -> Iterator[None]:
     """Let `current_call` return this call."""
     token = _CURRENT.set(call)
     try:
@@ -94,6 +123,7 @@ class RunResult:
     model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer), ``queued`` (the
     messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and ``text`` is its
     text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the action that waits.
+    ``usage`` sums the token counts that the provider told, with those of runs within this one's calls.
     """
 
     status: RunStatus
@@ -103,6 +133,7 @@ class RunResult:
     text: str = ""
     finish_reason: str | None = None
     pending: Mapping[str, Any] | None = None
+    usage: Mapping[str, int] | None = None
 
 
 MAX_ERROR_CHARS = 2_000

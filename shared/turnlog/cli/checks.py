@@ -242,7 +242,9 @@ def _data(place: Connection) -> str:
         return f"{name}: no data yet"
     with open_client(place, worker=False) as log:
         page = log.sessions.page(limit=100)
-    return f"{name}: {len(page.sessions)}{'+' * (page.next_cursor is not None)} sessions of local / me"
+    more = page.next_cursor is not None
+    noun = "session" if len(page.sessions) == 1 and not more else "sessions"
+    return f"{name}: {len(page.sessions)}{'+' * more} {noun} of local / me"
 
 
 _COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "documents")

@@ -296,7 +296,6 @@ def export(
         print_json({"file": str(target), **fields})
         return
     sizes = f"{format_number(export_info.positions)} positions, {format_number(export_info.size_bytes)} bytes"
-    console().print(
-        f"{target}: {format_number(export_info.sessions)} sessions, {sizes}\nsha256 {export_info.sha256}",
-        soft_wrap=True,
-    )
+    noun = "session" if export_info.sessions == 1 else "sessions"
+    line = f"{target}: {format_number(export_info.sessions)} {noun}, {sizes}\nsha256 {export_info.sha256}"
+    console().print(line, soft_wrap=True)

@@ -131,7 +131,8 @@ def append(
         print_json({"commits": [answer.model_dump(mode="json") for answer in answers]})
         return
     for answer in answers:
-        console().print(f"positions {answer.first}–{answer.last}, {format_number(answer.tokens)} tokens")
+        place = f"positions {answer.first}–{answer.last}" if answer.last > answer.first else f"position {answer.first}"
+        console().print(f"{place}, {format_number(answer.tokens)} tokens")
 
 
 def _messages(text: str, role: str) -> list[dict[str, Any]]:

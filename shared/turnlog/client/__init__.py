@@ -14,7 +14,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import event_bytes
 from turnlog.jobs.models import Redriven
-from turnlog.sessions.message_models import MAX_APPEND_BYTES, MAX_MESSAGES
+from turnlog.sessions.message_models import MAX_MESSAGES
 
 if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup
@@ -111,6 +111,10 @@ class Paged(Iterator[T], Generic[T]):
         return items
 
 
+MAX_PART_BYTES = 4 * 1024 * 1024
+"""Most bytes of the messages that are sent together in one request."""
+
+
 def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[slice]:
     """Return slices of ``messages`` that one append takes each, by number and by bytes in a Lambda event.
 
@@ -119,7 +123,7 @@ def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[s
     slices, start, size = list[slice](), 0, 0
     for index, message in enumerate(messages):
         own = _bytes(message) + (_bytes(metas[index]) if index < len(metas) else 0)
-        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_APPEND_BYTES):
+        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_PART_BYTES):
             slices.append(slice(start, index))
             start, size = index, 0
         size += own

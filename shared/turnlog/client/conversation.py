@@ -15,7 +15,7 @@ from turnlog.client import (
     without_none,
 )
 from turnlog.core.agent_state import DEFAULT_AGENT
-from turnlog.core.errors import NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import FormatName
 from turnlog.engines import RandomIds
@@ -59,6 +59,7 @@ class ConversationCalls(SessionResource):
         usage: Mapping[str, int] | None = None,
         lease: Mapping[str, Any] | None = None,
         loop: Literal["join", "new"] | None = None,
+        parent: Mapping[str, str] | None = None,
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> Appended:
@@ -72,8 +73,9 @@ class ConversationCalls(SessionResource):
         by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lease`` takes, renews or
         releases the session for one run, in the same commit: ``{"holder": …, "seconds": …}``, ``{"token": …}``, or ``{"token": …,
         "release": True}``. With the token of a lost lease, the append raises `RunLostError`. With ``loop="join"`` the messages
-        stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``lenient`` stores messages with a role that
-        no provider has; they are never sent.
+        stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``parent``, the ``ref`` of a call and
+        the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient`` stores
+        messages with a role that no provider has; they are never sent.
         """
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages
@@ -93,6 +95,7 @@ class ConversationCalls(SessionResource):
             "usage": usage,
             "lease": dict(lease) if lease is not None else None,
             "loop": loop,
+            "parent": dict(parent) if parent is not None else None,
             "lenient": lenient or None,
         }
         answer: Appended = self._backend.call(
@@ -157,13 +160,15 @@ class ConversationCalls(SessionResource):
         query: str | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
+        parent: Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
         """Build the window for the next model call.
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
         the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` does not turn calls of tools
-        that are not offered into text. ``query`` is what the policy's step recall looks for, in
-        place of the user's message. ``build``, the ``build`` of a manifest, builds that window again.
+        that are not offered into text. ``query`` is what the policy's step recall looks for, in place of the user's message.
+        ``build``, the ``build`` of a manifest, builds that window again. ``parent`` builds that of an agent within a call: the
+        call's ``ref``, the ``agent_id``, what it sees of ``others``, its ``system`` text.
         """
         fields = {
             "format": format,
@@ -179,6 +184,7 @@ class ConversationCalls(SessionResource):
             "query": query,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
+            "parent": dict(parent) if parent is not None else None,
         }
         answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=without_none(fields))
         return answer
@@ -274,6 +280,25 @@ _IDS = RandomIds()
 class RunCalls(SessionResource):
     """Calls that start an agent loop, in a thread or in asyncio, take the session for one, or send messages to one."""
 
+    def child(self, name: str, *, fork: bool = False, **settings: Any) -> Session:
+        """Return the session of an agent that works for the tool call that is executed: the same in every try of the call.
+
+        Its id is ``<session id>/<ref>/<name>``, and its ``metadata.parent`` names the call. A run in it that is sent its message
+        again goes on where it stopped, and its tokens are counted among those of the caller's run. With ``fork`` the session begins
+        as this one was before the call. ``settings`` are those of `Sessions.create`. Raises `InvalidInputError` outside of a tool.
+        """
+        from turnlog.agents.functions import current_call
+
+        call = current_call()
+        fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **settings}
+        fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
+        if fork:
+            fields["fork"] = {"session_id": self.id, "at": int(call.ref.partition(".")[0]) - 1}
+        if "policy" in fields:
+            fields["policy"] = policy_field(fields["policy"])
+        info = self._backend.call("create_session", body=fields)
+        return cast("Session", type(self)(self._backend, info.session_id))
+
     def acquire(self, holder: str, *, seconds: int = 120, idempotency_key: str | None = None) -> HeldLease:
         """Take the session for one run, until ``seconds`` after its newest append or renewal.
 
@@ -340,7 +365,9 @@ class RunCalls(SessionResource):
         calls may be repeated after a crash. The session executes the recall tools. Calls of the tools in ``approve`` (names, or a
         function of a `RequestedCall`) wait for a decision (`decide_pending`). ``max_iterations`` limits the model calls between
         two messages of the user; without it the value in the agent's execution state counts, else 20. `cancel_run` ends the run
-        from another process. Several agents of a session have an ``agent_id`` and an ``author`` each.
+        from another process. Several agents of a session have an ``agent_id`` and an ``author`` each. A run that a tool of another
+        run starts works within that call: its messages are in no loop of the session, and its windows have nothing but them, or
+        what ``others`` says (see `context`); ``system`` is its system text.
 
         With ``on_busy`` the run has the session to itself while it works: see `acquire` and ``lease_seconds``. A message that comes
         meanwhile is refused with a `RunActiveError` (``reject``), or sent to the run that has the session (`send_to_run`):
@@ -390,8 +417,14 @@ class RunCalls(SessionResource):
         lease: Mapping[str, Any],
     ) -> RunPlan:
         from turnlog.agents.agent_loop import RunPlan
-        from turnlog.agents.functions import Tool
+        from turnlog.agents.functions import Tool, executing_call
 
+        parent = executing_call()
+        if parent is not None and parent.session_id == self.id:
+            _check_nested(parent.agent_id, agent_id, approve)
+            lease = {}
+        elif parent is not None and not self.id.startswith(f"{parent.call.key}/"):
+            parent = None
         options = {("model" if name == "model_name" else name): value for name, value in window.items()}
         return RunPlan(
             cast("Session", self),
@@ -405,8 +438,19 @@ class RunCalls(SessionResource):
             author,
             options,
             _IDS.new_id,
+            parent=parent,
             **lease,
         )
+
+
+def _check_nested(parent: str, agent_id: str, approve: Approval) -> None:
+    """Raise `InvalidInputError` for a run within a call of its own agent, or one whose calls wait for a decision."""
+    if parent == agent_id:
+        message = f"a run within a call of agent {parent!r} in the same session needs an agent_id of its own"
+        raise InvalidInputError(message, code="same_agent")
+    if approve:
+        message = "a run within a call in the same session can't wait for a decision; use session.child()"
+        raise InvalidInputError(message, code="cannot_wait")
 
 
 def _sent(window: WindowAnswer) -> JsonObject:

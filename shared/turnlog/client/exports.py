@@ -198,7 +198,7 @@ MANIFEST, MEMORY = "manifest.json", "memory.jsonl"
 MAX_BYTES = 4 * 1024**3
 """Limit of the unpacked size of all members together."""
 MAX_MANIFEST_BYTES = 64 * 1024**2
-MAX_LINE_BYTES = 32 * 1024**2
+MAX_LINE_BYTES = 64 * 1024**2
 _NAME = re.compile(
     r"sessions/[A-Za-z0-9_-]{1,64}/(session\.json|state\.json|(messages|history|snapshots|log|documents)\.jsonl)"
 )

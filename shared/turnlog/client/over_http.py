@@ -28,7 +28,7 @@ from turnlog.core import errors
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
 from turnlog.core.json_values import check_json, encode_json
-from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes
+from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, event_bytes
 from turnlog.engines import RandomIds, SystemClock
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
@@ -221,6 +221,13 @@ class HttpBackend:
         if body is not None:
             check_json(body)
             data = encode_json(body)
+            if (
+                len(data) > MAX_BODY_BYTES
+            ):  # a server may close the connection before the answer that says so can be read
+                raise TooLargeError(
+                    f"a body of {len(data):,} bytes is over the limit of {MAX_BODY_BYTES:,} for requests over HTTP; "
+                    "larger messages need the engine in process"
+                )
             headers["Content-Type"] = media_type or JSON
         if route.writes:
             headers[KEY_HEADER] = (

@@ -26,7 +26,8 @@ class Envelope:
     """Fields that are stored beside a message's body.
 
     ``created_at`` is the caller's own time, as given. ``origin`` says who added the message when it was not the caller:
-    ``memory`` marks the message with long-term memories at the beginning of a session.
+    ``memory`` marks the message with long-term memories at the beginning of a session. ``parent`` is the ref of the call within
+    which an agent's run has said it, and ``agent_id`` that agent: the message belongs to no loop of the session.
     """
 
     id: str | None = None
@@ -38,6 +39,12 @@ class Envelope:
     finish_reason: str | None = None
     is_error: bool | None = None
     origin: Literal["memory"] | None = None
+    parent: str | None = None
+    agent_id: str | None = None
+
+
+NO_ENVELOPE = Envelope()
+"""The envelope of a message without any of these fields."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -362,8 +362,8 @@ def require_token(app: AsgiApp, token: str) -> AsgiApp:
     expected = f"Bearer {token}".encode()
 
     async def checked(scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] != "http" or hmac.compare_digest(given, expected):
+        header = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] != "http" or hmac.compare_digest(header, expected):
             await app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]

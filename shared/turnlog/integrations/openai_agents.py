@@ -6,7 +6,7 @@
 
 Items are stored unchanged as messages of format ``openai_responses``. Other items, such as the envelopes of the SDK's
 `EncryptedSession`, are stored in the metadata of an empty message, and no window shows them. Popped and cleared items leave the
-view but stay in the log. The SDK is imported only when ``session_settings`` is a dictionary.
+view but stay in the log. The SDK is imported only when ``session_settings`` are read, or given as a dictionary.
 """
 
 from __future__ import annotations
@@ -42,9 +42,20 @@ class TurnlogSession:
     def __init__(self, log: Turnlog, session_id: str, *, session_settings: Any = None, **settings: Any) -> None:
         """``session_settings`` are the SDK's own; their ``limit`` is the default number of items of `get_items`."""
         self.session_id = session_id
-        self.session_settings = _settings_of(session_settings)
+        self._session_settings = _settings_of(session_settings)
         self._log = log
         self._settings = settings
+
+    @property
+    def session_settings(self) -> Any:
+        """The SDK's settings of this session; its defaults when none were given."""
+        if self._session_settings is None:
+            self._session_settings = _settings_of({})
+        return self._session_settings
+
+    @session_settings.setter
+    def session_settings(self, settings: Any) -> None:
+        self._session_settings = _settings_of(settings)
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
         """Return the newest ``limit`` items, oldest first; without a limit as many as the settings say, or all."""
@@ -69,7 +80,7 @@ class TurnlogSession:
     def _limit(self, limit: int | None) -> int | None:
         if limit is not None:
             return limit
-        default = getattr(self.session_settings, "limit", None)
+        default = getattr(self._session_settings, "limit", None)
         return default if isinstance(default, int) else None
 
     def _items(self, limit: int | None) -> list[Item]:

@@ -167,7 +167,7 @@ class CommitItems:
                 newest, pages = (), self.on(moved, first, until, limit=limit, exact=exact)
             for older in chain([newest] if newest else [], pages):
                 yield up_to(shared_of(fork), older)
-        if begin <= last:
+        if begin <= last and (begin >= first or not exact):
             yield [fork]
 
     def _fork(self, home: SessionKeys, page: Page) -> Item | None:

@@ -15,11 +15,11 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
-from turnlog.core.errors import CorruptError
+from turnlog.core.errors import CorruptError, TooLargeError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
-from turnlog.log.packing import pack, unpack
+from turnlog.log.packing import MAX_UNPACKED_BYTES, pack, unpack
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
 from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
@@ -47,7 +47,14 @@ class Payloads:
         return len(content) > INLINE_BYTES and len(pack(content)) > INLINE_BYTES
 
     def prepare(self, keys: SessionKeys, content: bytes, *, position: int, nonce: bytes, index: int) -> PreparedPayload:
-        """Return the content packed with its future place, without storing it."""
+        """Return the content packed with its future place, without storing it.
+
+        Raises `TooLargeError` for a content that `fetch` would refuse: a message of the largest size with long metadata.
+        """
+        if len(content) > MAX_UNPACKED_BYTES:
+            raise TooLargeError(
+                f"a message with its metadata has {len(content):,} bytes; the limit is {MAX_UNPACKED_BYTES:,}"
+            )
         packed = pack(content)
         in_blob = len(packed) >= BLOB_BYTES
         key = keys.payload(position, nonce, index)

@@ -177,7 +177,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     commit, previous = read_commit(item), before()
     flow: Flow = previous.flow
     for message in located(log, keys, [commit]):
-        if message.event.position <= position:
+        if message.event.position <= position and message.event.envelope.parent is None:
             arrival = Arrival(
                 position=message.event.position,
                 index=0,

@@ -53,7 +53,7 @@ class RequestKey:
         return True
 
 
-_LATER = ("loop",)
+_LATER = ("loop", "parent")
 """Fields that requests of older versions do not have: without a value they leave the payload as it was."""
 
 

@@ -61,8 +61,8 @@ class ListMemories:
             return MemoryList(engine=None, memories=[], next_cursor=None)
         if q.strip():
             known = self._memory.known(owner, q[:_MAX_QUERY_CHARS], limit=limit, timeout_seconds=_SEARCH_SECONDS)
-            found = [memory_answer(memory) for memory in known if memory.score is not None]
-            return MemoryList(engine=self._memory.name, memories=found, next_cursor=None)
+            matches = [memory_answer(memory) for memory in known if memory.score is not None]
+            return MemoryList(engine=self._memory.name, memories=matches, next_cursor=None)
         cursors = Cursors(self._log.cursor_secret())
         scope = f"memories {owner.tenant_id} {owner.user_id} {self._memory.name}"
         after = cursors.read(cursor, scope=scope)["after"] if cursor is not None else None

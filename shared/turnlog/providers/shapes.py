@@ -569,19 +569,6 @@ _OUTPUTS = tagged(
 )
 
 
-def _of_role(value: JsonValue) -> JsonValue:
-    parts = _OUTPUTS if isinstance(value, dict) and value.get("role") == "assistant" else _INPUTS
-    return fields(
-        {"role": one_of("user", "assistant", "system", "developer"), "content": either(text, items(parts, least=1))},
-        {
-            "type": text,
-            "id": _id("msg"),
-            "status": _STATUS,
-            "phase": optional(one_of("commentary", "final_answer")),
-        },
-    )(value)
-
-
 def _id(prefix: str) -> Shape:
     return optional(_pattern(rf"{prefix}[a-zA-Z0-9_-]*" if prefix else "[a-zA-Z0-9_-]+"))
 
@@ -597,6 +584,23 @@ def _reasoning(value: JsonValue) -> JsonValue:
 
 
 _STATUS = optional(one_of("in_progress", "completed", "incomplete"))
+
+
+def _message(parts: Shape) -> Shape:
+    return fields(
+        {"role": one_of("user", "assistant", "system", "developer"), "content": either(text, items(parts, least=1))},
+        {"type": text, "id": _id("msg"), "status": _STATUS, "phase": optional(one_of("commentary", "final_answer"))},
+    )
+
+
+_ANSWER, _SAID = _message(_OUTPUTS), _message(_INPUTS)
+
+
+def _of_role(value: JsonValue) -> JsonValue:
+    is_answer = isinstance(value, dict) and value.get("role") == "assistant"
+    return (_ANSWER if is_answer else _SAID)(value)
+
+
 _OUTPUT = either(text, items(_INPUTS, least=1))
 _REASONING = fields(
     {"type": text, "summary": items(fields({"type": one_of("summary_text"), "text": text}))},

@@ -14,11 +14,12 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.messages import ToolCall
 from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
-from turnlog.log.headers import Header, following
+from turnlog.log.headers import Header, next_place
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
@@ -35,7 +36,7 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, Warning
+from turnlog.sessions.message_models import Appended, CallRef, ParentCall, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
@@ -75,18 +76,22 @@ class AppendToSession:
         batch = understand_batch(body, self._counter)
         append = AppendWrite(self._log, keys, body, batch, self._ask)
         written = self._log.commits.write(keys, append.compose, request)
-        events: Sequence[Event] = written.events
         if written.repeated:
-            events = self._log.commits.events(keys, [written.commit])
+            answered = _with_calls(self._log.commits.events(keys, [written.commit]))
         else:
             append.write_caches(written)
+            answered = [
+                (event, incoming.message.tool_calls)
+                for event, incoming in zip(written.events, batch, strict=False)  # a state event may be the last
+                if isinstance(event, MessageEvent)
+            ]
         settings = append.settings(written.tail)
         compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
         before = written.tail.header
         self._ask_segments.send(owner, session_id, written.commit.header, before)
         if settings.snapshots is not None:
             self._snapshots(owner, session_id, written.commit.header, before, settings)
-        return _answer(written.commit, events, compression)
+        return _answer(written.commit, answered, compression)
 
 
 class AppendWrite:
@@ -114,7 +119,7 @@ class AppendWrite:
         self._action = action
         self._keys = keys
         self._body = body
-        self._batch = batch
+        self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
         self._state: SessionState | None = None
 
@@ -140,7 +145,10 @@ class AppendWrite:
         timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
         before = self._exact_open_calls(header, arrivals)
-        flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
+        if self._body.parent is not None:
+            flow, opens, warnings = header.flow, [0] * len(arrivals), list[Disorder]()
+        else:
+            flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
         run = self._run_hash(header, flow)
         warnings += self._check_run(header, flow, timed_out)
         sent = sent_after(self._body, header, time_ms)
@@ -148,7 +156,7 @@ class AppendWrite:
         warnings += ignored
         state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
         warnings += problems
-        if settings.strict:
+        if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
         if lease is None and flow.loop.final and self._state is not None and has_inbox(self._state, self._body.run):
             lease = self._lease_after(header, first, time_ms, keeps=True)
@@ -158,7 +166,8 @@ class AppendWrite:
         if state_event is not None:
             events.append(state_event)
         new = replace(
-            following(header, kind="m", events=len(events), now_ms=time_ms),
+            header,
+            **next_place(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
@@ -246,7 +255,7 @@ class AppendWrite:
         for message in newest_within(
             read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
         ):
-            if message.event.envelope.status == "complete":
+            if message.event.envelope.status == "complete" and message.event.envelope.parent is None:
                 messages.append((message.event.position, message.facts))
         ids = {call.key for _, facts in messages for call in facts.calls if call.key}
         return pair(messages).open, ids
@@ -278,14 +287,16 @@ class AppendWrite:
 
     def _run_hash(self, header: Header, flow: Flow) -> bytes:
         """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
-        if self._body.run_id is not None:
+        if self._body.run_id is not None and self._body.parent is None:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
     def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
         """Return a warning when another run is active in the open loop."""
         loop = header.flow.loop
-        is_running = bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        is_running = (
+            self._body.parent is None and bool(header.run) and loop.number > 0 and not loop.final and not timed_out
+        )
         if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
             return []
         return [Disorder("run_active", header.last + 1, "/run_id")]
@@ -307,13 +318,22 @@ class AppendWrite:
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
         usage, window = self._body.usage, self._body.window
-        notes = Notes(
+        if not warnings and usage is None and window is None:
+            return None
+        return Notes(
             warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
             usage=(usage.input_tokens, usage.output_tokens) if usage else None,
             window=(window.position, window.tokens) if window else None,
             epoch=window.epoch if window else None,
         )
-        return notes if notes != Notes() else None
+
+
+def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
+    """Return messages as those of an agent within a call."""
+    return [
+        replace(incoming, envelope=replace(incoming.envelope, parent=parent.ref, agent_id=parent.agent_id))
+        for incoming in batch
+    ]
 
 
 def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
@@ -353,26 +373,37 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
 
 
-def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
-    messages = [event for event in events if isinstance(event, MessageEvent)]
-    header, notes = commit.header, messages[0].notes or Notes()
-    refs, names = list[CallRef](), dict[tuple[int, str], str]()
+def _with_calls(events: Sequence[Event]) -> list[tuple[MessageEvent, Sequence[ToolCall]]]:
+    """Return the messages among the events of an earlier commit, each with its tool calls."""
+    return [
+        (event, CODECS[event.format].parse(event.body).tool_calls if event.body is not None else ())
+        for event in events
+        if isinstance(event, MessageEvent)
+    ]
+
+
+def _answer(
+    commit: Commit, messages: Sequence[tuple[MessageEvent, Sequence[ToolCall]]], compression: Compression
+) -> Appended:
+    header, notes = commit.header, messages[0][0].notes or Notes()
     has_unknown = any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings)
-    for event in messages:
-        if event.body is not None:
-            for index, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
-                refs.append(
-                    CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
-                )
-            for name, pointer in unknown_content(event.body, event.format).items() if has_unknown else ():
-                names[event.position, pointer] = name
+    names = {
+        (event.position, pointer): name
+        for event, _ in messages
+        if has_unknown and event.body is not None
+        for name, pointer in unknown_content(event.body, event.format).items()
+    }
     return Appended(
         first=header.first,
-        last=messages[-1].position,
+        last=messages[-1][0].position,
         head=header.last,
         loop=header.flow.loop.number or None,
-        tokens=sum(event.tokens for event in messages),
-        refs=refs,
+        tokens=sum(event.tokens for event, _ in messages),
+        refs=[
+            CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
+            for event, calls in messages
+            for index, call in enumerate(calls)
+        ],
         compression=compression,
         lease=held_lease(header.lease),
         warnings=[

@@ -34,6 +34,7 @@ from turnlog.sessions.context_models import (
     GivenBuild,
     ManifestAnswer,
     OpenCall,
+    ParentWindow,
     PrefixAnswer,
     WindowAnswer,
 )
@@ -45,11 +46,21 @@ from turnlog.sessions.session_history import (
     SessionReading,
     WarmSession,
     WarmSessions,
+    messages_within,
     read_newest,
     read_up_to,
 )
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import RENDERER_VERSION, MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.build import (
+    RENDERER_VERSION,
+    MessageList,
+    Source,
+    Window,
+    WindowRequest,
+    build,
+    system_cost,
+    upper_bound_of_json,
+)
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]
@@ -164,6 +175,8 @@ class BuildContexts:
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys, stored_build = SessionKeys(owner, session_id), body.build
+        if body.parent is not None:
+            return self._within_a_call(keys, body, body.parent)
         position = position_of_call(self._log, keys, body)
         if position is None:
             reading = read_newest(self._log, keys, self._warm.take(keys))
@@ -190,6 +203,25 @@ class BuildContexts:
             summary_stale=request.policy.takes_summary and window.is_partial,
             build=build_of(request, header, budget, model=context.model, tools=context.tools),
         )
+
+    def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:
+        """Return the window of an agent that works within a call of another. It has no part in the session's epochs."""
+        codec_of(body.format)
+        for name in sorted(body.model_fields_set & {"at", "build"}):
+            raise _invalid(f"/{name}", f"{name} can't be sent with parent")
+        reading = read_newest(self._log, keys, None)
+        caches, header = reading.caches, reading.header
+        settings = self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
+        if parent.system is not None:
+            tokens = system_cost(upper_bound_of_json(parent.system))
+            settings = replace(settings, system=parent.system, system_tokens=tokens)
+        request, budget = request_of(body, settings, models=self._models)
+        sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
+        with counted_by_the_provider(budget):
+            window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)
+        answer = window_answer(window, sources, head=header.last, budget=budget)
+        manifest = answer.manifest.model_copy(update={"parent": parent})
+        return answer.model_copy(update={"manifest": manifest})
 
     def _context_request(
         self, keys: SessionKeys, reading: SessionReading, body: BuildContext, stored_build: GivenBuild | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -102,6 +102,19 @@ class WindowOptions(Body):
     )
 
 
+class ParentWindow(Body):
+    """An agent that works within a call of another: its window has what it has said and been told within that call.
+
+    ``others``: what else it has of the loops before the call: ``nothing``, the ``answers`` (requests and final replies), or
+    ``all``. ``system`` replaces the session's system text.
+    """
+
+    ref: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")]
+    agent_id: str = Field(min_length=1, max_length=128)
+    others: Literal["nothing", "answers", "all"] = "nothing"
+    system: str | None = Field(default=None, max_length=1_000_000)
+
+
 class BuildContext(WindowOptions):
     """A request for the window of the next model call. Fields that are left out come from the session's settings."""
 
@@ -109,6 +122,7 @@ class BuildContext(WindowOptions):
         default=None, description="Build the window as if the log ended at this position, or time (RFC 3339)"
     )
     build: GivenBuild | None = Field(default=None, description="A manifest's build: the same window again")
+    parent: ParentWindow | None = Field(default=None, description="The window of an agent within a call of another")
 
 
 class BuildWindow(WindowOptions):
@@ -145,8 +159,8 @@ class ManifestAnswer(Answer):
     """A description of a window: its parts, their tokens, and how to build it again.
 
     ``breakpoints``: at most four, counting those that messages or tools have already. Empty for providers that cache
-    automatically. ``recalled``: the messages in the part of that name. ``build`` is null for a window over a list of messages: it
-    can't be built again from a log.
+    automatically. ``recalled``: the messages in the part of that name. ``build`` is null for a window over a list of messages, and
+    for one of an agent within a call of another, which ``parent`` names: it can't be built again from a log.
     """
 
     position: int
@@ -157,6 +171,7 @@ class ManifestAnswer(Answer):
     breakpoints: list[Breakpoint]
     epoch: EpochAnswer
     build: Build | None = None
+    parent: ParentWindow | None = None
 
     def __repr__(self) -> str:
         return (

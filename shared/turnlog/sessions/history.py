@@ -152,6 +152,8 @@ class _ListedEvent:
         self._message = message
         self.action = _action(event, message)
         self.agent_id = event.agent_id if isinstance(event, StateEvent | NoteEvent) else agent_id
+        if isinstance(event, MessageEvent) and event.envelope.agent_id is not None:
+            self.agent_id = event.envelope.agent_id
 
     @property
     def position(self) -> int:
@@ -289,6 +291,8 @@ def _message_metadata(event: Event, message: Located) -> JsonObject:
     """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
     refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
     metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
+    if isinstance(event, MessageEvent) and event.envelope.parent is not None:
+        metadata |= {"parent": event.envelope.parent}
     if isinstance(event, MessageEvent) and event.recall is not None:
         metadata |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
     if isinstance(event, MessageEvent) and event.notes is not None:

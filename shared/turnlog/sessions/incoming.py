@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
-from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Notes, Recall
+from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
@@ -25,7 +25,6 @@ from turnlog.providers.shapes import unknown_content
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
-MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_CALLS = 10_000
 """Tool calls and results together that one request may have, and that a window considers."""
 
@@ -65,15 +64,15 @@ def understand(
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
         raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
-    text = message.text
+    facts = outline_of(message)
     return Incoming(
         body=content,
-        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
+        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else NO_ENVELOPE,
         codec=codec,
         message=message,
-        facts=outline_of(message),
+        facts=facts,
         tokens=count_message(message, counter),
-        head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        head_tokens=count_head(facts.head, HEAD_TOKEN_CHARS, counter) if facts.chars > HEAD_TOKEN_CHARS else None,
         unknown=unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
     )
@@ -108,10 +107,9 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
         raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
     _check_sizes(request.messages)
     codec = codec_of(request.format) if request.format is not None else None
-    metas = request.meta or [Meta()] * len(request.messages)
-    pairs = zip(request.messages, metas, strict=True)
     batch, call_count = list[Incoming](), 0
-    for index, (body, meta) in enumerate(pairs):
+    for index, body in enumerate(request.messages):
+        meta = request.meta[index] if request.meta else None
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
         if not request.lenient:
             _check_role(batch[-1].message, index)
@@ -141,12 +139,13 @@ def with_calls(count: int, facts: MessageOutline, index: int) -> int:
 
 def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
     sizes = [len(encode_json(message)) for message in messages]
-    for index, size in enumerate(sizes):
-        if size > MAX_MESSAGE_BYTES:
-            message = f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"
-            raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
     if sum(sizes) > MAX_APPEND_BYTES:
-        raise TooLargeError(f"messages of {sum(sizes)} bytes are over the limit of {MAX_APPEND_BYTES} for one commit")
+        index = max(range(len(sizes)), key=sizes.__getitem__)
+        message = (
+            f"messages of {sum(sizes):,} bytes are over the limit of {MAX_APPEND_BYTES:,} for one append; "
+            f"the largest, number {index}, has {sizes[index]:,}"
+        )
+        raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
 
 
 USAGE_IGNORED = "usage_ignored"
@@ -154,7 +153,7 @@ USAGE_IGNORED = "usage_ignored"
 
 def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | None:
     """Return the newest window that is known to have been sent. Refuse a window at a position that the log has not reached."""
-    if body.window is None:
+    if body.window is None or body.parent is not None:
         return header.sent
     if body.window.position > header.last:
         message = f"the window's position {body.window.position} is above the head, {header.last}"
@@ -165,7 +164,7 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
 def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool) -> tuple[Calibration, list[Disorder]]:
     """Return the session's token calibration after the append, and a warning when the reported usage is implausible."""
     ratio, ignored = None, list[Disorder]()
-    if body.usage is not None and body.window is not None:
+    if body.usage is not None and body.window is not None and body.parent is None:
         try:
             ratio = ratio_of(body.usage.input_tokens, body.window.tokens)
         except ValueError:

@@ -9,16 +9,14 @@ from pydantic import Field, model_validator
 from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
-MAX_APPEND_BYTES = 4 * 1024 * 1024
-"""Size of all messages of an append together, as JSON."""
+MAX_APPEND_BYTES = 32 * 1024 * 1024
+"""Size of all messages of an append together, as JSON. Over HTTP a request's body has a lower limit."""
 MAX_TOKENS = 100_000_000
 MAX_LEASE_SECONDS = 24 * 60 * 60
 
 
-Place: TypeAlias = (
-    Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")]
-    | Annotated[int, Field(ge=1, le=MAX_POSITION)]
-)
+REF_PATTERN = r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$"
+Place: TypeAlias = Annotated[str, Field(pattern=REF_PATTERN)] | Annotated[int, Field(ge=1, le=MAX_POSITION)]
 """A call by its ref, or a message by its position."""
 
 
@@ -114,6 +112,13 @@ class SentToRun(Answer):
     mode: Literal["enqueue", "steer", "interrupt"]
 
 
+class ParentCall(Body):
+    """The call of another agent within which an agent's run says something, and that agent."""
+
+    ref: Annotated[str, Field(pattern=REF_PATTERN)]
+    agent_id: Name
+
+
 class AppendMessages(Body):
     """An append of 1 to 25 messages in one commit: all of them are stored, or none."""
 
@@ -129,6 +134,9 @@ class AppendMessages(Body):
     loop: Literal["join", "new"] | None = Field(
         default=None,
         description="join: the messages stay in the open loop; new: they open one, even if it is unfinished",
+    )
+    parent: ParentCall | None = Field(
+        default=None, description="The messages are those of an agent that works within this call, and in no loop"
     )
     lenient: bool = Field(default=False, description="Store a message whose role no provider has; windows leave it out")
 
@@ -173,7 +181,8 @@ class StoredMessage(Answer):
     """A message of the history.
 
     ``body`` is the message as it was appended, or converted to the requested format. ``created_at`` is the caller's time, else
-    the log's. ``origin`` is ``memory`` for the message of memories that a session begins with, null for all others.
+    the log's. ``origin`` is ``memory`` for the message of memories that a session begins with, null for all others. ``parent`` is
+    the ref of the call within which the agent ``agent_id`` has said it.
     """
 
     position: int
@@ -191,6 +200,8 @@ class StoredMessage(Answer):
     is_error: bool | None = None
     redacted: bool = False
     origin: Literal["memory"] | None = None
+    parent: str | None = None
+    agent_id: str | None = None
 
 
 class MessagePage(Answer):
@@ -215,8 +226,24 @@ class LoopCall(Answer):
     tokens: int
 
 
+class NestedLoop(Answer):
+    """The loop of an agent within a call: it ends with the call's result. ``parent`` is the call's ref."""
+
+    parent: str
+    agent_id: str
+    status: Literal["open", "closed", "interrupted"]
+    first: int
+    last: int
+    user_message: GivenText | None
+    reply: GivenText | None
+    tool_calls: list[LoopCall]
+    tokens: int
+
+
 class LoopAnswer(Answer):
     """A run loop: one user message, with all model and tool calls up to the final reply. ``tokens`` counts all its messages.
+
+    ``nested``: the loops of other agents within its calls, whose messages are not among its own.
 
     ``partial``: the loop is so long that only its newest messages were read, about 10,000; all fields are of these.
     """
@@ -232,6 +259,7 @@ class LoopAnswer(Answer):
     tool_calls: list[LoopCall]
     tokens: int
     partial: bool = False
+    nested: list[NestedLoop] = Field(default_factory=list)
 
 
 class LoopPage(Answer):

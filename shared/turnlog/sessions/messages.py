@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from turnlog.core.calls import MessageOutline, Pairing, Ref, outline_of, pair
+from turnlog.core.calls import MessageOutline, Pairing, Ref, outline_of, pair, parse_ref
 from turnlog.core.errors import CorruptError, MalformedError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
@@ -24,7 +24,7 @@ from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, header_of_moment, located, message_time
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
-from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, StoredMessage
+from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, NestedLoop, StoredMessage
 from turnlog.sessions.session_log import SessionLog
 
 MAX_LIMIT = 100
@@ -146,7 +146,7 @@ class ReadLoops:
         pairing = pair(
             (message.event.position, message.facts)
             for message in messages
-            if message.event.envelope.status == "complete"
+            if message.event.envelope.status == "complete" and message.event.envelope.parent is None
         )
         if is_cut:
             oldest = messages[0].loop
@@ -158,7 +158,9 @@ class ReadLoops:
         loops, size = list[LoopAnswer](), 0
         for number in sorted(by_loop, reverse=True):
             is_open = number == newest and not is_over
-            loop = _loop_answer(number, by_loop[number], pairing, is_open=is_open, is_partial=is_partial)
+            own = [message for message in by_loop[number] if message.event.envelope.parent is None]
+            loop = _loop_answer(number, own, pairing, is_open=is_open, is_partial=is_partial)
+            loop = loop.model_copy(update={"nested": _nested_loops(by_loop[number], pairing, loop)})
             size += len(encode_json(loop.model_dump(mode="python")))
             if loops and size > PAGE_BYTES:
                 return LoopPage(loops=loops, next=loops[-1].loop)
@@ -243,6 +245,8 @@ def _stored_messages(message: Located, format_name: str | None) -> list[StoredMe
             is_error=envelope.is_error,
             redacted=event.redacted,
             origin=envelope.origin,
+            parent=envelope.parent,
+            agent_id=envelope.agent_id,
         )
         for index, body in enumerate(bodies)
     ]
@@ -313,6 +317,24 @@ def _loop_answer(
         tokens=sum(message.event.tokens for message in messages),
         partial=is_partial,
     )
+
+
+def _nested_loops(messages: Sequence[_LoopMessage], pairing: Pairing, loop: LoopAnswer) -> list[NestedLoop]:
+    """Return the loops of agents within the calls of a loop, in the order in which they began."""
+    by_agent = dict[tuple[str, str], list[_LoopMessage]]()
+    for message in messages:
+        envelope = message.event.envelope
+        if envelope.parent is not None:
+            by_agent.setdefault((envelope.parent, envelope.agent_id or ""), []).append(message)
+    nested = list[NestedLoop]()
+    for (parent, agent_id), own in by_agent.items():
+        own_pairing = pair((message.event.position, message.facts) for message in own)
+        is_open = loop.status == "open" and parse_ref(parent) not in pairing.result_of
+        answer = _loop_answer(0, own, own_pairing, is_open=False, is_partial=False)
+        status = "open" if is_open and answer.status != "closed" else answer.status
+        fields = answer.model_dump(include=set(NestedLoop.model_fields) - {"status"})
+        nested.append(NestedLoop(**fields, parent=parent, agent_id=agent_id, status=status))
+    return nested
 
 
 def _calls(located_message: _LoopMessage, pairing: Pairing, by_position: dict[int, _LoopMessage]) -> Iterable[LoopCall]:

@@ -11,10 +11,13 @@ from dataclasses import field, replace
 from threading import Lock
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from turnlog.core.calls import parse_ref
 from turnlog.core.errors import BuildMismatchError, CorruptError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
+from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.core.messages import Message
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit, checked_chain, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
@@ -23,6 +26,7 @@ from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, WINDOW_TO, SessionKeys
 from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_commits, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query
+from turnlog.sessions.context_models import ParentWindow
 from turnlog.sessions.context_requests import ContextRequest, RequestHistory
 from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
@@ -411,4 +415,56 @@ class SessionHistory:
 
 
 def _sources(messages: Iterable[Located]) -> list[Source]:
-    return [Source(message.event, message.loop, message.time_ms) for message in messages]
+    """Return messages as sources of a window, without those of agents within a call, which have windows of their own."""
+    return [
+        Source(message.event, message.loop, message.time_ms)
+        for message in messages
+        if message.event.envelope.parent is None
+    ]
+
+
+def messages_within(log: SessionLog, reading: SessionReading, parent: ParentWindow, *, room: int) -> list[Source]:
+    """Return the messages of an agent within a call, and of the loops before the call what it sees, up to ``room`` tokens.
+
+    Reads from the log's end back to the call, and further for the loops before it.
+    """
+    call, header = parse_ref(parent.ref, pointer="/parent/ref"), reading.header
+    own, others, tokens = list[Located](), list[Located](), 0
+    for page in log.commits.in_view(reading.keys, header, read=reading.items):
+        for message in reversed(located(log.commits, reading.keys, page, fetch=True)):
+            envelope, position = message.event.envelope, message.event.position
+            if envelope.parent == parent.ref and envelope.agent_id == parent.agent_id:
+                own.append(message)
+            elif envelope.parent is None and position < call.position and _is_seen(message, parent.others):
+                others.append(message)
+                tokens += message.event.tokens
+        if page[0].header.first <= call.position and (parent.others == "nothing" or tokens > room):
+            break
+    return _as_loops(others[::-1], own[::-1])
+
+
+def _is_seen(message: Located, others: str) -> bool:
+    """Return whether an agent within a later call sees a message of the loops before."""
+    facts = message.facts
+    is_spoken = facts.role in ("user", "assistant") and not (facts.calls or facts.results)
+    return others == "all" or (others == "answers" and is_spoken)
+
+
+def _as_loops(others: Sequence[Located], own: Sequence[Located]) -> list[Source]:
+    """Return messages with loops of their own: those before, then those within the call."""
+    flow, sources = Flow(), list[Source]()
+    for index, message in enumerate([*others, *own]):
+        flow = accept(
+            flow,
+            Arrival(
+                position=message.event.position,
+                index=index,
+                message=message.message or Message("unknown"),
+                facts=message.facts,
+                tokens=message.event.tokens,
+                interrupted=message.event.envelope.status == "interrupted",
+                timed_out=bool(own) and message is own[0],
+            ),
+        ).flow
+        sources.append(Source(replace(message.event, opens_loop=0), flow.loop.number, message.time_ms))
+    return sources

@@ -98,7 +98,11 @@ def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, n
     for pages, page in enumerate(log.commits.in_view_on(keys, header, first=max(1, after)), start=1):
         for commit in page:
             commits.append(commit)
-            messages += [item for item in located(log.commits, keys, [commit]) if item.event.position > after]
+            messages += [
+                item
+                for item in located(log.commits, keys, [commit])
+                if item.event.position > after and item.event.envelope.parent is None
+            ]
             opened, reached = (max(messages[0].loop, 1), messages[-1].loop) if messages else (0, 0)
             last = min(newest, opened + ROUND_LOOPS - 1)
             if reached > last:

@@ -39,7 +39,7 @@ from turnlog.windows.plan import (
     settled,
 )
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
-from turnlog.windows.prices import frame_tokens, has_evicted
+from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
 RENDERER_VERSION = 12
@@ -168,15 +168,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     position = newest_answer(plan.plan.entries)
     made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
     prefix, turns = prefix_of(made, position, codec)
-    manifest = manifest_of(
-        plan.view,
-        request.budget,
-        sent=made.sent,
-        format=request.format,
-        system_tokens=made.request.system_tokens,
-        tools_tokens=made.request.tools_tokens,
-        frame_tokens=frame_tokens(request.format),
-    )
+    manifest = manifest_of(made)
     tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
     return _window(made, prefix, places_of(made, turns, tokens=tokens), manifest, tokens=tokens)
 

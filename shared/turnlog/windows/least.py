@@ -11,14 +11,9 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.core.token_bounds import lower_bound_tokens
-from turnlog.providers import Codec, Turn
-from turnlog.providers.blocks import is_tool_name
+from turnlog.providers import Codec
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.render import Share
-from turnlog.windows.view import Entry
-
-_AS_TEXT = ("openai_chat", "openai_responses")
-"""Formats that send arguments as text, unchanged."""
 
 
 def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
@@ -39,11 +34,14 @@ def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
         return 0
     entry, message = share.entry, share.turn.message
     is_given = entry is not None and message is entry.message and share.part == "all"
-    if entry is not None and is_given and _counts_as_stored(entry, share.turn, bodies, codec):
-        return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
+    stored = max(0, entry.event.tokens - MESSAGE_OVERHEAD) if entry is not None and is_given else 0
+    is_verbatim = share.turn.format == codec.format and list(bodies) == [share.turn.body]
+    # A codec may rename files when it joins all messages.
+    if is_given and is_verbatim and not _has(message, files=True):
+        return stored
     parsed = [codec.parse(body) for body in bodies]
-    if entry is not None and is_given and _count_the_same(message, parsed):
-        return max(0, entry.event.tokens - MESSAGE_OVERHEAD)
+    if is_given and _count_the_same(message, parsed):
+        return stored
     return sum(lower_bound_tokens(text) for sent in parsed for text in _texts(sent))
 
 
@@ -55,46 +53,6 @@ def least_of_system(text: str) -> int:
 def least_of_tools(tools: Sequence[JsonObject]) -> int:
     """Return at most the tokens of the tools' compact JSON."""
     return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
-
-
-def _counts_as_stored(entry: Entry, turn: Turn, bodies: Sequence[JsonObject], codec: Codec) -> bool:
-    """Return whether all that a message's count depends on is sent unchanged."""
-    if _is_plain(turn.message) or _calls_plainly(entry, turn.message, codec):
-        return True
-    is_verbatim = turn.format == codec.format and len(bodies) == 1 and bodies[0] == turn.body
-    return is_verbatim and not _has(turn.message, files=True)
-
-
-def _is_plain(message: Message) -> bool:
-    """Return whether the message is one text, or only results of one text each, which every format sends unchanged."""
-    if message.name or message.tool_calls or message.role not in ("user", "assistant", "tool"):
-        return False
-    if not message.tool_results:
-        return message.role != "tool" and _is_one_text(message.content)
-    return not message.content and all(
-        not (result.name or result.is_error) and _is_one_text(result.content) for result in message.tool_results
-    )
-
-
-def _calls_plainly(entry: Entry, message: Message, codec: Codec) -> bool:
-    """Return whether the message is calls with at most one text, and the format sends them unchanged.
-
-    Where arguments must be objects, a message with no extra charge has arguments that are sent as they are.
-    """
-    is_told_so = codec.format in _AS_TEXT or entry.extra == 0
-    return (
-        is_told_so
-        and bool(message.tool_calls)
-        and not (message.name or message.tool_results)
-        and message.role == "assistant"
-        and (not message.content or _is_one_text(message.content))
-        and all(is_tool_name(call.name) for call in message.tool_calls)
-    )
-
-
-def _is_one_text(content: Sequence[Block]) -> bool:
-    block = content[0] if len(content) == 1 else None
-    return isinstance(block, Text) and bool(block.text) and not block.text.isspace()
 
 
 def _has(message: Message, *, files: bool = False) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Message, Opaque, Thinking
 from turnlog.core.window_parts import PartKind, PartLevel, RecalledMessage, WindowPart
 from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
+from turnlog.windows.prefix import Made
 from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
+    frame_tokens,
     has_evicted,
     is_evicted,
     loops_tokens,
@@ -22,7 +23,7 @@ from turnlog.windows.prices import (
     says_nothing,
 )
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import Loop, RecalledPart, Unit, WindowDraft
+from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -35,23 +36,13 @@ class Manifest:
     recalled: tuple[RecalledMessage, ...] = ()
 
 
-def manifest_of(
-    view: WindowDraft,
-    budget: Budget,
-    *,
-    sent: Mapping[int, Sequence[JsonObject]],
-    format: str,
-    system_tokens: int,
-    tools_tokens: int,
-    frame_tokens: int = 0,
-) -> Manifest:
-    """Return the manifest with parts in the order in which they are sent; messages that are never sent come last.
-
-    ``sent`` is what became of messages by position. ``frame_tokens`` are those of the neutral messages that the format needs.
-    """
+def manifest_of(made: Made) -> Manifest:
+    """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
+    view, request = made.settled.view, made.request
+    system_tokens, tools_tokens = request.system_tokens, request.tools_tokens
     costs = loops_tokens(view.loops)
-    parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens))
-    parts += _lost_blocks(view, format, sent)
+    parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens(request.format)))
+    parts += _lost_blocks(view, request.format, made)
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
     totals["summary"] = summary_tokens(view.summary, view.wording.label)
@@ -60,7 +51,9 @@ def manifest_of(
         totals["recalled"] = sum(part.tokens for part in view.recalled)
     for loop in view.loops:
         totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
-    return Manifest(budget, tuple(parts), totals, tuple(message for part in view.recalled for message in part.messages))
+    return Manifest(
+        request.budget, tuple(parts), totals, tuple(message for part in view.recalled for message in part.messages)
+    )
 
 
 def _parts(
@@ -92,33 +85,43 @@ def _parts(
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
 
-def _lost_blocks(view: WindowDraft, format: str, sent: Mapping[int, Sequence[JsonObject]]) -> Iterator[WindowPart]:
+def _lost_blocks(view: WindowDraft, format: str, made: Made) -> Iterator[WindowPart]:
     """Yield a part for each type of blocks of a whole message that are not sent, not even as text.
 
     Another format has no place for them, or in their own format they have no legal form.
     """
-    in_loops = (unit for loop in view.loops for unit in loop.units if unit.pinned or loop.level == "whole")
-    for unit in (*view.preamble, *in_loops):
-        stubs = {stub.position for stub in unit.stubs}
-        for entry in unit.entries if unit.level == "whole" else ():
-            bodies = sent.get(entry.position, ())
-            is_verbatim = len(bodies) == 1 and bodies[0] is entry.event.body
-            if is_verbatim or entry.message is None or entry.position in stubs:
-                continue
-            is_own = entry.event.format == format
-            kept = (CODECS[format].parse(body) for body in bodies) if is_own else ()
-            lost = Counter(_own_kinds(entry.message, format, is_own=is_own))
-            lost -= Counter(kind for message in kept for kind in _own_kinds(message, format, is_own=is_own))
-            for kind in lost:
-                yield WindowPart("block", entry.loop or None, entry.position, entry.position, "out", 0, kind, ())
+    own = [found for unit in view.preamble for found in _own_blocks(unit, format)]
+    own += [found for loop in view.loops for found in _own_in(loop, format)]
+    sent = made.sent if any(entry.event.format == format for entry, _ in own) else {}
+    for entry, kinds in own:
+        is_own, lost = entry.event.format == format, Counter(kinds)
+        for body in sent.get(entry.position, ()) if is_own else ():
+            lost -= Counter(_own_kinds(CODECS[format].parse(body), format, is_own=True))
+        for kind in lost:
+            yield WindowPart("block", entry.loop or None, entry.position, entry.position, "out", 0, kind, ())
 
 
-def _own_kinds(message: Message, format: str, *, is_own: bool) -> Iterator[str]:
-    """Yield the types of the blocks that only the message's provider has, in another format but for those that are told as text."""
+@once
+def _own_in(loop: Loop, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
+    """Return the messages that are sent whole of a loop and have blocks of their provider, with the types of these."""
+    units = [unit for unit in loop.units if unit.pinned or loop.level == "whole"]
+    return [found for unit in units for found in _own_blocks(unit, format)]
+
+
+@once
+def _own_blocks(unit: Unit, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
+    stubs = {stub.position for stub in unit.stubs}
+    whole = [entry for entry in unit.entries if entry.message is not None and entry.position not in stubs]
+    kinds = [_own_kinds(entry.message, format, is_own=entry.event.format == format) for entry in whole if entry.message]
+    return [found for found in zip(whole, kinds, strict=True) if unit.level == "whole" and found[1]]
+
+
+def _own_kinds(message: Message, format: str, *, is_own: bool) -> list[str]:
+    """Return the types of the blocks that only a message's provider has, in another format but for those that are told as text."""
     own = Opaque if format == "turnlog" else Opaque | Thinking
-    for content in (message.content, *(result.content for result in message.tool_results)):
-        blocks = (block for block in content if isinstance(block, own))
-        yield from (kind_of(block) for block in blocks if is_own or not placeholder_text(block))
+    contents = (message.content, *(result.content for result in message.tool_results))
+    blocks = [block for content in contents for block in content if isinstance(block, own)]
+    return [kind_of(block) for block in blocks if is_own or not placeholder_text(block)]
 
 
 def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:

@@ -159,11 +159,6 @@ def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
     return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
 
 
-def past_tokens(loops: Iterable[Loop]) -> int:
-    """Return the most tokens that the loops take together."""
-    return sum(loops_tokens(loops).values())
-
-
 def is_evicted(loop: Loop, unit: Unit) -> bool:
     """Return whether a unit that could be sent is neither shown nor digested, nor covered by a summary."""
     return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
@@ -192,4 +187,4 @@ def message_tokens(view: WindowDraft) -> int:
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
     preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
-    return preamble + past_tokens(view.loops) + (LINE_TOKENS if has_evicted(view) else 0)
+    return preamble + sum(loops_tokens(view.loops).values()) + (LINE_TOKENS if has_evicted(view) else 0)

@@ -187,31 +187,29 @@ class _UnitTurns:
         if unit.calls_as_text:
             yield from _as_text(unit)
             return
-        if unit.group:
-            yield from self._group()
-            # The results that are sent in their own place are known by now.
-            yield from self._results(is_native=False)
-            return
         if not unit.answers and message.tool_calls:
             # The calls still wait for results; the message is sent only for its text.
             yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
-        call_ids = self._call_ids(entry)
         is_native = self._keep_native()
+        sent = [self._joined()] if unit.group and entry.event.format != self._codec.format else []
+        sent = sent or [self._message(said, is_native=is_native) for said in unit.said]
+        yield from sent
+        yield from self._results(is_native=is_native and not unit.group)
+        if message.closing and sent[0].part == "rest":
+            yield Share(Turn(Message(message.role, message.content[-message.closing :])), entry, "closing")
+
+    def _message(self, entry: Entry, *, is_native: bool) -> Share:
+        """Return a message with its calls; without their results, unless the provider told them in it and they stay there."""
+        call_ids, message = self._call_ids(entry), _message(entry)
         native = self._native_share(entry, call_ids) if is_native else None
-        closing = message.content[len(message.content) - message.closing :] if native is None else ()
-        is_whole = is_native or not any(call.hosted for call in message.tool_calls)
         if native is not None:
-            yield native
-        elif message.tool_results:
+            return native
+        if message.tool_results:
             content = message.content[: len(message.content) - message.closing]
-            yield Share(Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest")
-        else:
-            yield Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
-        if unit.answers:
-            yield from self._results(is_native=is_native)
-        if closing:
-            yield Share(Turn(Message(message.role, closing)), entry, "closing")
+            return Share(Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest")
+        is_whole = is_native or self._unit.group or not any(call.hosted for call in message.tool_calls)
+        return Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
 
     def _keep_native(self) -> bool:
         """Return whether calls of the provider's tools are sent as it told them: in its format, with its results or none.
@@ -250,24 +248,14 @@ class _UnitTurns:
         body = _body_with_stubs(self._unit, entry)
         return Share(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
 
-    def _group(self) -> Iterator[Share]:
-        """Yield the items of one answer: each as a message in their own format, otherwise one message of all."""
+    def _joined(self) -> Share:
+        """Return the items of an answer as one message, for another format than theirs."""
         unit = self._unit
-        if unit.entry.event.format == self._codec.format:
-            ids = {entry.position: self._call_ids(entry) for entry in unit.group}
-            is_native = self._keep_native()
-            for entry in unit.group:
-                call_ids, message = ids[entry.position], _message(entry)
-                native = self._native_share(entry, call_ids) if is_native else None
-                if native is None and message.tool_results:
-                    native = Share(Turn(replace(message, tool_results=()), call_ids=call_ids), entry, "rest")
-                yield native or Share(_turn(entry, message, call_ids, ()), entry)
-            return
         messages = [_message(entry) for entry in unit.group]
         call_ids = tuple(call_id for entry in unit.group for call_id in self._call_ids(entry))
         content = tuple(block for message in messages for block in message.content)
         calls = tuple(call for message in messages for call in message.tool_calls)
-        yield Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
+        return Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
         return tuple(self._ids[Ref(entry.position, index)] for index in range(len(_message(entry).tool_calls)))
@@ -347,7 +335,7 @@ def _cut(piece: Piece) -> Share:
     if _fits_in_head(piece, entry):
         text, name = entry.facts.head, entry.facts.name
         if entry.facts.chars > limit:
-            text = cut_head(text, limit, entry.facts.chars)
+            text = text[:limit] + truncation_mark(entry.facts.chars - limit)
     else:
         message = _message(entry)
         is_text = all(isinstance(block, Text) for block in message.content)
@@ -376,11 +364,6 @@ def older_loops(view: WindowDraft) -> int:
     covered = view.summary.last_loop if view.summary is not None else 0
     pinned = sum(covered < loop.number < view.oldest for loop in view.loops)
     return max(0, view.oldest - 1 - covered - pinned)
-
-
-def cut_head(head: str, limit: int, chars: int) -> str:
-    """Return the text that `cut` would return, from the beginning of the text and its length in characters."""
-    return head[:limit] + truncation_mark(chars - limit)
 
 
 def _body_with_stubs(unit: Unit, entry: Entry) -> JsonObject | None:

@@ -9,8 +9,11 @@ AGENTS = {
     "agent_framework": "FrameworkAgent",
     "google_adk": "AdkAgent",
     "langchain": "LangChainAgent",
+    "langgraph": "LangGraphAgent",
     "llama_index": "LlamaAgent",
+    "openai_agents": "OpenAIAgent",
     "pydantic_ai": "PydanticAgent",
+    "strands": "StrandsAgent",
 }
 
 

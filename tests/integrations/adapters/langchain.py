@@ -53,11 +53,18 @@ class LangChainAgent:
                 return str(error)
 
         middleware = TurnlogMiddleware(log, budget=BUDGET, recall=False)
-        self._agent = create_agent(Scripted(script=model), [price], middleware=[middleware])
+        self._agent = create_agent(
+            Scripted(script=model), [price], middleware=[middleware], checkpointer=self._checkpointer()
+        )
+
+    def _checkpointer(self) -> Any:
+        return None
+
+    def _given(self, question: str | None) -> Any:
+        return {"messages": [HumanMessage(question)] if question is not None else []}
 
     def ask(self, question: str | None) -> str:
-        given = {"messages": [HumanMessage(question)] if question is not None else []}
-        state = self._agent.invoke(given, {"configurable": {"thread_id": self._id}})
+        state = self._agent.invoke(self._given(question), {"configurable": {"thread_id": self._id}})
         return str(state["messages"][-1].text)
 
     def session(self) -> Session:
@@ -74,4 +81,4 @@ class LangChainAgent:
 
     def forked(self, session_id: str) -> LangChainAgent:
         self.session().fork(session_id)
-        return LangChainAgent(self._log, session_id, self._model, self._shop)
+        return type(self)(self._log, session_id, self._model, self._shop)

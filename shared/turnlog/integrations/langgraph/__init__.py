@@ -1,5 +1,6 @@
-"""`TurnlogSaver`: a LangGraph checkpointer that stores checkpoints as documents of a session."""
+"""LangGraph over sessions: `TurnlogSaver`, a checkpointer, and `TurnlogStore`, a store."""
 
 from turnlog.integrations.langgraph.saver import TurnlogSaver
+from turnlog.integrations.langgraph.store import TurnlogStore
 
-__all__ = ["TurnlogSaver"]
+__all__ = ["TurnlogSaver", "TurnlogStore"]

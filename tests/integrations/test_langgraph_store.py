@@ -1,0 +1,162 @@
+"""`TurnlogStore` beside LangGraph's own store in memory, in a real graph, and what only it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import BaseStore, MatchCondition, Op, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from tests.conftest import Harness
+from tests.effort import examples
+from turnlog.core.errors import InvalidInputError
+from turnlog.integrations.langgraph import TurnlogStore
+
+LABELS = st.sampled_from(["users", "a", "a/b", "~x", "用户", "long " * 30])
+NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
+KEYS = st.sampled_from(["k", "k/2", "", "偏好", "key " * 60])
+NESTED = st.fixed_dictionaries({"deep": st.lists(st.integers(0, 1), max_size=2)})
+TEXTS = st.sampled_from(["tea", "green tea", "喝茶"])
+VALUES = st.fixed_dictionaries({"n": st.integers(0, 3)}, optional={"text": TEXTS, "in": NESTED})
+FILTERS = st.sampled_from(
+    [None, {"n": 1}, {"n": {"$gt": 0, "$lte": 2}}, {"n": {"$ne": 3}}, {"in": {"deep": [0, 1]}}, {"text": "tea"}]
+)
+OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMESPACES, KEYS, VALUES | st.none()),
+        st.tuples(st.just("get"), NAMESPACES, KEYS),
+        st.tuples(st.just("search"), st.lists(LABELS, max_size=2).map(tuple), FILTERS),
+        st.tuples(st.just("list"), st.sampled_from([None, ("users",), ("*", "a")]), st.sampled_from([None, 1, 2])),
+    ),
+    max_size=25,
+)
+
+
+def plain(items: Sequence[Any]) -> list[Any]:
+    return sorted(((one.namespace, one.key, one.value) for one in items), key=repr)
+
+
+def namespaces(store: BaseStore, path: Any, depth: int | None) -> list[tuple[str, ...]]:
+    return store.list_namespaces(prefix=path, max_depth=depth, limit=1_000)
+
+
+def check(ours: TurnlogStore, theirs: InMemoryStore, op: tuple[Any, ...]) -> None:
+    kind, *rest = op
+    if kind == "put":
+        namespace, key, value = rest
+        for store in (ours, theirs):
+            store.put(namespace, key, value) if value is not None else store.delete(namespace, key)
+    elif kind == "get":
+        answers = [store.get(*rest) for store in (ours, theirs)]
+        assert plain([one for one in answers[:1] if one]) == plain([one for one in answers[1:] if one])
+    elif kind == "search":
+        prefix, wanted = rest
+        answers = [store.search(prefix, filter=wanted, limit=1_000) for store in (ours, theirs)]
+        assert plain(answers[0]) == plain(answers[1])
+        pages = [ours.search(prefix, filter=wanted, limit=2, offset=start) for start in range(0, len(answers[0]), 2)]
+        assert [one for page in pages for one in page] == answers[0]
+    else:
+        living = InMemoryStore()  # the store in memory lists namespaces whose items are all deleted
+        for item in theirs.search((), limit=1_000):
+            living.put(item.namespace, item.key, item.value)
+        assert namespaces(ours, *rest) == namespaces(living, *rest)
+
+
+@settings(max_examples=examples(320), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ops=OPS)
+def test_it_answers_as_the_store_in_memory(harness: Harness, ops: list[tuple[Any, ...]]) -> None:
+    number = getattr(harness, "stores", 0)
+    harness.stores = number + 1  # type: ignore[attr-defined]
+    ours, theirs = TurnlogStore(harness.log(), f"store-{number}"), InMemoryStore()
+    for op in ops:
+        check(ours, theirs, op)
+
+
+def test_a_batch_reads_before_it_writes(harness: Harness) -> None:
+    ops: list[Op] = [PutOp(("a",), "k", {"n": 1}), SearchOp(("a",)), PutOp(("a",), "k", {"n": 2})]
+    ours, theirs = TurnlogStore(harness.log()), InMemoryStore()
+    assert ours.batch(ops) == theirs.batch(ops) == [None, [], None]
+    assert ours.get(("a",), "k").value == theirs.get(("a",), "k").value == {"n": 2}
+
+
+def test_a_search_ranks_by_words_and_with_an_embedder_by_meaning(harness: Harness) -> None:
+    store = TurnlogStore(harness.log())
+    for name, text in (("x", "coffee at nine"), ("y", "green tea at five"), ("z", "我喜欢喝茶")):
+        store.put(("likes",), name, {"text": text})
+    assert store.search(("likes",), query="Which tea is green?")[0].key == "y"
+    assert store.search(("likes",), query="喝茶")[0].key == "z"
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        return [[1.0 if word in text else 0.1 for word in ("drink", "walk")] for text in texts]
+
+    index: Any = {"embed": embed, "dims": 2, "fields": ["text"]}
+    ours, theirs = TurnlogStore(harness.log(), "by-meaning", index=index), InMemoryStore(index=index)
+    for store_ in (ours, theirs):
+        store_.put(("a",), "1", {"text": "a drink"})
+        store_.put(("a",), "2", {"text": "a walk"})
+        store_.put(("a",), "3", {"text": "a walk"}, index=False)
+    answers = [store_.search(("a",), query="to walk") for store_ in (ours, theirs)]
+    assert [one.key for one in answers[0]] == [one.key for one in answers[1]] == ["2", "1", "3"]
+    assert answers[0][0].score == pytest.approx(answers[1][0].score)
+
+
+def test_items_expire_and_are_swept(harness: Harness) -> None:
+    now = [10**12]
+    store = TurnlogStore(harness.log(), ttl={"default_ttl": 10, "refresh_on_read": True}, now_ms=lambda: now[0])
+    store.put(("a",), "short", {"n": 1})
+    store.put(("a",), "kept", {"n": 2}, ttl=None)
+    now[0] += 9 * 60_000
+    assert store.get(("a",), "short") is not None, "a read lets the time begin again"
+    now[0] += 9 * 60_000
+    assert store.get(("a",), "short", refresh_ttl=False) is not None
+    now[0] += 2 * 60_000
+    assert store.get(("a",), "short") is None and [one.key for one in store.search(("a",))] == ["kept"]
+    assert store.sweep_ttl() == 1 and store.sweep_ttl() == 0
+    created = store.get(("a",), "kept").created_at
+    now[0] += 60_000
+    store.put(("a",), "kept", {"n": 3}, ttl=None)
+    item = store.get(("a",), "kept")
+    assert item.created_at == created < item.updated_at
+
+
+def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
+    store = TurnlogStore(harness.log())
+    with pytest.raises(InvalidInputError, match="'lgs/a//k' is not JSON"):
+        store.put(("a",), "k", {"n": object()})
+    with pytest.raises(ValueError, match=r"'\$near'"):
+        store.put(("a",), "k", {"n": 1})
+        store.search(("a",), filter={"n": {"$near": 1}})
+
+
+def test_a_graph_remembers_across_threads(harness: Harness) -> None:
+    def node(state: MessagesState, *, store: BaseStore) -> dict[str, Any]:
+        known = store.search(("ada",))
+        store.put(("ada",), "likes", {"text": state["messages"][-1].content})
+        return {"messages": [("ai", known[0].value["text"] if known else "nothing")]}
+
+    for expected in ("nothing", "I like tea"):
+        graph = (
+            StateGraph(MessagesState)
+            .add_node("node", node)
+            .add_edge(START, "node")
+            .compile(store=TurnlogStore(harness.log()))
+        )
+        assert graph.invoke({"messages": [("user", "I like tea")]})["messages"][-1].content == expected
+
+
+def test_the_async_calls_answer_alike(harness: Harness) -> None:
+    import asyncio
+
+    async def run() -> None:
+        store = TurnlogStore(harness.log())
+        await store.aput(("a", "b"), "k", {"n": 1})
+        assert (await store.aget(("a", "b"), "k")).value == {"n": 1}
+        assert await store.alist_namespaces(suffix=("b",)) == [("a", "b")]
+        assert MatchCondition("suffix", ("b",)).path == ("b",)
+
+    asyncio.run(run())

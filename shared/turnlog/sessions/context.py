@@ -207,7 +207,7 @@ class BuildContexts:
     def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:
         """Return the window of an agent that works within a call of another. It has no part in the session's epochs."""
         codec_of(body.format)
-        for name in sorted(body.model_fields_set & {"at", "build"}):
+        for name in sorted(body.model_fields_set & {"at", "build", "query"}):
             raise _invalid(f"/{name}", f"{name} can't be sent with parent")
         reading = read_newest(self._log, keys, None)
         caches, header = reading.caches, reading.header

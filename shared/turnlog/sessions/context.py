@@ -107,6 +107,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         answer_open_calls=build.answer_open_calls,
         others_calls=build.others_calls,
         breakpoints=build.breakpoints,
+        query=build.query,
     )
 
 
@@ -134,6 +135,7 @@ def build_of(
         answer_open_calls=request.answer_open_calls,
         others_calls=request.others_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
+        query=request.query,
     )
 
 

@@ -34,7 +34,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 setup: $(VENV)/dev.stamp  ## Make .venv with everything
 
 demo: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## Run the main job on sample conversations [ENGINE=moto]
-	@$(BIN)/python examples/demo.py --engine $(ENGINE)
+	@$(BIN)/python examples/demo.py --engine $(ENGINE) $(if $(filter embedded,$(ENGINE)),--keep build/demo)
 
 test: $(VENV)/dev.stamp  ## Run the tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal

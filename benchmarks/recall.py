@@ -12,7 +12,7 @@ import argparse
 import importlib.util
 import json
 import sys
-import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,14 +30,13 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
+from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import MessageList, Source, WindowRequest, build
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""
-LESS = {"min_score": 0.1, "share": 0.1, "tokens": 1_200}
-"""A step that recalls less, for less cost."""
 _SHOWN_CHARS = 80
 """Characters of a message by which it is known in a window."""
 _TOOLS = ("agentdojo", "deer-flow-threads", "openhands", "session-share", "swe-agent", "mini-swe-agent", "tau-bench")
@@ -57,7 +56,6 @@ def policies(*, sweep: bool) -> dict[str, Policy]:
         "`default`": PRESETS["default"],
         "hits alone": recalling(neighbours=0, min_score=0.0),
         "`recall`": PRESETS["recall"],
-        "`recall`, less": recalling(**LESS),
     }
     if sweep:
         shares, reaches, scores = (0.15, 0.25, 0.4, 0.6), (0, 1, 2), (0.0, 0.08, 0.1)
@@ -119,13 +117,18 @@ def _dated(sources: Sequence[Source], messages: Sequence[Mapping[str, Any]]) -> 
 
 def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Sequence[int], cells: Cells) -> None:
     recaller, total = None, sum(source.event.tokens for source in conversation.sources)
+    memories = defaultdict[tuple[str, int], Memory](Memory)
     for text, category, evidence in conversation.questions:
         asked = _next(conversation.sources, text)
         recaller = recaller or ListSearch(Fts5SearchEngine(), asked)
         for budget in budgets:
             for name, policy in named.items():
                 request = WindowRequest(policy, Budget(budget, "given"), FORMAT, recaller=recaller)
-                window = build(MessageList(asked, total + asked[-1].event.tokens), request)
+                memory = memories[name, budget]
+                # Each question is the newest message, in place of the one before.
+                memory.entries.pop(asked[-1].event.position, None)
+                memory.recalled = None
+                window = build(MessageList(asked, total + asked[-1].event.tokens), request, memory)
                 shown = "\n".join(str(message.get("content")) for message in window.messages)
                 texts = [str(conversation.bodies[place]["content"])[:_SHOWN_CHARS] for place in evidence]
                 share = sum(said in shown for said in texts) / len(texts)
@@ -167,11 +170,8 @@ def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
 
 def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: str) -> None:
     """Print cost with a prompt cache, and the tool calls that lose a value, with recall and without."""
-    with tempfile.TemporaryDirectory() as folder:
-        less = Path(folder) / "less.json"
-        less.write_text(recalling(**LESS).model_dump_json(), encoding="utf-8")
-        names = ("default", "recall", str(less))
-        rows = run(transcripts, Plan(names, tuple(budgets)), processes=2, say=say)
+    names = ("default", "recall")
+    rows = run(transcripts, Plan(names, tuple(budgets)), processes=2, say=say)
     print(f"\n{title:24}{'tokens':>9}{'cost':>9}{'ids lost':>10}{'leaves':>9}{'either':>9}")
     for budget in budgets:
         for policy in names:
@@ -186,9 +186,7 @@ def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: 
                 (total.either_lost, total.either_needed),
             )
             shares = "".join(f"{100 * part / max(1, whole):9.1f}" for part, whole in lost)
-            print(
-                f"{Path(policy).stem:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}"
-            )
+            print(f"{policy:10}{budget:>14,}{100 * total.tokens / total.full_tokens:9.1f}{100 * cost:9.1f} {shares}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -206,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
         show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
         chats = load_transcripts([options.folder / "locomo"], loader=options.loader)
-        show_cost(chats, (8_000, 2_000), "chats")
+        show_cost(chats, (8_000, 4_000, 2_000), "chats")
     if options.json:
         figures = {f"{name} {budget} {cell}": held.share for (name, budget, cell), held in cells.items()}
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -42,7 +43,7 @@ BUDGETS = {"coding-agent": 56_000}
 """The coding agent works in one long run loop, and the current loop is always sent whole."""
 BUDGET = 8_000
 PICTURED = "support-agent"
-ASKING = "run_loops(5)"
+ASKING, FORGETFUL = "run_loops(5)", "turns(1)"
 QUESTION = "Who signed for the parcel at the bakery?"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 64
@@ -53,13 +54,15 @@ _JOB_SECONDS = 30
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Replays sample conversations and shows what would be sent.")
     parser.add_argument("--engine", choices=("embedded", "moto"), default="embedded")
-    engine = parser.parse_args(arguments).engine
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the sessions here, in place of those before")
+    options = parser.parse_args(arguments)
+    engine = options.engine
     screen = console()
     transcripts = read_transcripts([CONVERSATIONS])
     tidy = [one for one in transcripts if one.source != "messy"]
     messy = [one for one in transcripts if one.source == "messy"]
     report, outcomes = ReplayReport(), dict[tuple[str, str], ReplayOutcome]()
-    with _embedded(screen) if engine == "embedded" else _moto(screen) as (log, where):
+    with _embedded(screen, options.keep) if engine == "embedded" else _moto(screen) as (log, where):
         for transcript in tidy:
             for policy in POLICIES:
                 outcome = _replay(policy, transcript).replay_one(log, transcript)
@@ -78,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             is_compressed = _compress(screen, log, session)
             is_recalled = _recall(screen, session)
             is_recalled &= _travel(screen, session)
-            is_compressed &= _asks_by_itself(screen, log, next(one for one in tidy if one.id == PICTURED))
+            sample = next(one for one in tidy if one.id == PICTURED)
+            is_compressed &= _asks_by_itself(screen, log, sample)
+            if options.keep is not None:
+                _forgets(log, sample)
     _print_totals(screen, tidy, outcomes)
     for finding in [*report.findings, *disorder.findings]:
         screen.print(f"{finding.session} {finding.place}: {finding.code}: {finding.message}", style="bold red")
@@ -151,6 +157,13 @@ def _asks_by_itself(screen: Console, log: Turnlog, transcript: Transcript) -> bo
     return True
 
 
+def _forgets(log: Turnlog, transcript: Transcript) -> None:
+    """The session of the inspector's tour: a policy that shows one turn before the current one forgets an order number."""
+    session = log.sessions.create(f"{transcript.id}-forgets", policy=FORGETFUL, tools=transcript.tools or None)
+    for message in transcript.messages:
+        session.append(message)
+
+
 def _recall(screen: Console, session: Session) -> bool:
     """What the summary left out, brought back as a model does it: found by words, then shown by its ref."""
     screen.print(Text("The model gets back what was left out, by its two recall tools", style="bold"))
@@ -194,15 +207,18 @@ def _travel(screen: Console, session: Session) -> bool:
 
 
 @contextmanager
-def _embedded(screen: Console) -> Iterator[tuple[Turnlog, str]]:
-    """What `turnlog serve` runs, on a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
+def _embedded(screen: Console, keep: Path | None) -> Iterator[tuple[Turnlog, str]]:
+    """What `turnlog serve` runs, on a folder that is gone afterwards, or kept."""
+    if keep is not None:
+        shutil.rmtree(keep, ignore_errors=True)
+    where = f"Look at the sessions in the browser: turnlog inspect {keep}" if keep is not None else ""
+    with nullcontext(keep) if keep is not None else tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
         app = make_application(served_settings(location_url(Path(folder))))
         server = LocalServer(app, SystemClock(), port=0).start()
         _print_start(screen, server.url, "SQLite")
         try:
             with Turnlog.open(server.url) as log:
-                yield log, ""
+                yield log, where
         finally:
             server.stop()
             app.close()

@@ -9,12 +9,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
-import tomllib
 import venv
 from pathlib import Path
 
-EXTRAS = ("agent-framework", "claude-agent-sdk", "google-adk", "llama-index", "pydantic-ai")
-ROOT = Path(__file__).parent.parent
+TRIED = (
+    "agent-framework-core==1.23.0",
+    "claude-agent-sdk==0.2.189",
+    "google-adk==2.13.0",
+    "llama-index-core==0.14.25",
+    "pydantic-ai-slim==2.68.0",
+)
+"""The releases that the adapters are tried with; their extras in pyproject.toml take newer ones too."""
 
 
 def main(folder: Path) -> None:
@@ -22,8 +27,6 @@ def main(folder: Path) -> None:
     packages = sysconfig.get_path("purelib", vars={"base": str(folder.absolute()), "platbase": str(folder.absolute())})
     below = sysconfig.get_path("purelib")
     (Path(packages) / "development.pth").write_text(f"import site; site.addsitedir({below!r})\n")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    wanted = [requirement for name in EXTRAS for requirement in extras[name]]
     command = [
         folder / "bin" / "python",
         "-m",
@@ -33,7 +36,7 @@ def main(folder: Path) -> None:
         "--disable-pip-version-check",
         "--no-compile",
     ]
-    subprocess.run([*command, "--no-binary", "claude-agent-sdk", *wanted], check=True)  # noqa: S603
+    subprocess.run([*command, "--no-binary", "claude-agent-sdk", *TRIED], check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -461,9 +461,9 @@ PLANTED: tuple[Planted, ...] = (
         "an unexpected error tells its message",
         (
             (
-                f"{_CODE}/http/lambda_api.py",
-                'TurnlogError("unexpected error", code="internal")',
-                'TurnlogError(f"unexpected error: {error}", code="internal")',
+                f"{_CODE}/http/api.py",
+                'TurnlogError("unexpected error", code=code)',
+                'TurnlogError(f"unexpected error: {error}", code=code)',
             ),
         ),
         ("tests/http/test_http.py::test_an_unexpected_error_is_500_without_contents",),
@@ -507,7 +507,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "service",
         "throttling is an error of the service",
-        ((f"{_CODE}/http/lambda_api.py", "    (ThrottledError, 429),\n", ""),),
+        ((f"{_CODE}/http/api.py", "    (ThrottledError, 429),\n", ""),),
         ("tests/http/test_http.py::test_an_engine_that_fails_is_503_or_429_with_retry_after",),
     ),
     # ------------------------------------------------------------ documents

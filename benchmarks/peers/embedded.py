@@ -97,7 +97,11 @@ def first_use() -> Table:
 def _cells(line: Measure, sizes: Sequence[int]) -> tuple[str, ...]:
     exponent = line.exponent
     shown = "" if exponent is None else f"{exponent:.2f}"
-    return (*(f"{line.values[size]:,.3g}" if size in line.values else "" for size in sizes), shown)
+    return (*(_number(line.values[size]) if size in line.values else "" for size in sizes), shown)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:

@@ -6,6 +6,7 @@ that counts no tokens never loads the vocabulary.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -115,7 +116,9 @@ def use_case(path: str, *parts: str, **named: str) -> Any:
 
     def make(app: Application) -> Any:
         keywords = {keyword: attrgetter(part)(app) for keyword, part in named.items()}
-        return getattr(import_module(f"turnlog.{module}"), name)(*(attrgetter(part)(app) for part in parts), **keywords)
+        made = getattr(import_module(f"turnlog.{module}"), name)(*(attrgetter(part)(app) for part in parts), **keywords)
+        telemetry = sys.modules.get("turnlog.telemetry")  # imported by whoever turns it on: off, it costs no import
+        return telemetry.traced(path, made) if telemetry is not None else made
 
     return cached_property(make)
 
@@ -489,6 +492,10 @@ def make_application(
     """
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)
+    if settings.telemetry == "opentelemetry":
+        from turnlog.telemetry import turn_on
+
+        turn_on()
     clock, ids = clock or SystemClock(), ids or RandomIds()
     engine = make_engine(settings, clock=clock, ids=ids)
     return Application(engine, settings, clock=clock, ids=ids, signals=signals, summary_model=summary_model)

@@ -474,14 +474,18 @@ def item_size_bytes(item: Item) -> int:
 
     Names and strings count in UTF-8, bytes as they are, and numbers a byte for each pair of digits plus one.
     """
-    return sum(len(name.encode()) + value_size_bytes(value) for name, value in item.items())
+    texts, size = list(item), 0
+    for value in item.values():
+        kind = type(value)  # a hundred times in an append: much quicker than isinstance
+        if kind is str:
+            texts.append(value)  # type: ignore[arg-type]
+        elif kind is bytes:
+            size += len(value)  # type: ignore[arg-type]
+        else:
+            size += _number_bytes(value)  # type: ignore[arg-type]
+    return size + len("".join(texts).encode())
 
 
-def value_size_bytes(value: AttributeValue) -> int:
-    """Return the size of an attribute's value by DynamoDB's rule."""
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, bytes):
-        return len(value)
+def _number_bytes(value: int) -> int:
     digits = str(abs(value)).rstrip("0") or "0"
     return (len(digits) + 1) // 2 + (2 if value < 0 else 1)

@@ -165,6 +165,29 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
+class RouteTable:
+    """Routes by method and path. Among those that a path fits, the one with the fewest parameters is found."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes: dict[tuple[str, int], list[tuple[Route, list[str]]]] = {}
+        for route in sorted(routes, key=lambda route: len(route.path_names)):
+            parts = route.path.split("/")
+            self._routes.setdefault((route.method, len(parts)), []).append((route, parts))
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        """Return the route of a request with the path's parameters, or None."""
+        parts = path.split("/")
+        for route, template in self._routes.get((method, len(parts)), ()):
+            if all(name == part or (part and name.startswith("{")) for name, part in zip(template, parts, strict=True)):
+                return route, {name[1:-1]: part for name, part in zip(template, parts, strict=True) if name != part}
+        return None
+
+    def methods_of(self, path: str) -> list[str]:
+        """Return the methods that a path takes, sorted; none for an unknown path."""
+        methods = {method for method, _ in self._routes if self.find(method, path)}
+        return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
 CURSOR = Parameter("cursor", "string", "`next_cursor` of the page before")
 
 
@@ -173,9 +196,9 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
 
     Raises `InvalidInputError` for a bad parameter or an unexpected body.
     """
-    known, query = {parameter.name: parameter for parameter in route.parameters}, dict[str, Any]()
+    query = dict[str, Any]()
     for name, text in request.query.items():
-        parameter = known.get(name)
+        parameter = next((parameter for parameter in route.parameters if parameter.name == name), None)
         if parameter is None:
             raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)

@@ -123,6 +123,10 @@ class Settings(BaseModel):
         le=20,
         description="Time limit for the embedding model; after it, results are ranked by words alone",
     )
+    telemetry: Literal["off", "opentelemetry"] = Field(
+        default="off",
+        description="opentelemetry: spans and metrics, never contents (extra otel, or ADOT's Lambda layer)",
+    )
     steps: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")], ...] = Field(
         default=(),
         description="Your own modules that register steps of policies, separated by commas; they are imported at start",

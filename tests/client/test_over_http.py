@@ -27,7 +27,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner
 from turnlog.engines import RandomIds, SystemClock
-from turnlog.http.lambda_api import problem_document, status_of
+from turnlog.http.api import problem_document, status_of
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds

@@ -29,7 +29,7 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.engines import SystemClock, aws_clients
-from turnlog.http import lambda_api as http
+from turnlog.http import api, lambda_api
 from turnlog.http import lambda_workers as sqs
 from turnlog.ports import QUEUES
 from turnlog.routing import BY_NAME, ROUTES, Route
@@ -179,7 +179,7 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
 ) -> None:
     """The deployed code and the template agree: each handler string leads to a module with just these routes."""
     stack = served.service.stack
-    monkeypatch.setattr(http, "make_handler", lambda routes: routes)
+    monkeypatch.setattr(lambda_api, "make_handler", lambda routes: routes)
     monkeypatch.setattr(sqs, "make_worker", lambda kinds: tuple(kinds))
     pollers = {one.function for one in stack.sources}
     for name, function in stack.functions.items():
@@ -207,8 +207,8 @@ def test_a_route_is_answered_by_the_application_of_its_function(
         asked.append((f"{route.method} {route.path}", app.settings.engine))
         return as_it_is(app, route, request)
 
-    as_it_is = http.call  # type: ignore[attr-defined]
-    monkeypatch.setattr(http, "call", call)
+    as_it_is = api.call  # type: ignore[attr-defined]
+    monkeypatch.setattr(api, "call", call)
     _talk(served, "who", turns=1)
     served.call("compress_session", session_id="who", body={"mode": "sync"})
     served.call("create_snapshot", session_id="who", body={"name": "a"}, status=201)

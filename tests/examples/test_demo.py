@@ -18,10 +18,12 @@ def shown() -> list[str]:
     return [line for line in block.splitlines() if line != "..." and not line.startswith("$")]
 
 
-def test_the_demo_runs_to_its_end_and_every_window_is_valid() -> None:
-    command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--engine", "embedded"]
+def test_the_demo_runs_to_its_end_and_every_window_is_valid(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--engine", "embedded", "--keep", str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=WIDE)
     assert done.returncode == 0, done.stderr[-2000:]
     for line in shown():
         assert line in done.stdout.splitlines(), "the README shows another output"
     assert "every message came back equal, every window is valid" in " ".join(done.stdout.split())
+    assert f"turnlog inspect {kept}" in done.stdout and (kept / "turnlog.db").is_file()

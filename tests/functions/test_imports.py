@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import ROOT
 from turnlog.routing import RESOURCES, ROUTES, SERVED_BY, function_of, routes_of
 
-LOADED_AT_MOST = {"api": 23, "workers": 13}
-"""Modules of ours at import; they were 52 when one module had all routes. Each is a file that a cold start reads."""
+LOADED_AT_MOST = {"api": 24, "workers": 13}
+"""Modules of ours at import. Each is a file that a cold start reads; they were 52 when one module had all routes."""
 API = sorted(path.stem for path in (ROOT / "functions" / "api").glob("*.py") if path.stem != "__init__")
 WORKERS = sorted(path.stem for path in (ROOT / "functions" / "workers").glob("*.py") if path.stem != "__init__")
 

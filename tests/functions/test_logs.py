@@ -180,15 +180,12 @@ def test_an_unexpected_error_is_logged_by_its_types_and_places(
 ) -> None:
     functions.call("create_session")
     functions.lines()
-    monkeypatch.setattr("turnlog.http.lambda_api.call", broken)
+    monkeypatch.setattr("turnlog.http.api.call", broken)
     answer = functions.call("append_messages")
     assert (answer["statusCode"], json.loads(answer["body"])["code"]) == (500, "internal")
     error, line = functions.lines()
     assert (error["level"], line["status"], line["code"]) == ("ERROR", 500, "internal")
-    assert (
-        "RuntimeError at serve lambda_api.py:" in error["message"]
-        and "caused by KeyError at broken" in error["message"]
-    )
+    assert "RuntimeError at _answer api.py:" in error["message"] and "caused by KeyError at broken" in error["message"]
     assert CANARY not in json.dumps([error, line, answer])
 
 
@@ -242,7 +239,7 @@ def test_the_level_is_the_loggers_and_metrics_have_none(
     _logger.cache_clear()
     try:
         functions.call("create_session")
-        monkeypatch.setattr("turnlog.http.lambda_api.call", broken)
+        monkeypatch.setattr("turnlog.http.api.call", broken)
         EmfSignals().count("corrupt_item")
         functions.call("append_messages")
         lines = functions.lines()

@@ -16,7 +16,8 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import NotFoundError
 from turnlog.engines import SystemClock
-from turnlog.routing import ROUTES, Route
+from turnlog.http.api import ApiAnswer, ApiRequest
+from turnlog.routing import ROUTES, Route, RouteTable
 from turnlog.server.local_server import LocalServer
 from turnlog.server.pages import SERVICE, samples
 from turnlog.settings import Settings
@@ -32,16 +33,17 @@ class Service:
     def __init__(self) -> None:
         self.app = make_application(Settings(identity="jwt"))
         server = LocalServer(self.app, SystemClock(), port=0)
-        handler = server._handler
+        answer_of, routes = server._answer_of, RouteTable(ROUTES)
         self.called = set[str]()
 
-        def recorded(event: dict[str, Any], context: Any) -> dict[str, Any]:
-            answer = handler(event, context)
-            if answer["statusCode"] < 400:
-                self.called.add(event["routeKey"])
+        def recorded(request: ApiRequest, *arguments: Any, **options: Any) -> ApiAnswer:
+            answer = answer_of(request, *arguments, **options)
+            found = routes.find(request.method, request.path)
+            if answer.status < 400 and found is not None:
+                self.called.add(f"{found[0].method} {found[0].path}")
             return answer
 
-        server._handler = recorded
+        server._answer_of = recorded  # type: ignore[method-assign, assignment]
         self._server = server.start()
         self.url = server.url
 

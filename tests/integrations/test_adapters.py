@@ -33,7 +33,7 @@ def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestAdapters(AdapterContract):
-    turns = 200 if is_full() else 30
+    turns = 200 if is_full() else 10
 
     @pytest.fixture(params=AGENTS)
     def desk(self, request: pytest.FixtureRequest, harness: Harness) -> Desk:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
 from tests.support.memory import memory
+from turnlog.core.calls import OpenCalls, Ref, open_call
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
+from turnlog.core.loops import with_open_calls
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.log import reading
-from turnlog.log.commit import Commit
+from turnlog.log.commit import VERIFIED, Commit
 from turnlog.log.commit_items import first_position
 from turnlog.log.commits import CommitLog, Draft, Tail
 from turnlog.log.headers import Header, following
@@ -361,3 +364,19 @@ def test_d4_a_moment_inside_a_commit_needs_the_commit_before(plain_room: Room) -
     with pytest.raises(CorruptError) as raised:
         header_of_moment(plain_room.log, plain_room.keys, 4)
     assert raised.value.details["item"] == commit_sort_key(4)
+
+
+def test_what_is_remembered_of_a_written_commit_is_what_is_stored(plain_room: Room) -> None:
+    """The header of a commit that this process wrote is not read back; of 20 open calls an item lists 16."""
+
+    def compose(tail: Tail) -> Draft:
+        header = following(tail.header, kind="h", events=1, now_ms=plain_room.clock.now_ms())
+        calls = [open_call(Ref(header.first, index), key=f"c{index}", name="f") for index in range(20)]
+        flow = with_open_calls(header.flow, OpenCalls(tuple(calls)))
+        return Draft(replace(header, flow=flow), (NoteEvent(header.first, "noted", None, None),))
+
+    written = plain_room.log.write(plain_room.keys, compose).commit.header
+    remembered = plain_room.log.tail(plain_room.keys).header
+    VERIFIED.clear()
+    assert plain_room.log.tail(plain_room.keys).header == remembered == written
+    assert (len(written.flow.open_calls.calls), written.flow.open_calls.more) == (16, 4)

@@ -24,8 +24,8 @@ from turnlog.log.headers import (
     following,
     hashed_header,
     header_attributes,
+    listed,
     read_header,
-    with_pinned,
 )
 from turnlog.log.keys import commit_sort_key
 from turnlog.ports import Item
@@ -194,17 +194,17 @@ def test_pins_are_stored_by_commit_and_position(pinned: tuple[tuple[int, int], .
 
 def test_a_header_lists_pins_up_to_its_limit_and_none_behind_it() -> None:
     header = replace(PLAIN, pinned=())
-    full = with_pinned(header, range(1, MAX_PINNED + 1))
+    full = listed(header, range(1, MAX_PINNED + 1))
     assert full.pinned == tuple((7, position) for position in range(1, MAX_PINNED + 1))
-    assert with_pinned(header, range(1, MAX_PINNED + 2)).pinned is None
-    assert with_pinned(full, []).pinned == full.pinned
-    over = with_pinned(full, [8])
+    assert listed(header, range(1, MAX_PINNED + 2)).pinned is None
+    assert listed(full, []).pinned == full.pinned
+    over = listed(full, [8])
     assert over.pinned is None
-    assert with_pinned(over, [9]).pinned is None, "a log with too many pins does not begin to list the newest alone"
+    assert listed(over, [9]).pinned is None, "a log with too many pins does not begin to list the newest alone"
 
 
 def test_pins_are_listed_in_the_order_of_the_log() -> None:
-    assert with_pinned(replace(PLAIN, pinned=((1, 2),)), [8, 9]).pinned == ((1, 2), (7, 8), (7, 9))
+    assert listed(replace(PLAIN, pinned=((1, 2),)), [8, 9]).pinned == ((1, 2), (7, 8), (7, 9))
 
 
 # ------------------------------------------------------------ the next header

@@ -174,6 +174,14 @@ def test_a_signed_summary_that_cannot_be_first_is_left_out_and_the_manifest_says
     assert [(part.first, part.reason) for part in made.manifest.parts if part.kind == "block"] == [(2, "compaction")]
 
 
+def test_thinking_before_a_summary_that_is_left_out_goes_with_it() -> None:
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    behind = Given({"role": "assistant", "content": [thinking, SIGNED]}, "anthropic")
+    made = window(stored([user("the task", "anthropic"), behind]), Asked(format="anthropic"))
+    assert lint(made.messages, format="anthropic") == []
+    assert {part.reason for part in made.manifest.parts if part.kind == "block"} == {"thinking", "compaction"}
+
+
 def test_a_blank_summary_is_left_out() -> None:
     blank = Given(
         {"role": "assistant", "content": [{**SIGNED, "content": ""}, {"type": "text", "text": "so"}]}, "anthropic"

@@ -136,11 +136,13 @@ def provider_blocks(given: Given, sent: str, answering: Sequence[int]) -> Iterat
                 yield kind, readable[0] if readable else ""
 
 
+_THINKING = {"thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoning_details", "reasoningContent"}
+
+
 def _is_sent(kind: str, value: Any) -> bool:
     """Return whether a block of the type is sent."""
-    if isinstance(value, dict) and (
-        value.get("type") == kind or kind in value or (kind, "reasoning") == ("thinking", value.get("type"))
-    ):
+    names = _THINKING if kind == "thinking" else {kind}
+    if isinstance(value, dict) and (value.get("type") in names or not names.isdisjoint(value)):
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_is_sent(kind, member) for member in inner)

@@ -31,7 +31,7 @@ from tests.security.corpus import KEPT, STRINGS
 from tests.support.talks import turn
 from turnlog import Turnlog
 from turnlog.agents.streams import accumulator
-from turnlog.app import make_application
+from turnlog.app import Application, make_application
 from turnlog.cli.chat.models import script_of
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client.exports import ExportFile
@@ -344,8 +344,13 @@ def identified(claims: Any) -> object:
 
 
 @cache
+def application() -> Application:
+    return make_application(Settings(engine="memory://", token_counter="estimate"))
+
+
+@cache
 def handler() -> Any:
-    return make_handler(ROUTES, make_application(Settings(engine="memory://", token_counter="estimate")))
+    return make_handler(ROUTES, application())
 
 
 def handled(body: Any) -> object:
@@ -548,7 +553,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "a body": Parser("json", body_samples, bodies_of, ("routing",), effort=240),
     "a request's body, through the handler": Parser(
-        "json", body_samples, handled, ("http/lambda_api", "sessions/documents"), effort=96
+        "json", body_samples, handled, ("http/api", "http/lambda_api", "sessions/documents"), effort=96
     ),
     "claims": Parser(
         "json",
@@ -637,7 +642,7 @@ PARSERS: dict[str, Parser] = {
         "text",
         lambda: ["/v1/sessions?limit=3", "/v1/%73essions/a%2Fb"],
         lambda text: to_event(text),
-        ("server/lambda_calls",),
+        ("server/local_server",),
     ),
     "who calls the local server": Parser(
         "text",
@@ -656,7 +661,8 @@ def called(text: str) -> None:
 
 
 def to_event(text: str) -> object:
-    from turnlog.server.lambda_calls import proxy_event
+    from turnlog.http.api import Api
+    from turnlog.server import local_server
 
     path, _, query = text.partition("?")
     environ: dict[str, Any] = {
@@ -668,8 +674,9 @@ def to_event(text: str) -> object:
         "CONTENT_TYPE": "application/json",
         "HTTP_X_TURNLOG_USER": query.encode("utf-8", "replace").decode("latin-1") or "me",
     }
-    answer = handler()(proxy_event(environ, text.encode("utf-8", "replace"), now_ms=0), None)
-    assert answer["statusCode"] < 500
+    request = local_server._request(environ, text.encode("utf-8", "replace"))
+    answer = Api(ROUTES, application).answer(request, lambda app: local_server._caller(environ, app))
+    assert answer.status < 500
     return answer
 
 

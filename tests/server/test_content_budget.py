@@ -16,6 +16,7 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock
+from turnlog.http.api import ApiAnswer, ApiRequest
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
 from turnlog.server import local_server as server_module
@@ -131,15 +132,15 @@ def test_large_bodies_are_served_one_beyond_the_budget_and_small_requests_meanwh
     monkeypatch.setattr(server_module, "_WAIT_SECONDS", 0.05)
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     server = LocalServer(app, SystemClock(), port=0)
-    handler, entered, goes_on = server._handler, threading.Semaphore(0), threading.Event()
+    answer_of, entered, goes_on = server._answer_of, threading.Semaphore(0), threading.Event()
 
-    def slow(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        if len(event.get("body") or "") > 1_000_000:
+    def slow(request: ApiRequest, *arguments: Any, **options: Any) -> ApiAnswer:
+        if len(request.body) > 1_000_000:
             entered.release()
             assert goes_on.wait(PATIENCE_SECONDS)
-        return handler(event, context)
+        return answer_of(request, *arguments, **options)
 
-    server._handler = slow
+    monkeypatch.setattr(server, "_answer_of", slow)
     port = urlsplit(server.start().url).port
 
     def ask(method: str, path: str, body: str | None = None) -> tuple[int, str | None, Any]:

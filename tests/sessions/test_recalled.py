@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+import turnlog
 from tests.conftest import Harness
 from tests.support.cold_windows import cold
 from turnlog.client.model import Session
-from turnlog.core.errors import UnavailableError
+from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -75,13 +76,12 @@ def test_a_window_that_leaves_nothing_out_recalls_nothing(harness: Harness) -> N
     assert window.manifest.parts == plain.manifest.parts
 
 
-def test_a_part_smaller_than_its_loop_stays_before_it_and_the_next_windows_only_append(harness: Harness) -> None:
+@pytest.mark.parametrize("tokens", [150, 200])
+def test_a_part_stays_before_its_loop_and_the_next_windows_only_append(harness: Harness, tokens: int) -> None:
     session = asked(harness)
-    few = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": 150}]}
+    few = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": tokens}]}
     windows = [session.context(budget=1_800, policy=few)]
-    look_up(session, "The green bicycle is on its way, and the courier rings twice. " * 14)
-    windows.append(session.context(budget=1_800, policy=few))
-    for question in ("Thanks, that is all.", "And thanks again."):
+    for question in ("Thanks, that is all.", "And thanks again.", "Good night."):
         session.append({"role": "assistant", "content": "Yes."}, {"role": "user", "content": question})
         windows.append(session.context(budget=1_800, policy=few))
     assert part(windows[0]) is not None
@@ -91,15 +91,33 @@ def test_a_part_smaller_than_its_loop_stays_before_it_and_the_next_windows_only_
     assert cold(harness, session, budget=1_800, policy=few) == windows[-1].model_dump(mode="json")
 
 
-def test_a_part_larger_than_its_loop_leaves_behind_it(harness: Harness) -> None:
+def test_a_part_leaves_when_messages_or_a_newer_part_need_its_room(harness: Harness) -> None:
     session = asked(harness)
-    question = session.context(budget=1_400)
-    assert part(question) is not None and question.manifest.build is not None
-    session.append({"role": "assistant", "content": "AX-77012."}, {"role": "user", "content": "Thanks."})
-    window = session.context(budget=1_400)
-    assert part(window) is None
-    assert (window.prefix.reason, window.prefix.broke_at) == ("recall", question.manifest.build.position)
-    assert cold(harness, session, budget=1_400) == window.model_dump(mode="json")
+    windows = [session.context(budget=1_500)]
+    assert part(windows[0]) is not None
+    for number in range(6):
+        said = {"role": "assistant", "content": f"AX-77012. {SMALL_TALK} " * 3}
+        session.append(said, {"role": "user", "content": f"Thanks {number}."})
+        windows.append(session.context(budget=1_500))
+        assert cold(harness, session, budget=1_500) == windows[-1].model_dump(mode="json")
+    shown = [part(window) is not None for window in windows]
+    left = shown.index(False)
+    assert shown == [True] * left + [False] * (len(windows) - left), "it does not come back"
+    reasons = [window.prefix.reason for window in windows[1:]]
+    assert "recall" in reasons[:left] and set(reasons) <= {None, "recall", "crossing"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["That was a fine day with the coffee in the old place. {}", "{} I had a long day, and the weather was fine."],
+)
+def test_small_talk_that_asks_in_passing_recalls_nothing(harness: Harness, said: str) -> None:
+    session = harness.log().sessions.create(policy="recall")
+    talk(session, 3)
+    session.append({"role": "user", "content": ORDER}, {"role": "assistant", "content": "Noted."})
+    talk(session, 60)
+    session.append({"role": "user", "content": said.format("And where is the bicycle?")})
+    assert part(session.context(budget=1_500)) is None
 
 
 def test_a_part_takes_what_is_free_and_leaves_it_to_its_loop(harness: Harness) -> None:
@@ -145,13 +163,13 @@ def test_a_process_searches_for_a_loop_once_and_a_new_one_for_few(
 
     monkeypatch.setattr(harness.app.find_messages, "in_session", counted)
     monkeypatch.setattr("turnlog.windows.recalled.MAX_LOOPS", 3)
-    for number in range(8):
+    for number in range(7):
         session.context(budget=1_500)
         window = session.context(budget=1_500)
         session.append(
             {"role": "assistant", "content": "Yes."}, {"role": "user", "content": f"And of bicycle {number}?"}
         )
-    assert questions[1:] == [1] * 7 and questions[0] <= 3
+    assert questions[1:] == [1] * 6 and questions[0] <= 3
     assert cold(harness, session, budget=1_500) == session.context(budget=1_500).model_dump(mode="json")
     assert 1 < questions[-2] <= 3, "a process that remembers nothing"
     assert window.manifest.epoch.since > 0
@@ -220,13 +238,26 @@ def test_where_the_log_can_not_be_searched_the_window_goes_without(
 ) -> None:
     session = asked(harness)
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise UnavailableError("no index")
 
     monkeypatch.setattr(harness.app.corpus, "read_before", fail)
     window = session.context(budget=1_500)
     assert part(window) == {"level": "out", "reason": "skipped", "tokens": 0}
     assert window.messages[-1]["content"] == QUESTION["content"]
+
+
+def test_a_window_does_not_wait_for_an_index_that_takes_too_long(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = asked(harness)
+    with monkeypatch.context() as patched:
+        patched.setattr("turnlog.search.session.RECALL_SECONDS", 0.0)
+        assert part(session.context(budget=1_500)) == {"level": "out", "reason": "skipped", "tokens": 0}
+        session.search("bicycle")
+        window = session.context(budget=1_500)
+        assert ORDER in str(window.messages), "a process that has the index waits for nothing"
+    assert session.context(budget=1_500).messages == window.messages
 
 
 def test_a_list_of_messages_is_searched_too(harness: Harness) -> None:
@@ -251,3 +282,29 @@ def test_a_process_that_has_the_index_takes_one_request_more(moto: Harness) -> N
     with moto.meter.measure() as again:
         session.context(budget=1_500)
     assert dict(again.requests) == {"Query": 1}, "the other windows of the loop know what was found"
+
+
+def test_what_the_caller_asks_for_is_recalled_in_place_of_the_users_message(harness: Harness) -> None:
+    session = asked(harness)
+    session.append({"role": "assistant", "content": "AX-77012"}, {"role": "user", "content": "Go on, please."})
+    wanted = "Who is the courier of the green bicycle?"
+    window = session.context(budget=1_500, query=wanted)
+    assert ORDER in str(window.messages[-2]["content"])
+    assert cold(harness, session, budget=1_500, query=wanted) == window.model_dump(mode="json")
+    look_up(session, "It is on its way.")
+    later = session.context(budget=1_500, query=wanted)
+    assert later.messages[: len(window.messages)] == window.messages
+    assert later.manifest.epoch == window.manifest.epoch != session.context(budget=1_500).manifest.epoch
+    assert window.manifest.build is not None and window.manifest.build.query == wanted
+    again = session.context(build=window.manifest.build.model_dump(mode="json"))
+    assert again.messages == window.messages
+    with pytest.raises(InvalidInputError):
+        session.context(query="")
+
+
+def test_a_list_of_messages_needs_no_store_to_be_searched(harness: Harness) -> None:
+    bodies = asked(harness).context(policy="full").messages
+    window = turnlog.build_window(bodies, policy="recall", budget=1_500)
+    assert ORDER in str(window.messages)
+    other = turnlog.build_window(bodies, policy="recall", budget=1_500, query="Nothing of the kind.")
+    assert ORDER not in str(other.messages)

@@ -14,7 +14,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import ThrottledError
 from turnlog.core.identity import Owner
-from turnlog.http.lambda_api import status_of
+from turnlog.http.api import status_of
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
 from turnlog.server.lambda_calls import LocalContext, sqs_event
 

@@ -20,7 +20,8 @@ from turnlog.core import json_values as jsonvalue
 from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_WINDOW_MESSAGES
-from turnlog.http.lambda_api import MAX_BODY_VALUES, make_handler
+from turnlog.http.api import MAX_BODY_VALUES
+from turnlog.http.lambda_api import make_handler
 from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.keys import MAX_POSITION

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +16,7 @@ from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, Stream
 from turnlog.agents.functions import Effect, Hooks, Reply, RequestedCall, RunResult, Tool, current_call, executing
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
+from turnlog.telemetry import span
 
 __all__ = ["AsyncRun", "Effect", "Hooks", "Reply", "RequestedCall", "Run", "RunResult", "Tool", "current_call"]
 
@@ -44,6 +45,20 @@ class _BaseRun:
         """Model calls of the newest run so far."""
         return self._loop.iterations
 
+    @contextmanager
+    def _recorded(self) -> Iterator[Callable[[RunResult], RunResult]]:
+        """Record the block as a run. Yields a function that adds the result's facts to the record and returns the result."""
+        agent_id = self._plan.agent_id
+        facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id, "gen_ai.agent.name": agent_id}
+        with span(f"invoke_agent {agent_id}", facts) as note:
+
+            def record(result: RunResult) -> RunResult:
+                run = {"turnlog.run.id": result.run_id, "turnlog.run.status": result.status}
+                note({**run, "turnlog.run.iterations": result.iterations})
+                return result
+
+            yield record
+
     def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
         if isinstance(value, str):
             return [user_message(value, self._plan.format)]
@@ -59,13 +74,15 @@ class Run(_BaseRun):
         Returns when the model has answered, waits for a decision, or reaches ``max_iterations``. The status is ``queued`` when
         another run has the session and takes the messages.
         """
-        return _drive(self._loop.send(self._messages(value)))
+        with self._recorded() as record:
+            return record(_drive(self._loop.send(self._messages(value))))
 
     def resume(self) -> RunResult:
         """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
         ``max_iterations``. Calls that had not begun are executed first. What becomes of one that had begun says its `Tool`.
         """
-        return _drive(self._loop.resume())
+        with self._recorded() as record:
+            return record(_drive(self._loop.resume()))
 
     def __enter__(self) -> Run:
         return self
@@ -81,11 +98,13 @@ class AsyncRun(_BaseRun):
 
     async def send(self, value: RunInput) -> RunResult:
         """Append the user's message and run the loop. See `Run.send`."""
-        return await _drive_async(self._loop.send(self._messages(value)))
+        with self._recorded() as record:
+            return record(await _drive_async(self._loop.send(self._messages(value))))
 
     async def resume(self) -> RunResult:
         """Continue the agent's newest run. See `Run.resume`."""
-        return await _drive_async(self._loop.resume())
+        with self._recorded() as record:
+            return record(await _drive_async(self._loop.resume()))
 
     async def __aenter__(self) -> AsyncRun:
         return self

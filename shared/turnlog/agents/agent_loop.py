@@ -50,6 +50,7 @@ from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended, StoredMessage
+from turnlog.telemetry import CONVERSATION, INPUT, MODEL, OPERATION, OUTPUT, PROVIDER, PROVIDERS, span
 
 if TYPE_CHECKING:
     from turnlog.client.model import Session
@@ -297,7 +298,24 @@ class AgentLoop:
             options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id, **own}
         return LoopStep(lambda: plan.session.context(format=plan.format, **options))
 
+    def facts(self, operation: str) -> dict[str, Any]:
+        """Return the attributes of a span of this run."""
+        plan = self.plan
+        model = plan.window.get("model")
+        return {OPERATION: operation, CONVERSATION: plan.session.id, MODEL: model, PROVIDER: PROVIDERS.get(plan.format)}
+
     def _reply(self, window: WindowAnswer) -> Step:
+        """Call the model in a span, and return its reply."""
+        facts = self.facts("chat")
+        with span(f"chat {facts[MODEL]}" if facts[MODEL] else "chat", facts) as note:
+            reply: Reply = yield from self._model_reply(window)
+            usage = reply.usage or {}
+            reasons = [reply.finish_reason] if reply.finish_reason else None
+            note({INPUT: usage.get("input_tokens"), OUTPUT: usage.get("output_tokens")})
+            note({"gen_ai.response.finish_reasons": reasons})
+            return reply
+
+    def _model_reply(self, window: WindowAnswer) -> Step:
         """Call the model, and return its reply."""
         plan = self.plan
         value = events_of((yield _user_call(plan.model, window)), plan.format)
@@ -383,7 +401,7 @@ class AgentLoop:
                 waiting = {"call_id": call.id, "ref": call.ref, "name": call.name, "effect": "unknown"}
                 break
             if executed is Effect.NONE:
-                executed = yield from self._execute_call(call, has_effect=has_effect)
+                executed = yield from self._recorded_call(call, has_effect=has_effect)
             results.append(executed)
             if has_effect and number + 1 < len(calls):
                 yield self._append_results(results)
@@ -428,6 +446,14 @@ class AgentLoop:
     def _needs_approval(self, call: RequestedCall) -> bool:
         approve = self.plan.approve
         return approve(call) if callable(approve) else call.name in approve
+
+    def _recorded_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
+        """Execute a call in a span, and return its result."""
+        facts = {**self.facts("execute_tool"), "gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+        with span(f"execute_tool {call.name}", facts) as note:
+            executed = yield from self._execute_call(call, has_effect=has_effect)
+            note({"error.type": "tool_error" if executed.is_error else None})
+            return executed
 
     def _execute_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""

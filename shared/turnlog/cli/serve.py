@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import gc
 import logging
 import secrets
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from turnlog.app import make_application
+from turnlog.app import Application, make_application
 from turnlog.cli.options import (
     DEFAULT_DATA,
     Connection,
@@ -38,16 +37,16 @@ from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock, location_url
+from turnlog.http.api import FILE, Answering, ApiAnswer, ApiRequest, Caller
 from turnlog.server import local_server
 from turnlog.server.admission import is_loopback
-from turnlog.server.lambda_calls import DEFAULT_TENANT, DEFAULT_USER, Handler
+from turnlog.server.local_server import DEFAULT_TENANT, DEFAULT_USER
 from turnlog.server.stack import TEMPLATE, Resource
 
 _UNCOLLECTED = 100_000
 """Objects that a serving process makes before it looks for circles, as in Lambda. At Python's 700 half of the CPU of a large
 request is that search, through objects that have no circles."""
 
-_FORWARDED = frozenset({"content-type", "idempotency-key", "x-correlation-id"})
 
 Engine = Annotated[
     str,
@@ -210,7 +209,7 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
             backend = HttpBackend(url, tenant=connection.tenant, user=connection.user, token=connection.token)
             stack.callback(backend.close)
             about = {"where": urlsplit(url).netloc, "tenant": None, "user": None}
-            yield local_server.HttpServer(forwarding(backend), SystemClock(), about=about, **options)
+            yield local_server.HttpServer(forwarding(backend), about=about, **options)
             return
         check_data(connection)
         app = make_application(served_settings(url))
@@ -225,24 +224,19 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
         yield local_server.LocalServer(app, SystemClock(), worker=worker, about=about, **options)
 
 
-def forwarding(backend: HttpBackend) -> Handler:
-    """Return a handler that sends each request to a service, as the owner and with the credentials of the backend."""
+def forwarding(backend: HttpBackend) -> Answering:
+    """Return a function that sends each request to a service, as the owner and with the credentials of the backend."""
 
-    def forward(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        query = urlencode(parse_qsl(event["rawQueryString"], keep_blank_values=True), quote_via=quote)
-        target = quote(event["rawPath"]) + (f"?{query}" if query else "")
-        headers = {name: value for name, value in event["headers"].items() if name in _FORWARDED and value}
-        body = event.get("body")
-        if body is not None:
-            body = base64.b64decode(body) if event["isBase64Encoded"] else body.encode()
-        answer = backend.forward(event["requestContext"]["http"]["method"], target, body, headers)
-        kind = answer.headers.get("Content-Type", "application/octet-stream")
-        return {
-            "statusCode": answer.status,
-            "headers": {"Content-Type": kind},
-            "body": base64.b64encode(answer.data).decode("ascii"),
-            "isBase64Encoded": True,
-        }
+    def forward(
+        request: ApiRequest,
+        admit: Callable[[Application], Caller],
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ApiAnswer:
+        query = urlencode(request.query, quote_via=quote)
+        target = quote(request.path) + (f"?{query}" if query else "")
+        answer = backend.forward(request.method, target, request.body or None, request.headers)
+        return ApiAnswer(answer.status, answer.data, answer.headers.get("Content-Type", FILE))
 
     return forward
 

@@ -192,6 +192,12 @@ Against = Annotated[
 ]
 
 
+Query = Annotated[
+    str | None,
+    typer.Option("--query", metavar="Q", help="What the step recall looks for, in place of the user's message."),
+]
+
+
 @with_connection
 def context(  # noqa: PLR0913
     connection: Connection,
@@ -200,6 +206,7 @@ def context(  # noqa: PLR0913
     budget: Budget = None,
     format: Format = None,
     model: Model = None,
+    query: Query = None,
     at: At = None,
     against: Against = None,
     messages: Annotated[bool, typer.Option("--messages", help="Print the messages too.")] = False,
@@ -208,6 +215,7 @@ def context(  # noqa: PLR0913
     """Show the window of the next model call, with a bar for each part."""
     with open_client(connection) as log:
         options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
+        options["query"] = query
         handle = log.sessions.get(session)
         window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
         other = handle.context(at=parse_moment(against), **options) if against is not None else None  # type: ignore[arg-type]

@@ -157,6 +157,7 @@ class ConversationCalls(SessionResource):
         answer_open_calls: bool | None = None,
         others_calls: Literal["text", "calls"] | None = None,
         breakpoints: Literal["suggest", "apply"] | None = None,
+        query: str | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
         parent: Mapping[str, Any] | None = None,
@@ -165,8 +166,9 @@ class ConversationCalls(SessionResource):
 
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
         the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` does not turn calls of tools
-        that are not offered into text. ``build``, the ``build`` of a manifest, builds that window again. ``parent`` builds
-        that of an agent within a call: the call's ``ref``, the ``agent_id``, what it sees of ``others``, its ``system`` text.
+        that are not offered into text. ``query`` is what the policy's step recall looks for, in place of the user's message.
+        ``build``, the ``build`` of a manifest, builds that window again. ``parent`` builds that of an agent within a call: the
+        call's ``ref``, the ``agent_id``, what it sees of ``others``, its ``system`` text.
         """
         fields = {
             "format": format,
@@ -179,6 +181,7 @@ class ConversationCalls(SessionResource):
             "answer_open_calls": answer_open_calls,
             "others_calls": others_calls,
             "breakpoints": breakpoints,
+            "query": query,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
             "parent": dict(parent) if parent is not None else None,

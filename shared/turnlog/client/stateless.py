@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client import GivenPolicy, policy_field
 from turnlog.core.identity import Owner
@@ -18,6 +18,10 @@ from turnlog.routing import HttpRequest, read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 from turnlog.sessions.incoming import understand
+
+if TYPE_CHECKING:
+    from turnlog.windows.plan import Source
+    from turnlog.windows.recalled import RecallHit, RecallSearch
 
 
 def lint(
@@ -74,7 +78,15 @@ def _counter() -> TokenCounter:
 
 @cache
 def _use_case() -> BuildWindows:
-    return BuildWindows(_counter())
+    return BuildWindows(_counter(), find=_find)
+
+
+def _find(sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
+    # A window that leaves nothing out loads no search engine.
+    from turnlog.search.fts5 import Fts5SearchEngine
+    from turnlog.search.session import ListSearch
+
+    return ListSearch(Fts5SearchEngine(), sources)(search)
 
 
 def build_window(  # noqa: PLR0913
@@ -92,6 +104,7 @@ def build_window(  # noqa: PLR0913
     answer_open_calls: bool = False,
     others_calls: Literal["text", "calls"] = "text",
     breakpoints: Literal["suggest", "apply"] = "suggest",
+    query: str | None = None,
 ) -> WindowAnswer:
     """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
 
@@ -106,6 +119,7 @@ def build_window(  # noqa: PLR0913
         "answer_open_calls": answer_open_calls,
         "others_calls": others_calls,
         "breakpoints": breakpoints,
+        "query": query,
         "budget": budget,
         "policy": policy_field(policy),
         "input_format": input_format,

@@ -187,17 +187,23 @@ class OpenCalls:
     def opened(self, calls: Sequence[UnansweredCall]) -> OpenCalls:
         return OpenCalls(self.calls + tuple(calls), self.more)
 
+    def listed(self) -> OpenCalls:
+        """Return the open calls as a header holds them: the oldest 16, and the count of the others."""
+        if len(self.calls) <= MAX_LISTED_CALLS:
+            return self
+        return OpenCalls(self.calls[:MAX_LISTED_CALLS], self.more + len(self.calls) - MAX_LISTED_CALLS)
+
     def encode(self) -> tuple[bytes, int]:
-        """Encode the open calls for a header: the oldest 16 in 18 bytes each, and the count of the others."""
-        oldest = self.calls[:MAX_LISTED_CALLS]
+        """Encode the `listed` open calls for a header, in 18 bytes each, and the count of the others."""
+        listed = self.listed()
         data = b"".join(
             call.ref.position.to_bytes(4, "big")
             + min(call.ref.index, 65535).to_bytes(2, "big")
             + call.id_hash.ljust(_KEY_BYTES, b"\0")
             + call.name_hash.ljust(_KEY_BYTES, b"\0")
-            for call in oldest
+            for call in listed.calls
         )
-        return data, self.more + len(self.calls) - len(oldest)
+        return data, listed.more
 
     @classmethod
     def decode(cls, data: bytes, more: int) -> OpenCalls:

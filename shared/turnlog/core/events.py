@@ -43,6 +43,10 @@ class Envelope:
     agent_id: str | None = None
 
 
+NO_ENVELOPE = Envelope()
+"""The envelope of a message without any of these fields."""
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class Recall:
     """A mark of a message that answers calls of the recall tools.

@@ -6,9 +6,8 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Generic, TypeVar
 
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -90,6 +89,24 @@ def _invalid_id(message: str, pointer: str) -> InvalidInputError:
     return InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
 
 
+T = TypeVar("T")
+
+
+class Within(Generic[T]):
+    """A block in which a context variable has a value: ``with Within(variable, value): ...``. It is entered once."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable, self._value = variable, value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(self, *_error: object) -> None:
+        self._variable.reset(self._token)
+
+
 _SERVED: ContextVar[str | None] = ContextVar("turnlog_served_tenant", default=None)
 
 
@@ -98,8 +115,7 @@ def served_tenant() -> str | None:
     return _SERVED.get()
 
 
-@contextmanager
-def serving(tenant_id: str | None) -> Iterator[None]:
+def serving(tenant_id: str | None) -> Within[str | None]:
     """Make all engine requests of the block on behalf of this tenant; with None, of no tenant.
 
     Take the tenant from the caller's identity or from a job's message, never from a key. Raises ``ValueError`` for an id
@@ -107,11 +123,7 @@ def serving(tenant_id: str | None) -> Iterator[None]:
     """
     if tenant_id is not None and not is_principal_id(tenant_id):
         raise ValueError(f"{tenant_id[:80]!r} is not an id of a tenant")
-    token = _SERVED.set(tenant_id)
-    try:
-        yield
-    finally:
-        _SERVED.reset(token)
+    return Within(_SERVED, tenant_id)
 
 
 CORRELATION_PATTERN = r"^[A-Za-z0-9_.:/+=@-]{1,128}$"
@@ -129,8 +141,7 @@ def is_correlation_id(value: object) -> bool:
     return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
 
 
-@contextmanager
-def correlated(value: str | None) -> Iterator[None]:
+def correlated(value: str | None) -> Within[str | None]:
     """Give all calls in the block this correlation id; with None they have none.
 
     An id has 1 to 128 of ``A-Z a-z 0-9 _ . : / + = @ -``; others raise `InvalidInputError`. An engine in this process
@@ -139,11 +150,7 @@ def correlated(value: str | None) -> Iterator[None]:
     if value is not None and not is_correlation_id(value):
         message = f"a correlation id is 1 to 128 of A-Z a-z 0-9 _ . : / + = @ -, not {value!r:.80}"
         raise InvalidInputError(message, code="invalid_correlation_id")
-    token = _CURRENT.set(value)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+    return Within(_CURRENT, value)
 
 
 def correlation_of(body: str) -> str | None:

@@ -96,14 +96,14 @@ def check_json(value: object) -> None:
     stack: list[tuple[object, int]] = [(value, 1)]
     while stack:
         item, depth = stack.pop()
-        if isinstance(item, str) or item is None or isinstance(item, bool):
+        if item is None or isinstance(item, (str, bool)):
             continue
         if isinstance(item, int):
             _check_int(item)
         elif isinstance(item, float):
             if not math.isfinite(item):
                 raise MalformedError("NaN and infinity are not JSON")
-        elif isinstance(item, Mapping):
+        elif isinstance(item, (dict, Mapping)):
             _check_depth(depth)
             for key, child in item.items():
                 if not isinstance(key, str):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 
 from turnlog.core.errors import TooMuchWorkError, UnavailableError
+from turnlog.core.identity import Within
 
 _LEFT: ContextVar[Callable[[], float] | None] = ContextVar("turnlog_seconds_left", default=None)
 
@@ -19,18 +19,13 @@ def seconds_left() -> float:
     return math.inf if left is None else left()
 
 
-@contextmanager
-def with_deadline(left: Callable[[], float] | None) -> Iterator[None]:
+def with_deadline(left: Callable[[], float] | None) -> Within[Callable[[], float] | None]:
     """Give all calls in the block a deadline.
 
     ``left`` returns the seconds until the deadline; with None the calls have none. Engines begin no request that could
     outlast the deadline.
     """
-    token = _LEFT.set(left)
-    try:
-        yield
-    finally:
-        _LEFT.reset(token)
+    return Within(_LEFT, left)
 
 
 def check_time(needed_seconds: float, what: str) -> None:

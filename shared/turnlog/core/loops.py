@@ -152,7 +152,7 @@ class Flow:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message to be appended: its outline (``facts``), its future position, and its index in the request.
+    """A message to be appended: its outline of the whole text (``facts``), its future position, and its index in the request.
 
     ``timed_out``: a user message opens a loop even if the newest is unfinished. ``joins``: it stays in the newest loop.
     """
@@ -282,7 +282,7 @@ def _check_content(findings: _Findings, arrival: Arrival) -> None:
             findings.add("empty_content", "/content")
     elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
         findings.add("empty_content", "/content")
-    if _CONTROL.search(message.text) or any(_CONTROL.search(result.text) for result in message.tool_results):
+    if _CONTROL.search(facts.head) or any(_CONTROL.search(result.text) for result in message.tool_results):
         findings.add("control_chars", "/content")
     for index, call in enumerate(message.tool_calls):
         if not call.id:
@@ -340,4 +340,4 @@ def _is_object(arguments: str) -> bool:
 
 def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
     """Return the flow with other open calls."""
-    return replace(flow, open_calls=open_calls)
+    return flow if open_calls is flow.open_calls else replace(flow, open_calls=open_calls)

@@ -78,6 +78,7 @@ _MOVE = (
 _DELETE_MOVED = "DELETE FROM former_items WHERE (pk, sk) IN (SELECT pk, sk FROM former_items ORDER BY pk, sk LIMIT ?)"
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_SQL_ERRORS = (sqlite3.DatabaseError, UnicodeEncodeError)
 _INHERITED = list[sqlite3.Connection]()
 """The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
 
@@ -373,7 +374,7 @@ class _Write(Generic[_T]):
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
         self._change = change
         self.results = list[_T]()
-        self.error: Exception | None = _interrupted()
+        self.error: Exception | None = None
         self.is_done = False
 
     def run(self, connection: sqlite3.Connection, *, alone: bool) -> None:
@@ -382,7 +383,6 @@ class _Write(Generic[_T]):
             connection.execute("SAVEPOINT change")
         try:
             self.results.append(self._change(connection))
-            self.error = None
         except Exception as error:
             if alone or not connection.in_transaction:
                 raise  # SQLite rolls all back itself, for example because the disk is full
@@ -418,9 +418,23 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to read with; raise SQLite's errors as `UnavailableError`."""
-        with self._translated(), self._used() as connection:
-            yield connection
+        """Yield this thread's connection, or the only one of a database in memory; `close` waits until the block ends.
+
+        Raises SQLite's errors as `UnavailableError`.
+        """
+        try:
+            if self.path == MEMORY:
+                with self._lock:
+                    yield self._in_memory()
+                return
+            own = self._own()
+            with own.lock:
+                if self._closed:  # since `_own` returned
+                    own.connection.close()
+                    self._refuse_closed()
+                yield own.connection
+        except _SQL_ERRORS as error:
+            raise self._translated(error) from error
 
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
@@ -433,10 +447,13 @@ class SqliteDatabase:
         with self._turn:
             if not write.is_done:
                 self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
-        if write.error is None:
-            return write.results[0]
-        with self._translated():
+        if isinstance(write.error, _SQL_ERRORS):
+            raise self._translated(write.error) from write.error
+        if write.error is not None:
             raise write.error
+        if not write.results:
+            raise _interrupted()
+        return write.results[0]
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
         """Run all writes in one transaction. An error of the transaction is the error of each of them."""
@@ -456,7 +473,7 @@ class SqliteDatabase:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
         self._check_process()
-        with self._turn, self._translated(), self._used() as connection, transaction(connection):
+        with self._turn, self.reading() as connection, transaction(connection):
             yield connection
 
     def purge(self) -> None:
@@ -467,13 +484,13 @@ class SqliteDatabase:
         """
         if self.path == MEMORY:
             return
-        with self._translated(), self._used() as connection:
+        with self.reading() as connection:
             purge_file(connection)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with self._translated(), self._used() as connection, closing(sqlite3.connect(path)) as copy:
+        with self.reading() as connection, closing(sqlite3.connect(path)) as copy:
             connection.backup(copy)  # in one step: a backup in several restarts after each write of another process
 
     def release(self) -> None:
@@ -524,39 +541,21 @@ class SqliteDatabase:
             self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
             self._lock, self._turn, self._waiting = threading.RLock(), threading.RLock(), deque()
 
-    @contextmanager
-    def _used(self) -> Iterator[sqlite3.Connection]:
-        """Yield this thread's connection, or the only one of a database in memory; `close` waits until the block ends."""
-        if self.path == MEMORY:
-            with self._lock:
-                yield self._in_memory()
-            return
-        own = self._own()
-        with own.lock:
-            if self._closed:  # since `_own` returned
-                own.connection.close()
-            self._refuse_closed()
-            yield own.connection
-
     def _refuse_closed(self) -> None:
         if self._closed:
             raise UnavailableError("the engine is closed", code="closed")
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            code = getattr(error, "sqlite_errorcode", None)  # None: raised by Python, for bytes that are not UTF-8
-            if code is None:
-                raise UnavailableError("SQLite: a stored text is damaged", code="storage_damaged") from error
-            if code & 0xFF in _NO_ACCESS:
-                raise UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access") from error
-            raise UnavailableError(f"SQLite: {error}", retry_after_seconds=1) from error
-        except sqlite3.DatabaseError as error:
-            raise UnavailableError(f"SQLite: {error}", code="storage_damaged") from error
-        except UnicodeEncodeError as error:
-            raise UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged") from error
+    def _translated(self, error: sqlite3.DatabaseError | UnicodeEncodeError) -> UnavailableError:
+        if isinstance(error, UnicodeEncodeError):
+            return UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged")
+        if not isinstance(error, sqlite3.OperationalError):
+            return UnavailableError(f"SQLite: {error}", code="storage_damaged")
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:  # raised by Python, for bytes that are not UTF-8
+            return UnavailableError("SQLite: a stored text is damaged", code="storage_damaged")
+        if code & 0xFF in _NO_ACCESS:
+            return UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access")
+        return UnavailableError(f"SQLite: {error}", retry_after_seconds=1)
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:

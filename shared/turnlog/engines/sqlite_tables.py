@@ -174,25 +174,26 @@ def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | 
     try:
         if not isinstance(fields, bytes) or not isinstance(data, bytes):
             raise TypeError
-        others = {name: _value(value, data) for name, value in json.loads(fields).items()}
+        others: dict[str, AttributeValue] = json.loads(fields.decode())
         if "pk" in others or "sk" in others:
             raise ValueError
+        for name, value in others.items():
+            if type(value) is not str and type(value) is not int:
+                others[name] = _bytes(value, data)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
     keys = {name: value for name, value in zip(INDEX_ATTRIBUTES, index, strict=False) if value is not None}
     return {"pk": pk, "sk": sk, **keys, **others}
 
 
-def _value(value: object, data: bytes) -> AttributeValue:
-    """Return an attribute's value. Bytes are stored as an offset into the row's data and a size."""
-    if isinstance(value, list):
-        start, size = value
-        if not 0 <= start <= start + size <= len(data):
-            raise ValueError
-        return data[start : start + size]
-    if isinstance(value, str) or type(value) is int:
-        return value
-    raise TypeError
+def _bytes(place: object, data: bytes) -> bytes:
+    """Return an attribute of bytes, which is stored as an offset into the row's data and a size."""
+    if not isinstance(place, list):
+        raise TypeError
+    start, size = place
+    if not 0 <= start <= start + size <= len(data):
+        raise ValueError
+    return data[start : start + size]
 
 
 def _name(sk: object) -> str:

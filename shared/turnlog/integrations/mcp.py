@@ -147,9 +147,12 @@ def build_context(
     budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
     policy: Policy = None,
     format: Format = "openai_chat",
+    query: Annotated[
+        str | None, Field(min_length=1, description="What to recall, in place of the user's message")
+    ] = None,
 ) -> Annotated[CallToolResult, WindowBuilt]:
     """Build the window of a session for the next model call: valid messages within a budget, with the tools."""
-    return _structured(_window(session, format=format, budget=budget, policy=policy))
+    return _structured(_window(session, format=format, budget=budget, policy=policy, query=query))
 
 
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from turnlog.core.errors import CorruptError, NewerSchemaError
@@ -19,7 +20,7 @@ from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
-from turnlog.log.packing import decoding, pack, unpack
+from turnlog.log.packing import decoding, pack, unpack, unpack_json
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_index, is_cache_tombstone
@@ -75,7 +76,7 @@ class Caches:
             )
             content = self._payloads.fetch(keys, [payload])[payload.place]
         else:
-            content = _content(system)
+            content = unpack(_packed_in(system), item=item_name(system))
         with decoding(item_name(system)):
             return settings_from(json.loads(content)["set"])
 
@@ -139,12 +140,23 @@ def read_meta(item: Item) -> CachedSettings:
     """
     if (version := cached_number(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    content, early_code = cached_json(item), cached_number(item, _MISSING) if _MISSING in item else 0
-    position, created_ms = reflected_position(item), cached_number(item, "c")
-    with decoding(item_name(item)):
-        return CachedSettings(
-            settings_from(content), content.get(_MISSING, early_code), position, created_ms, "ss" in item
-        )
+    early_code = cached_number(item, _MISSING) if _MISSING in item else 0
+    settings, missing = _short_settings(_packed_in(item), item_name(item))
+    return CachedSettings(
+        settings,
+        early_code if missing is None else missing,
+        reflected_position(item),
+        cached_number(item, "c"),
+        "ss" in item,
+    )
+
+
+@lru_cache(maxsize=256)
+def _short_settings(packed: bytes, name: str) -> tuple[SessionSettings, int | None]:
+    """Return the settings in an item's content, and the code of the missing fields. Most sessions have the same content."""
+    content = unpack_json(packed, item=name)
+    with decoding(name):
+        return settings_from(content), content.get(_MISSING)
 
 
 def directory_item(
@@ -260,18 +272,16 @@ def _packed(short: JsonObject, missing: int) -> bytes:
     return pack(encode_json(short | {_MISSING: missing} if missing else short))
 
 
-def _content(item: Item) -> bytes:
+def _packed_in(item: Item) -> bytes:
     packed = item.get("b")
     if not isinstance(packed, bytes):
         raise CorruptError("a cache without content", item=item_name(item))
-    return unpack(packed, item=item_name(item))
+    return packed
 
 
 def cached_json(item: Item) -> Any:
     """Return the JSON value that a cache item holds. Raises `CorruptError` for a damaged one."""
-    content = _content(item)
-    with decoding(item_name(item)):
-        return json.loads(content)
+    return unpack_json(_packed_in(item), item=item_name(item))
 
 
 def cached_number(item: Item, name: str) -> int:

@@ -32,7 +32,7 @@ from turnlog.log.packing import count_content, decoding, line_digest, unpack
 from turnlog.log.payloads import read_card
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.tombstones import is_slot_tombstone
-from turnlog.ports import Item, item_size_bytes
+from turnlog.ports import Item
 
 MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
@@ -83,9 +83,8 @@ class VerifiedItems:
         self._keep(key, dict(item), verified)
         return verified
 
-    def keep(self, item: Item, content: Blob, covered: Blob, digests: tuple[Blob, ...]) -> None:
+    def keep(self, item: Item, verified: Verified) -> None:
         """Remember an item that this process has written, so that it is not verified when it is read."""
-        verified = Verified(read_header(item), content, covered, digests)
         self._keep((item["pk"], item["sk"]), item, verified)
 
     def forget(self, item: Item) -> None:
@@ -136,7 +135,7 @@ class VerifiedItems:
                 self._blob_bytes -= size
 
     def _keep(self, key: tuple[object, object], item: Item, made: Verified) -> None:
-        size = item_size_bytes(item) + len(made.content) + len(made.covered) + _OVERHEAD_BYTES
+        size = 2 * (len(made.content) + len(made.covered)) + _OVERHEAD_BYTES
         with self._lock:
             before = self._found.pop(key, None)
             self._bytes += size - (before[2] if before is not None else 0)

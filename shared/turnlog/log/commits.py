@@ -20,6 +20,7 @@ from turnlog.core.positions import VisibleRanges
 from turnlog.log.commit import (
     VERIFIED,
     Commit,
+    Verified,
     checked_chain,
     clipped,
     event_at,
@@ -36,7 +37,7 @@ from turnlog.log.headers import (
     hashed_header,
     header_attributes,
     item_name,
-    with_pinned,
+    listed,
 )
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
@@ -196,9 +197,9 @@ class CommitLog:
         """
         lines, encoded = self._lines(keys, draft, nonce, stored if stored is not None else {})
         pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
-        header = with_pinned(replace(draft.header, nonce=nonce), pinned)
+        header = listed(draft.header, pinned)
         sort_key = commit_sort_key(header.first)
-        attributes = header_attributes(header)
+        attributes = {**header_attributes(header), "n": nonce}
         covered = hashed_header(sort_key, attributes)
         digests, content = tuple(sha256(line).digest() for line in encoded), b"\n".join(encoded)
         chained = chain_hash(previous, covered, digests)
@@ -209,8 +210,9 @@ class CommitLog:
         outcome = self._items.put(item, condition=Absent())
         if outcome is not None and not _is_ours(outcome, nonce):
             return None
-        VERIFIED.keep(item, content, covered, digests)
-        return Commit(replace(header, hash=chained), tuple(lines), keys.partition)
+        header = replace(header, nonce=nonce, hash=chained)
+        VERIFIED.keep(item, Verified(header, content, covered, digests))
+        return Commit(header, tuple(lines), keys.partition)
 
     def _lines(
         self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored

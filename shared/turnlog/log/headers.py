@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
@@ -148,25 +149,29 @@ class Header:
 
 
 def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
-    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``.
+    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``."""
+    return replace(before, **next_place(before, kind=kind, events=events, now_ms=now_ms))
+
+
+def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[str, Any]:
+    """Return the fields of a header in which each commit differs from the commit before it.
 
     Times of commits always increase, whatever the clock does. An old key ring is dropped after an hour without commits,
     because no request with one of its keys is retried after that.
     """
     time_ms = max(now_ms, before.time_ms + 1)
-    return replace(
-        before,
-        first=before.last + 1,
-        last=before.last + events,
-        kind=kind,
-        time_ms=time_ms,
-        nonce=b"",
-        hash=b"",
-        keys=before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
-        idempotency=b"",
-        idle_ms=0,
-        version=SCHEMA_VERSION,
-    )
+    return {
+        "first": before.last + 1,
+        "last": before.last + events,
+        "kind": kind,
+        "time_ms": time_ms,
+        "nonce": b"",
+        "hash": b"",
+        "keys": before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
+        "idempotency": b"",
+        "idle_ms": 0,
+        "version": SCHEMA_VERSION,
+    }
 
 
 def header_attributes(header: Header) -> dict[str, AttributeValue]:
@@ -274,12 +279,18 @@ def _read(item: Item) -> Header:
     )
 
 
-def with_pinned(header: Header, positions: Sequence[int]) -> Header:
-    """Return the header of a commit that pins the messages at some of its positions."""
-    if header.pinned is None or not positions:
+def listed(header: Header, pinned: Sequence[int]) -> Header:
+    """Return the header as its item holds it: with no more open calls and pinned messages than it lists.
+
+    ``pinned`` are the positions of messages that the commit pins.
+    """
+    open_calls = header.flow.open_calls.listed()
+    if open_calls is not header.flow.open_calls:
+        header = replace(header, flow=replace(header.flow, open_calls=open_calls))
+    if header.pinned is None or not pinned:
         return header
-    pinned = (*header.pinned, *((header.first, position) for position in positions))
-    return replace(header, pinned=pinned if len(pinned) <= MAX_PINNED else None)
+    places = (*header.pinned, *((header.first, position) for position in pinned))
+    return replace(header, pinned=places if len(places) <= MAX_PINNED else None)
 
 
 def _encode_pinned(pinned: tuple[tuple[int, int], ...] | None) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 
 from turnlog.core.calls import MessageOutline
 from turnlog.core.events import (
+    NO_ENVELOPE,
     CloseEvent,
     CreateEvent,
     DiscardEvent,
-    Envelope,
     Event,
     ForkEvent,
     MessageEvent,
@@ -57,10 +57,9 @@ _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> JsonObject:
     """Return the stored form of a message: with its body, or with its payload's place and card."""
     line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
-    default = Envelope()
-    for short, name in ENVELOPE.items():
+    for short, name in ENVELOPE.items() if event.envelope is not NO_ENVELOPE else ():
         value = getattr(event.envelope, name)
-        if value != getattr(default, name) and not (short == "md" and event.payload):
+        if value != getattr(NO_ENVELOPE, name) and not (short == "md" and event.payload):
             line[short] = value
     if event.opens_loop:
         line["o"] = event.opens_loop
@@ -277,7 +276,7 @@ def payload_content(event: Event) -> bytes:
 
 def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
-    if not isinstance(event, DiscardEvent | CloseEvent | RewindEvent) and event.payload != payload:
+    if not isinstance(event, (DiscardEvent, CloseEvent, RewindEvent)) and event.payload != payload:
         event = replace(event, payload=payload)
     if isinstance(event, MessageEvent):
         return message_line(event, card=make_card(facts) if payload is not None and facts is not None else None)

@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.identity import Within
 from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
@@ -37,17 +38,12 @@ _REBUILT = frozenset({STATE, SUMMARY, SYSTEM, WORDS})
 """Caches that readers can rebuild: a damaged one counts as missing and is overwritten."""
 
 
-@contextmanager
-def counting_content(count: Callable[[int], None]) -> Iterator[None]:
+def counting_content(count: Callable[[int], None]) -> Within[Callable[[int], None] | None]:
     """Call ``count`` with the size in bytes of each content that the block reads, before it is decoded.
 
     ``count`` may raise to stop the reading.
     """
-    token = _COUNT.set(count)
-    try:
-        yield
-    finally:
-        _COUNT.reset(token)
+    return Within(_COUNT, count)
 
 
 def count_content(content: bytes) -> None:
@@ -145,7 +141,7 @@ class CheckedItems:
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        return Page(tuple(_checked(item) for item in page.items if not _is_missing(item)), page.next)
+        return Page(tuple([_checked(item) for item in page.items if not _is_missing(item)]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
@@ -183,9 +179,11 @@ def _sealed(item: Item) -> Item:
 
 def _checked(item: Item) -> Item:
     """Return the item without its checksum. Raises a `CorruptError` that names the item when the checksum does not match."""
+    if CHECKSUM not in item:
+        return item
     if not _is_whole(item):
         raise CorruptError("the checksum of an item does not match", item=item_name(item))
-    return {name: value for name, value in item.items() if name != CHECKSUM} if CHECKSUM in item else item
+    return _unsealed(item)
 
 
 def _is_whole(item: Item) -> bool:

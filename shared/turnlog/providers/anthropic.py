@@ -227,14 +227,14 @@ def _with_compaction_first(turns: Sequence[Sequence[JsonObject]]) -> list[list[J
     """
     first = next((body for bodies in turns for body in bodies), None)
 
-    def kept(body: JsonObject) -> JsonObject:
+    def kept(body: JsonObject) -> JsonObject | None:
         content = body.get("content")
         blocks = content if isinstance(content, list) else []
         is_base = body is first and _begins_with_compaction(body)
         left = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
-        return body if len(left) == len(blocks) else {**body, "content": left}
+        return body if len(left) == len(blocks) else _legal({**body, "content": left})
 
-    return [[left for body in bodies if (left := kept(body)) is body or left["content"]] for bodies in turns]
+    return [[left for body in bodies if (left := kept(body)) is not None] for bodies in turns]
 
 
 def _begins_with_compaction(message: JsonObject) -> bool:

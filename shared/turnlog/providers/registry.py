@@ -39,10 +39,10 @@ def recognise(body: JsonObject) -> Codec:
 
     A body is recognised by a block or field that only one format has; without one it counts as OpenAI Chat.
     """
-    default = CODECS[DEFAULT_FORMAT]
-    if default.recognises(body):
-        return default
-    return next((codec for codec in CODECS.values() if codec.recognises(body)), default)
+    for codec in _ALL:
+        if codec.recognises(body):
+            return codec
+    return CODECS[DEFAULT_FORMAT]
 
 
 def format_of(messages: Iterable[JsonObject]) -> str:

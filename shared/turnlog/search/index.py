@@ -7,9 +7,11 @@ engine builds it from the segment in memory. Only the worker that seals segments
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from itertools import chain
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -28,7 +30,9 @@ from turnlog.snapshots.segments import Segment
 VERSION = 2
 """Version of the stored format; an index with another version is not read."""
 _ASKED_TERMS = 64
-_ENTRY_BYTES, _TERM_BYTES, _OCCURRENCE_BYTES = 300, 150, 8
+"""Number of terms whose rows are remembered."""
+_ROW = "I"
+_ENTRY_BYTES, _TERM_BYTES, _OCCURRENCE_BYTES = 300, 150, 12
 """Estimated memory of an entry, of a stored term without its rows, and of an occurrence of a term."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
@@ -65,7 +69,7 @@ class Index:
         self._first_added = 0
         self._added = list[str]()
         """The terms of the entries from the first added one on, each term between two spaces."""
-        self._asked = dict[str, tuple[Mapping[int, int], int]]()
+        self._asked: dict[str, tuple[array[int], int]] = {}
         """The rows of terms that were asked for, and the number of added entries that they were looked up in."""
 
     def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
@@ -106,15 +110,15 @@ class Index:
 
     def rows_of(self, term: str) -> Mapping[int, int]:
         """Return the rows of the messages that contain a term, each with the number of occurrences."""
-        counts, read = self._asked.get(term) or (Counter(self._stored.get(term, ())), 0)
+        rows, read = self._asked.get(term) or (array(_ROW, self._stored.get(term, ())), 0)
         if read < len(self._added):
             key, texts = f" {term} ", self._added[read:]
             new = enumerate(texts, self._first_added + read)
-            counts = {**counts, **{row: text.count(key) for row, text in new if key in text}}
+            rows = rows + array(_ROW, chain.from_iterable([row] * text.count(key) for row, text in new if key in text))
             if len(self._asked) >= _ASKED_TERMS:
                 self._asked.clear()
-            self._asked[term] = counts, read + len(texts)
-        return counts
+            self._asked[term] = rows, read + len(texts)
+        return Counter(rows)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -54,6 +55,8 @@ TEXT_CHARS = 2_000
 WORDS_WEIGHT = 0.5
 """Weight of the score by words; the embedder's similarity has the rest."""
 MAX_QUESTION_CHARS = 1_000
+RECALL_SECONDS = 2.0
+"""Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
 DECAY = 0.8
 """Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
 
@@ -127,10 +130,11 @@ class SessionReader:
         return searched
 
     def read_before(
-        self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit]
+        self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit], *, seconds: float = math.inf
     ) -> SearchedSession:
         """Read the corpus of the messages before a position that are in view at a header.
 
+        Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
         """
         kept, warm = dict[int, Located](), self._warm.take(keys)
@@ -141,7 +145,7 @@ class SessionReader:
             (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
         ]
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, MAX_POSITION, kept, stretches)
+            index = self._built(keys, MAX_POSITION, kept, stretches, until=time.monotonic() + seconds)
         searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), kept)
         self._remember(keys, index)
         return searched
@@ -217,7 +221,13 @@ class SessionReader:
         return [by_position[entry.position] for entry in entries]
 
     def _built(
-        self, keys: SessionKeys, newest: int, kept: dict[int, Located], others: Sequence[Stretch] = ()
+        self,
+        keys: SessionKeys,
+        newest: int,
+        kept: dict[int, Located],
+        others: Sequence[Stretch] = (),
+        *,
+        until: float = math.inf,
     ) -> WarmIndex:
         """Return the index of a session's ``newest`` positions at least, from its segments' indexes and the log.
 
@@ -230,6 +240,7 @@ class SessionReader:
             if header is None:
                 header = commits[-1].header
                 first = max(1, header.last - newest + 1)
+            _check_time(until)
             messages = self.messages(keys, commits, end + 1)
             pages.append(self._indexes.build(messages, is_shared=_is_shared(keys, commits)))
             first_card = _keep(kept, messages) or first_card
@@ -239,7 +250,8 @@ class SessionReader:
         stretches = self._stretches(keys, header)
         if hidden := subtract(others, stretches):
             stretches = sorted([*stretches, *hidden])
-        sealed = self._sealed(keys, segments, [stretch for stretch in stretches if stretch[1] >= first], first)
+        shown = [stretch for stretch in stretches if stretch[1] >= first]
+        sealed = self._sealed(keys, segments, shown, first, until=until)
         return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
 
     def messages(
@@ -256,7 +268,7 @@ class SessionReader:
         ]
 
     def _sealed(
-        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], first: int
+        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], first: int, *, until: float
     ) -> list[Index]:
         """Return indexes of the segments with visible messages, and of the gaps between segments, from a position on."""
         reads, end = list[Callable[[], Index]](), first - 1
@@ -268,9 +280,12 @@ class SessionReader:
             end = segment.last
             if any(first <= segment.last and segment.first <= last for first, last in stretches):
                 reads.append(lambda segment=segment: self._index(keys, segment))  # type: ignore[misc]
-        if len(reads) <= 1:
-            return [read() for read in reads]
-        return in_parallel(lambda read: read(), reads, threads=PARALLEL)
+
+        def in_time(read: Callable[[], Index]) -> Index:
+            _check_time(until)
+            return read()
+
+        return in_parallel(in_time, reads, threads=PARALLEL) if len(reads) > 1 else [in_time(read) for read in reads]
 
     def _index(self, keys: SessionKeys, segment: Segment) -> Index:
         index = self._indexes.read(keys, segment)
@@ -281,6 +296,11 @@ class SessionReader:
     def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
         commits = self._log.commits.range(keys, first, last)
         return self._indexes.build(self.messages(keys, commits, first, last), is_shared=_is_shared(keys, commits))
+
+
+def _check_time(until: float) -> None:
+    if time.monotonic() >= until:
+        raise UnavailableError("the session's index was not read in time")
 
 
 def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
@@ -502,12 +522,12 @@ class FindMessages:
     def in_session(
         self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch
     ) -> list[list[RecallHit]] | None:
-        """Return messages that are in view at a header; None when the engine is not available.
+        """Return messages that are in view at a header; None when the log cannot be read, or not in time.
 
         ``commits`` are the newest ones up to the header, as far as they are known.
         """
         try:
-            searched = self._sessions.read_before(keys, header, search.before, commits)
+            searched = self._sessions.read_before(keys, header, search.before, commits, seconds=RECALL_SECONDS)
             corpus = searched.corpus
             scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
             rows = sorted(set[int]().union(*scores))

@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import ForbiddenError, InvalidInputError, UnavailableError
@@ -83,6 +84,7 @@ def _place(authority: str, default_port: str) -> tuple[str, str] | None:
     return (_canonical(match["name"]), match["port"] or default_port) if match else None
 
 
+@lru_cache(maxsize=256)
 def _name(authority: str) -> str | None:
     match = _AUTHORITY.fullmatch(authority)
     return _canonical(match["name"]) if match else None
@@ -93,6 +95,7 @@ def _canonical(name: str) -> str:
     return name.strip("[]").lower().removesuffix(".")
 
 
+@lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

@@ -1,37 +1,15 @@
-"""Calls of Lambda handlers on this machine, as AWS makes them: WSGI requests as API Gateway events, jobs of a queue as SQS events.
-
-An HTTP request becomes an event of API Gateway's HTTP API (payload 2.0), and the answer becomes WSGI's. A `Poller` polls a queue
-and calls a worker's handler with its jobs, as an SQS event source mapping does.
-"""
+"""Calls of Lambda workers on this machine, as AWS makes them: a `Poller` polls a queue and passes its jobs on as SQS events."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import logging
-import re
-import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from turnlog.core.errors import TurnlogError
-from turnlog.core.times import rfc3339
 from turnlog.ports import Clock, Delivery, JobQueue
-from turnlog.routing import ROUTES
-from turnlog.settings import LOCAL_OPERATOR
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
-
-
-TENANT_HEADER, USER_HEADER = "x-turnlog-tenant", "x-turnlog-user"
-DEFAULT_TENANT, DEFAULT_USER = "local", "me"
-_PATTERNS = tuple(
-    (route.method, route.path, re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path) + "$"))
-    for route in ROUTES
-)
 
 
 class LocalContext:
@@ -68,105 +46,6 @@ def sqs_event(deliveries: Sequence[Delivery], *, now_ms: int) -> dict[str, Any]:
             for delivery in deliveries
         ]
     }
-
-
-def proxy_event(environ: WSGIEnvironment, body: bytes, *, now_ms: int) -> dict[str, Any]:
-    """Return the event of a request. ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` become the claims of an authoriser."""
-    headers = dict(_headers(environ))
-    tenant = _text(headers.pop(TENANT_HEADER, DEFAULT_TENANT))
-    user = _text(headers.pop(USER_HEADER, DEFAULT_USER))
-    method, path = environ["REQUEST_METHOD"], _path(environ)
-    route_key, path_parameters = _match(method, path)
-    query = environ.get("QUERY_STRING", "")
-    event: dict[str, Any] = {
-        "version": "2.0",
-        "routeKey": route_key,
-        "rawPath": path,
-        "rawQueryString": query,
-        "headers": headers,
-        "requestContext": {
-            "accountId": "000000000000",
-            "apiId": "local",
-            "authorizer": {"jwt": {"claims": {"tenant": tenant, "sub": user, "scope": LOCAL_OPERATOR}, "scopes": None}},
-            "domainName": headers.get("host", "127.0.0.1"),
-            "http": {
-                "method": method,
-                "path": path,
-                "protocol": environ.get("SERVER_PROTOCOL", "HTTP/1.1"),
-                "sourceIp": environ.get("REMOTE_ADDR", ""),
-                "userAgent": headers.get("user-agent", ""),
-            },
-            "requestId": secrets.token_hex(8),
-            "routeKey": route_key,
-            "stage": "$default",
-            "time": rfc3339(now_ms),
-            "timeEpoch": now_ms,
-        },
-        "isBase64Encoded": False,
-    }
-    if query:
-        # API Gateway joins repeated parameters with commas.
-        joined: dict[str, str] = {}
-        for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
-            joined[name] = f"{joined[name]},{value}" if name in joined else value
-        event["queryStringParameters"] = joined
-    if path_parameters:
-        event["pathParameters"] = path_parameters
-    if body:
-        try:
-            event["body"] = body.decode("utf-8")
-        except UnicodeDecodeError:
-            event |= {"body": base64.b64encode(body).decode("ascii"), "isBase64Encoded": True}
-    return event
-
-
-def http_answer(answer: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Return status, headers and body of a Lambda proxy answer."""
-    text = answer.get("body") or ""
-    data = base64.b64decode(text) if answer.get("isBase64Encoded") else text.encode("utf-8")
-    headers = [(str(name), str(value)) for name, value in (answer.get("headers") or {}).items()]
-    headers += [("Set-Cookie", str(cookie)) for cookie in answer.get("cookies") or ()]
-    headers.append(("Content-Length", str(len(data))))
-    return int(answer["statusCode"]), headers, data
-
-
-def _path(environ: WSGIEnvironment) -> str:
-    """Return the decoded path. A slash that is encoded stays encoded: it is part of an id."""
-    raw = environ.get("REQUEST_URI", "").partition("?")[0]
-    if "%2f" in raw.lower():
-        return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
-    return _text(environ.get("PATH_INFO", "")) or "/"
-
-
-def _headers(environ: WSGIEnvironment) -> Iterable[tuple[str, str]]:
-    for name, value in environ.items():
-        if name.startswith("HTTP_"):
-            yield name[5:].replace("_", "-").lower(), str(value)
-        elif name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value:
-            yield name.replace("_", "-").lower(), str(value)
-
-
-def _match(method: str, path: str) -> tuple[str, dict[str, str]]:
-    for route_method, template, pattern in _PATTERNS:
-        match = pattern.match(path)
-        if match and route_method == method:
-            return f"{method} {template}", match.groupdict()
-    return NO_ROUTE, {}
-
-
-NO_ROUTE = "$default"
-"""The route key of a request that no route takes."""
-
-
-def methods_of(path: str) -> list[str]:
-    """Return the methods that a path takes, sorted; none for an unknown path."""
-    methods = {method for method, _, pattern in _PATTERNS if pattern.match(path)}
-    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
-
-
-def _text(value: str) -> str:
-    # WSGI passes paths and headers decoded as latin-1.
-    return value.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]

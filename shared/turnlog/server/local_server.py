@@ -1,16 +1,19 @@
-"""The HTTP server of `turnlog serve`: the Lambda handlers on this machine, called with API Gateway events."""
+"""The HTTP server of `turnlog serve`: the API of the Lambda functions on this machine, behind waitress."""
 
 from __future__ import annotations
 
 import errno
-import json
+import re
+import secrets
 import select
 import socket
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from urllib.parse import parse_qsl, unquote
 
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
@@ -26,24 +29,28 @@ from turnlog.core.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
-from turnlog.http.lambda_api import make_handler, problem_document, status_of
+from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
-from turnlog.routing import JSON, ROUTES
+from turnlog.routing import ROUTES, RouteTable
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
-from turnlog.server.lambda_calls import NO_ROUTE, Handler, LocalContext, Poller, http_answer, methods_of, proxy_event
+from turnlog.server.lambda_calls import Poller
 from turnlog.server.pages import ABOUT, page_at
+from turnlog.settings import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
+_TABLE = RouteTable(ROUTES)
+_owner_of = lru_cache(maxsize=1024)(Owner.of)
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
 READS = frozenset(
-    f"{route.method} {route.path}"
+    route.name
     for route in ROUTES
     if (route.method == "GET" and route.name != "export_everything")
     or route.name in ("build_context", "build_window", "lint_messages", "get_documents")
@@ -59,20 +66,27 @@ _CONNECTIONS, _OTHER_FILES = 1_000, 128
 
 waitress's default of 100 is too low: with 100 clients that keep connections open, another one waits until one of them leaves.
 """
-_REQUEST_MS = 30_000
+_REQUEST_SECONDS = 27.0
+TENANT_HEADER, USER_HEADER = "HTTP_X_TURNLOG_TENANT", "HTTP_X_TURNLOG_USER"
+_HEADERS = {
+    "content-type": "CONTENT_TYPE",
+    "idempotency-key": "HTTP_IDEMPOTENCY_KEY",
+    "x-correlation-id": "HTTP_X_CORRELATION_ID",
+}
+"""Headers that the API reads, and where WSGI has them."""
+DEFAULT_TENANT, DEFAULT_USER = "local", "me"
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
 
 
 class HttpServer:
-    """An HTTP server over a handler of API Gateway events. `run` serves until `stop`, `start` in a thread.
+    """An HTTP server over a function that answers requests of the API. `run` serves until `stop`, `start` in a thread.
 
     ``poller`` runs while it serves. ``about`` are further facts for the inspector's page.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
-        handler: Handler,
-        clock: Clock,
+        answer_of: Answering,
         *,
         poller: Poller | None = None,
         host: str = "127.0.0.1",
@@ -90,10 +104,9 @@ class HttpServer:
 
         self._callers = Callers((host, *allowed_hosts))
         self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
-        self._handler = handler
-        self._clock = clock
+        self._answer_of = answer_of
         self._token = token
-        self._reads = READS if read_only else None
+        self._is_read_only = read_only
         self._about = {"version": __version__, "read_only": read_only, **(about or {})}
         listening = _listening(host, port)
         self._sockets: dict[int, Any] = {}
@@ -184,17 +197,16 @@ class HttpServer:
         if not is_authorized(environ, self._token):
             raise UnauthorizedError("this server needs its bearer token")
         if path == ABOUT:
-            return http_answer({"statusCode": 200, "headers": {"Content-Type": JSON}, "body": json.dumps(self._about)})
+            return _http(ApiAnswer(200, encode_json(self._about)))
         with self._budget.request() as take:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
-            event = proxy_event(environ, body, now_ms=self._clock.now_ms())
-            if event["routeKey"] == NO_ROUTE and (methods := methods_of(event["rawPath"])):
-                return _refusal(MethodNotAllowedError(f"use {', '.join(methods)}"), ("Allow", ", ".join(methods)))
-            if self._reads is not None and event["routeKey"] not in (NO_ROUTE, *self._reads):
-                raise ForbiddenError("this server was started read-only", code="read_only")
-            return http_answer(self._handler(event, LocalContext(_REQUEST_MS)))
+            request = _request(environ, body)
+            if self._is_read_only:
+                _check_reads(request)
+            answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
+            return _http(_with_methods(answer, request))
 
 
 class LocalServer(HttpServer):
@@ -204,17 +216,69 @@ class LocalServer(HttpServer):
         queue = app.engine.queue if worker else None
         handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
         poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
-        super().__init__(make_handler(ROUTES, app), clock, poller=poller, **options)
+        super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)
 
 
-def _refusal(error: TurnlogError, *more: tuple[str, str]) -> HttpAnswer:
-    """Return the problem document of a request that reaches no route. ``more`` are further headers."""
-    headers = [("Content-Type", "application/problem+json"), *more]
-    if error.retry_after_seconds is not None:
-        headers.append(("Retry-After", str(error.retry_after_seconds)))
-    if isinstance(error, UnauthorizedError):
-        headers.append(("WWW-Authenticate", "Bearer"))
-    return status_of(error), headers, encode_json(problem_document(error, ""))
+def _check_reads(request: ApiRequest) -> None:
+    found = _TABLE.find(request.method, request.path)
+    if found is not None and found[0].name not in READS:
+        raise ForbiddenError("this server was started read-only", code="read_only")
+
+
+def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
+    """Return the answer, or a problem that names the methods of a known path that was asked with another one."""
+    if answer.status != HTTPStatus.NOT_FOUND or _TABLE.find(request.method, request.path) is not None:
+        return answer
+    methods = ", ".join(_TABLE.methods_of(request.path))
+    if not methods:
+        return answer
+    return problem(MethodNotAllowedError(f"use {methods}"), request.request_id, {"Allow": methods})
+
+
+def _http(answer: ApiAnswer) -> HttpAnswer:
+    headers = [("Content-Type", answer.content_type), *answer.headers.items()]
+    return answer.status, [*headers, ("Content-Length", str(len(answer.body)))], answer.body
+
+
+def _refusal(error: TurnlogError) -> HttpAnswer:
+    """Return the problem document of a request that is refused before its route is looked for."""
+    return _http(problem(error, "", {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None))
+
+
+def _caller(environ: WSGIEnvironment, app: Application) -> Caller:
+    """Return the caller that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
+    tenant = _text(environ.get(TENANT_HEADER, DEFAULT_TENANT))
+    user = _text(environ.get(USER_HEADER, DEFAULT_USER))
+    if not tenant or not user:
+        raise UnauthorizedError("the request does not name a tenant and a user")
+    return Caller(_owner_of(tenant, user), app.settings.operator_scope == LOCAL_OPERATOR)
+
+
+def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
+    method, query = environ["REQUEST_METHOD"], dict[str, str]()
+    for name, value in parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, errors="replace"):
+        query[name] = f"{query[name]},{value}" if name in query else value  # as API Gateway joins them
+    return ApiRequest(
+        "GET" if method == "HEAD" else method,
+        _path(environ),
+        {name: environ[place] for name, place in _HEADERS.items() if environ.get(place)},
+        query,
+        body,
+        secrets.token_hex(8),
+    )
+
+
+def _path(environ: WSGIEnvironment) -> str:
+    """Return the decoded path. A slash that is encoded stays encoded: it is part of an id."""
+    raw = environ.get("REQUEST_URI", "").partition("?")[0]
+    if "%2f" in raw.lower():
+        return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
+    return _text(environ.get("PATH_INFO", "")) or "/"
+
+
+def _text(value: str) -> str:
+    # WSGI passes paths and headers decoded as latin-1.
+    return value.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _most_connections() -> int:

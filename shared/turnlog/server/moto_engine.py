@@ -12,16 +12,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from unittest import mock
 
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import aws_clients
-from turnlog.http.lambda_api import make_handler
+from turnlog.http.api import Api, ApiAnswer, ApiRequest, Caller
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
-from turnlog.routing import routes_of
+from turnlog.routing import ROUTES, RouteTable, routes_of
 from turnlog.server.lambda_calls import Poller
 from turnlog.server.local_server import HttpServer
 from turnlog.server.stack import (
@@ -36,8 +36,6 @@ from turnlog.server.stack import (
     wiring_problems,
 )
 from turnlog.settings import LOCAL_OPERATOR, Settings
-
-Handler: TypeAlias = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 _LOCAL = {
     "TURNLOG_IDENTITY": "jwt",
@@ -56,8 +54,9 @@ class MotoService:
         self._clients = clients
         self._clock = clock
         self._apps: dict[tuple[tuple[str, str], ...], Application] = {}
-        by_function = {name: self._http(stack.functions[name]) for name in set(stack.routes.values())}
-        self._handlers = {route: by_function[name] for route, name in stack.routes.items()}
+        by_function = {name: self._api(stack.functions[name]) for name in set(stack.routes.values())}
+        self._apis = {route: by_function[name] for route, name in stack.routes.items()}
+        self._routes = RouteTable(ROUTES)
         self._pollers: list[Poller] = []
 
     def app_of(self, function: str) -> Application:
@@ -68,11 +67,17 @@ class MotoService:
             self._apps[key] = make_application(Settings.from_environment(environment), clock=self._clock)
         return self._apps[key]
 
-    def handler(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
-        """Return the answer of the function that serves the event's route."""
-        route = event["routeKey"]
-        handler = self._handlers.get(route) or next(iter(self._handlers.values()))
-        return handler(event, context)
+    def answer(
+        self,
+        request: ApiRequest,
+        admit: Callable[[Application], Caller],
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ApiAnswer:
+        """Return the answer of the function that serves the request's route."""
+        found = self._routes.find(request.method, request.path)
+        api = self._apis[f"{found[0].method} {found[0].path}"] if found is not None else next(iter(self._apis.values()))
+        return api.answer(request, admit, seconds_left=seconds_left)
 
     def queue_of(self, source: EventSource) -> JobQueue:
         from turnlog.engines.sqs import SqsJobQueue
@@ -91,8 +96,9 @@ class MotoService:
         for app in self._apps.values():
             app.close()
 
-    def _http(self, function: Function) -> Handler:
-        return make_handler(routes_of(function.resource), self.app_of(function.name))
+    def _api(self, function: Function) -> Api:
+        app = self.app_of(function.name)
+        return Api(routes_of(function.resource), lambda: app)
 
 
 def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poller:
@@ -112,8 +118,8 @@ def _retention(service: MotoService) -> Callable[[], object] | None:
 class StackServer(HttpServer):
     """The local server over a moto service."""
 
-    def __init__(self, service: MotoService, clock: Clock, **options: Any) -> None:
-        super().__init__(service.handler, clock, **options)
+    def __init__(self, service: MotoService, _clock: Clock, **options: Any) -> None:
+        super().__init__(service.answer, **options)
 
 
 @contextmanager

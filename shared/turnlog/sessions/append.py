@@ -14,11 +14,12 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.messages import ToolCall
 from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
-from turnlog.log.headers import Header, following
+from turnlog.log.headers import Header, next_place
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
@@ -75,18 +76,22 @@ class AppendToSession:
         batch = understand_batch(body, self._counter)
         append = AppendWrite(self._log, keys, body, batch, self._ask)
         written = self._log.commits.write(keys, append.compose, request)
-        events: Sequence[Event] = written.events
         if written.repeated:
-            events = self._log.commits.events(keys, [written.commit])
+            answered = _with_calls(self._log.commits.events(keys, [written.commit]))
         else:
             append.write_caches(written)
+            answered = [
+                (event, incoming.message.tool_calls)
+                for event, incoming in zip(written.events, batch, strict=False)  # a state event may be the last
+                if isinstance(event, MessageEvent)
+            ]
         settings = append.settings(written.tail)
         compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
         before = written.tail.header
         self._ask_segments.send(owner, session_id, written.commit.header, before)
         if settings.snapshots is not None:
             self._snapshots(owner, session_id, written.commit.header, before, settings)
-        return _answer(written.commit, events, compression)
+        return _answer(written.commit, answered, compression)
 
 
 class AppendWrite:
@@ -161,7 +166,8 @@ class AppendWrite:
         if state_event is not None:
             events.append(state_event)
         new = replace(
-            following(header, kind="m", events=len(events), now_ms=time_ms),
+            header,
+            **next_place(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,
@@ -312,13 +318,14 @@ class AppendWrite:
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
         usage, window = self._body.usage, self._body.window
-        notes = Notes(
+        if not warnings and usage is None and window is None:
+            return None
+        return Notes(
             warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
             usage=(usage.input_tokens, usage.output_tokens) if usage else None,
             window=(window.position, window.tokens) if window else None,
             epoch=window.epoch if window else None,
         )
-        return notes if notes != Notes() else None
 
 
 def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
@@ -366,26 +373,37 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)
 
 
-def _answer(commit: Commit, events: Sequence[Event], compression: Compression) -> Appended:
-    messages = [event for event in events if isinstance(event, MessageEvent)]
-    header, notes = commit.header, messages[0].notes or Notes()
-    refs, names = list[CallRef](), dict[tuple[int, str], str]()
+def _with_calls(events: Sequence[Event]) -> list[tuple[MessageEvent, Sequence[ToolCall]]]:
+    """Return the messages among the events of an earlier commit, each with its tool calls."""
+    return [
+        (event, CODECS[event.format].parse(event.body).tool_calls if event.body is not None else ())
+        for event in events
+        if isinstance(event, MessageEvent)
+    ]
+
+
+def _answer(
+    commit: Commit, messages: Sequence[tuple[MessageEvent, Sequence[ToolCall]]], compression: Compression
+) -> Appended:
+    header, notes = commit.header, messages[0][0].notes or Notes()
     has_unknown = any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings)
-    for event in messages:
-        if event.body is not None:
-            for index, call in enumerate(CODECS[event.format].parse(event.body).tool_calls):
-                refs.append(
-                    CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
-                )
-            for name, pointer in unknown_content(event.body, event.format).items() if has_unknown else ():
-                names[event.position, pointer] = name
+    names = {
+        (event.position, pointer): name
+        for event, _ in messages
+        if has_unknown and event.body is not None
+        for name, pointer in unknown_content(event.body, event.format).items()
+    }
     return Appended(
         first=header.first,
-        last=messages[-1].position,
+        last=messages[-1][0].position,
         head=header.last,
         loop=header.flow.loop.number or None,
-        tokens=sum(event.tokens for event in messages),
-        refs=refs,
+        tokens=sum(event.tokens for event, _ in messages),
+        refs=[
+            CallRef(position=event.position, index=index, call_id=call.id, ref=str(Ref(event.position, index)))
+            for event, calls in messages
+            for index, call in enumerate(calls)
+        ],
         compression=compression,
         lease=held_lease(header.lease),
         warnings=[

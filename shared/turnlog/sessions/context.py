@@ -107,6 +107,7 @@ def body_of_build(build: GivenBuild, body: BuildContext) -> BuildContext:
         answer_open_calls=build.answer_open_calls,
         others_calls=build.others_calls,
         breakpoints=build.breakpoints,
+        query=build.query,
     )
 
 
@@ -134,6 +135,7 @@ def build_of(
         answer_open_calls=request.answer_open_calls,
         others_calls=request.others_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
+        query=request.query,
     )
 
 
@@ -205,7 +207,7 @@ class BuildContexts:
     def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:
         """Return the window of an agent that works within a call of another. It has no part in the session's epochs."""
         codec_of(body.format)
-        for name in sorted(body.model_fields_set & {"at", "build"}):
+        for name in sorted(body.model_fields_set & {"at", "build", "query"}):
             raise _invalid(f"/{name}", f"{name} can't be sent with parent")
         reading = read_newest(self._log, keys, None)
         caches, header = reading.caches, reading.header

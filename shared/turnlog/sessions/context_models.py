@@ -12,6 +12,7 @@ from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, Give
 from turnlog.core.window_parts import BreakReason, OthersCalls, RecalledMessage, WindowPart
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
+MAX_QUERY_CHARS = 1_000
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
@@ -54,6 +55,7 @@ class _Build(BaseModel):
     answer_open_calls: bool
     others_calls: OthersCalls = "text"
     breakpoints: Breakpoints = "suggest"
+    query: str | None = Field(default=None, max_length=MAX_QUERY_CHARS)
 
 
 class Build(_Build, Answer):
@@ -91,6 +93,12 @@ class WindowOptions(Body):
     breakpoints: Breakpoints = Field(
         default="suggest",
         description="Prompt-cache breakpoints: named in the manifest, or applied to messages, system and tools too",
+    )
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_QUERY_CHARS,
+        description="What the step recall looks for, in place of the user's message",
     )
 
 

@@ -102,6 +102,7 @@ def request_of(
         # A caller that names no tools may offer some: nothing is known of them.
         others_calls=body.others_calls if tools else "calls",
         apply_breakpoints=body.breakpoints == "apply",
+        query=body.query,
         context=context_of(model, models) if model is not None else None,
     )
     if settings.recall == "never":

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
-from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent, Notes, Recall
+from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
@@ -64,15 +64,15 @@ def understand(
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
         raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
-    text = message.text
+    facts = outline_of(message)
     return Incoming(
         body=content,
-        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else Envelope(),
+        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else NO_ENVELOPE,
         codec=codec,
         message=message,
-        facts=outline_of(message),
+        facts=facts,
         tokens=count_message(message, counter),
-        head_tokens=count_head(text, HEAD_TOKEN_CHARS, counter) if len(text) > HEAD_TOKEN_CHARS else None,
+        head_tokens=count_head(facts.head, HEAD_TOKEN_CHARS, counter) if facts.chars > HEAD_TOKEN_CHARS else None,
         unknown=unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
     )
@@ -107,10 +107,9 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
         raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
     _check_sizes(request.messages)
     codec = codec_of(request.format) if request.format is not None else None
-    metas = request.meta or [Meta()] * len(request.messages)
-    pairs = zip(request.messages, metas, strict=True)
     batch, call_count = list[Incoming](), 0
-    for index, (body, meta) in enumerate(pairs):
+    for index, body in enumerate(request.messages):
+        meta = request.meta[index] if request.meta else None
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
         if not request.lenient:
             _check_role(batch[-1].message, index)

@@ -230,6 +230,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         limits_of(request.format, request.context),
         since,
     ]
+    parts += [] if request.query is None else [request.query]
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]
 
 

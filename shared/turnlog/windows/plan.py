@@ -120,7 +120,8 @@ class WindowRequest:
     ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
     ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
     those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
-    the step recall, which does nothing without it. ``context`` is the size of the model's context, None for an unknown model.
+    the step recall, which does nothing without it; ``query`` is what it searches for in place of the user's message.
+    ``context`` is the size of the model's context, None for an unknown model.
     ``plain`` is the same request without the recall tools. It is sent while nothing is left out; the tools' room stays free.
     """
 
@@ -138,6 +139,7 @@ class WindowRequest:
     apply_breakpoints: bool = False
     summary: SummaryEvent | None = None
     recaller: Recaller | None = None
+    query: str | None = None
     others_calls: OthersCalls = "calls"
     context: int | None = None
     plain: WindowRequest | None = None
@@ -442,7 +444,7 @@ def _recalling(
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
     room = request.budget.tokens - fixed_tokens(request)
     view, memory.recalled, breaks = with_recalled(
-        fitted.view, step, room, fitted.reserve, since, request.recaller, memory.recalled
+        fitted.view, step, room, fitted.reserve, since, request.recaller, memory.recalled, query=request.query
     )
     return view, breaks
 

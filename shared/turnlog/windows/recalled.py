@@ -2,13 +2,13 @@
 as a part of the window before the loop.
 
 The part depends on the loop's question, on the log before the epoch, and on what the epoch's base shows of it. It may take what is
-set aside and what else is free when the question comes. It is the same in all windows of its loop, until the loop needs more of
-the room. Behind the loop it leaves when it is larger than the loop: the loop's messages cost less to send anew than the part in
-each later window. Otherwise it stays before the loop while what is set aside has room for it. Where a part leaves, an epoch begins.
+set aside and what else is free when the question comes. It stays before its loop, the same in all later windows, so these only
+append. When messages or a newer part need its room, it leaves, and an epoch begins.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -40,10 +40,14 @@ _LEAST_CHARS = 20
 MAX_HITS = 128
 MAX_LOOPS = 64
 """Loops that have their parts in a window: a process that has not made them searches for each."""
-_STATEMENT = 2
-"""How many times ``min_score`` a text without a question mark must reach: small talk matches something, too."""
-_QUESTION_MARKS = frozenset("?？؟")
+_SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
+_QUESTION_MARKS = "?？؟"
+_LEAST_ASKED = 0.2
+"""The square of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier in this conversation"
+_LEAST_SHARE, _CACHED_ROOM = 0.2, 1_550
+"""Of a small room less is set aside: providers cache no prompt below 1,024 tokens, and an epoch begins with about 0.65 of the rest.
+"""
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
 _LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
 """What a message may take of the part: a fourth, or the least where that is more."""
@@ -60,15 +64,16 @@ class RecallMessages(Step):
 
     ``share`` of the room for messages is set aside. A part may take that and what else is free when the loop begins, but at most
     ``tokens``; null: no such limit. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
-    message has less than ``min_score`` of the score that the question could have. A user's message without a question mark needs
-    twice as much; with ``questions_only`` nothing is recalled for it.
+    message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
+    more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
+    nothing is recalled for a message without such a sentence.
     """
 
     step: Literal["recall"] = "recall"
     share: float = Field(default=0.3, gt=0, le=0.6)
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
     neighbours: int = Field(default=3, ge=0, le=3)
-    min_score: float = Field(default=0.06, ge=0, lt=1)
+    min_score: float = Field(default=0.055, ge=0, lt=1)
     questions_only: bool = False
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
@@ -77,7 +82,8 @@ class RecallMessages(Step):
     def reserve(self, view: WindowDraft, room: int) -> int:
         """Return the tokens that are set aside of a room for messages, no more than earlier loops have; 0 for too little room."""
         earlier = view.loops[-1].before - sum(unit.entry.event.tokens for unit in view.preamble) if view.loops else 0
-        tokens = min(int(self.share * room), self.tokens or room, earlier)
+        cached = max(int(_LEAST_SHARE * room), room - _CACHED_ROOM)
+        tokens = min(int(self.share * room), cached, self.tokens or room, earlier)
         return tokens if tokens >= _LEAST_TOKENS else 0
 
 
@@ -123,72 +129,74 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class RecalledParts:
-    """The parts of an epoch's loops up to one of them.
+class Asked:
+    """The question of a loop (None: nothing is searched for it), and the tokens of all messages before the loop."""
 
-    ``search`` is without questions; ``questions`` has one for each loop, None where nothing is asked. ``room`` is set aside;
-    ``least`` is the newest part within it. ``breaks`` say since when parts have left.
+    question: Question | None
+    before: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class RecalledParts:
+    """The parts of an epoch's loops up to one of them. A part stays before its loop while all parts have room.
+
+    ``search`` is without questions. ``room`` is that of all messages; ``reserve`` of it is set aside for parts. ``asked`` is of the
+    loops; ``least`` is the newest part within the reserve. ``breaks`` say since when parts have left.
     """
 
     search: RecallSearch
     room: int
-    questions: tuple[Question | None, ...] = ()
+    reserve: int
+    asked: tuple[Asked, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
     least: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
     def begins(self, other: RecalledParts) -> bool:
-        """Return whether another one of the same searches has these questions first."""
-        is_same = (self.search, self.room) == (other.search, other.room)
-        return is_same and other.questions[: len(self.questions)] == self.questions
+        """Return whether another one of the same searches has these loops first."""
+        is_same = (self.search, self.room, self.reserve) == (other.search, other.room, other.reserve)
+        return is_same and other.asked[: len(self.asked)] == self.asked
 
-    def followed(
-        self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
-    ) -> RecalledParts:
-        """Return the parts of the next loop's windows. Where a new one does not fit beside the others, these leave."""
-        questions, parts, breaks = (*self.questions, question), self._staying(view, loop), self.breaks
-        if len(parts) < len(self.parts):
-            breaks = (*breaks, EpochStart(loop.first, "recall", self.parts[len(parts)].place))
+    def followed(self, view: WindowDraft, loop: Loop, asked: Asked, hits: Sequence[RecallHit]) -> RecalledParts:
+        """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
+        made = replace(self, asked=(*self.asked, asked), least=())
+        question, parts, breaks = asked.question, self.parts, self.breaks
         if question is None:
-            return replace(self, questions=questions, parts=parts, least=(), breaks=breaks)
+            return made
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
         part = _part(view, loop, [hit for hit in hits if hit.entry.position not in there], question.room)
-        if part is not None and part.tokens + _size(parts) > question.room:
+        if part is not None and parts and part.tokens + _size(parts) > question.room:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
             part, parts = _part(view, loop, hits, question.room), ()
         if part is None:
-            return replace(self, questions=questions, parts=parts, least=(), breaks=breaks)
-        least = part if part.tokens <= self.room else _part(view, loop, hits, self.room)
-        return replace(self, questions=questions, parts=(*parts, part), least=(least,) if least else (), breaks=breaks)
+            return replace(made, parts=parts, breaks=breaks)
+        least = part if part.tokens <= self.reserve else _part(view, loop, hits, self.reserve)
+        return replace(made, parts=(*parts, part), least=(least,) if least else (), breaks=breaks)
 
-    def _staying(self, view: WindowDraft, loop: Loop) -> tuple[RecalledPart, ...]:
-        """Return the parts that stay when a loop begins."""
-        parts = self.parts
-        if parts:
-            opened = next((past.before for past in view.loops if past.number == parts[-1].loop), 0)
-            if loop.before - opened < parts[-1].tokens:
-                parts = parts[:-1]
-        return parts if _size(parts) <= self.room else ()
+    def within(self, loop: Loop, total: int) -> RecalledParts:
+        """Return the parts that have room at the end of a loop, up to which all messages take ``total`` tokens.
 
-    def within(self, view: WindowDraft, free: int) -> tuple[tuple[RecalledPart, ...], tuple[EpochStart, ...]]:
-        """Return the parts of a view beside which ``free`` tokens are left, and the breaks before it.
-
-        Where the loop has come to need what a part has beyond what is set aside, the newest is made smaller and others leave.
+        Where the loop has come to need the room, its own part is made smaller and others leave.
         """
-        excess = _size(self.parts) - free
+        excess = _size(self.parts) + total - self.room
         if excess <= 0:
-            return self.parts, self.breaks
-        current = view.loops[-1]
-        position, is_complete = current.last, True
-        for unit in reversed(current.units):
-            is_complete = is_complete and all(answer.entry is not None for answer in unit.answers)
-            if excess <= 0 or not is_complete:
-                break
-            position = max(entry.position for entry in unit.entries)
-            excess -= unit.tokens
-        return self.least, (*self.breaks, EpochStart(position, "recall", self.parts[0].place))
+            return self
+        start = EpochStart(_outgrown_at(loop, excess), "recall", self.parts[0].place)
+        return replace(self, parts=self.least, breaks=(*self.breaks, start))
+
+
+def _outgrown_at(loop: Loop, excess: int) -> int:
+    """Return the position with which a loop came to take ``excess`` tokens more than there are beside the parts."""
+    position, is_complete = loop.last, True
+    for unit in reversed(loop.units):
+        is_complete = is_complete and all(answer.entry is not None for answer in unit.answers)
+        if excess <= 0 or not is_complete:
+            break
+        position = max(entry.position for entry in unit.entries)
+        excess -= unit.tokens
+    return position
 
 
 def with_recalled(
@@ -199,6 +207,8 @@ def with_recalled(
     since: int,
     recaller: Recaller,
     memory: RecalledParts | None,
+    *,
+    query: str | None = None,
 ) -> tuple[WindowDraft, RecalledParts, tuple[EpochStart, ...]]:
     """Return the view with what the step recalls for the loops of its epoch, that for the next window, and since when parts left.
 
@@ -206,36 +216,38 @@ def with_recalled(
     base came into use. The part of a loop depends on its question and on what the base shows, so it is the same in all windows of
     the epoch. Where the log cannot be searched, the view has a mark of that.
     """
-    loops, breaks = _loops_since(view, since)
-    free, most = room - message_tokens(view), min(room, step.tokens or room)
-    asked, behind = list[Question | None](), 0
-    for loop in reversed(loops):
-        question = _question(loop, step)
+    loops, breaks = _loops_since(view, since) if query is None else _current_loop(view)
+    total, most = message_tokens(view) - sum(loop.tokens for loop in loops), min(room, step.tokens or room)
+    asked = list[Asked]()
+    for loop in loops:
+        question = _question(loop, step, query)
         if question is not None:
-            later = sum(unit.tokens for unit in loop.units if unit.position > question.position)
+            taken = total + sum(unit.tokens for unit in loop.units if unit.position <= question.position)
             # When its base is newer than the question, what was free is not known.
-            part_room = min(most, free + behind + later) if since <= question.position else reserve
-            question = replace(question, room=part_room)
-        asked.insert(0, question)
-        behind += loop.tokens
+            question = replace(question, room=min(most, room - taken) if since <= question.position else reserve)
+        asked.append(Asked(question, total))
+        total += loop.tokens
     limit = min(MAX_HITS, max(1, most // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours)
-    made, wanted = RecalledParts(scope, reserve, breaks=breaks), RecalledParts(scope, reserve, tuple(asked))
-    if memory is not None and memory.begins(wanted):
+    made = RecalledParts(scope, room, reserve, breaks=breaks)
+    if memory is not None and memory.begins(replace(made, asked=tuple(asked))):
         made = memory
-    new = list(zip(loops, asked, strict=True))[len(made.questions) :]
-    questions = tuple(question for _, question in new if question is not None)
+    count = len(made.asked)
+    questions = tuple(loop.question for loop in asked[count:] if loop.question is not None)
     results = recaller(replace(scope, questions=questions)) if questions else ()
     if results is None:
         last = view.loops[-1]
         # Without room, it is no beginning of what the next window recalls.
-        skipped = RecalledParts(scope, 0, breaks=(EpochStart(last.last, "recall", "base"),))
+        skipped = RecalledParts(scope, 0, 0, breaks=(EpochStart(last.last, "recall", "base"),))
         return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped, skipped.breaks
     hits = iter(results)
-    for loop, question in new:
-        made = made.followed(view, loop, question, next(hits) if question is not None else ())
-    parts, breaks = made.within(view, free)
-    return view.with_recalled(*parts), made, breaks
+    for index in range(count, len(loops)):
+        if index:
+            made = made.within(loops[index - 1], asked[index].before)
+        found = next(hits) if asked[index].question is not None else ()
+        made = made.followed(view, loops[index], asked[index], found)
+    shown = made.within(loops[-1], total)
+    return view.with_recalled(*shown.parts), made, shown.breaks
 
 
 def _size(parts: Sequence[RecalledPart]) -> int:
@@ -255,31 +267,45 @@ def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[E
     return loops, breaks
 
 
+def _current_loop(view: WindowDraft) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
+    """Return the current loop, for which alone a caller's query recalls, and since when an earlier one has no part any more."""
+    current, before = view.loops[-1], view.loops[-2:-1]
+    return [current], tuple(EpochStart(current.first, "recall", _place(loop)) for loop in before)
+
+
 def _place(loop: Loop) -> int:
     """Return the position before which a loop's part stands."""
     return loop.units[0].position if loop.units else loop.first
 
 
-def _question(loop: Loop, step: RecallMessages) -> Question | None:
+def _question(loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
     """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
     Of a long text it is the beginning and the end, because the question may stand at either.
     """
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
+    if query is not None:
+        return Question(query, _day_of(entries[-1]), entries[-1].position, 0, step.min_score) if entries else None
     text = ""
     for entry in reversed(entries):
         text = f"{entry.facts.head}\n{text}".strip()
         if len(text) >= _LEAST_CHARS:
             break
-    is_question = bool(_QUESTION_MARKS.intersection(text))
-    if not text or (step.questions_only and not is_question):
+    asked = _share_asked(text)
+    if not text or (step.questions_only and not asked):
         return None
     half = MAX_QUESTION_CHARS // 2
     if len(text) > MAX_QUESTION_CHARS:
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
-    least = step.min_score * (1 if is_question else _STATEMENT)
-    return Question(text, _day_of(entries[-1]), entries[-1].position, 0, least)
+    return Question(text, _day_of(entries[-1]), entries[-1].position, 0, step.min_score / max(_LEAST_ASKED, asked**2))
+
+
+def _share_asked(text: str) -> float:
+    """Return the share of a text's characters that are sentences with a question mark. Small talk asks in passing, if at all."""
+    sentences = [match[0].strip() for match in _SENTENCE.finditer(text)]
+    asked = sum(len(sentence) for sentence in sentences if sentence.endswith(tuple(_QUESTION_MARKS)))
+    return asked / max(1, sum(map(len, sentences)))
 
 
 def _shown(view: WindowDraft, first: Loop) -> frozenset[int]:

@@ -96,7 +96,7 @@ export function asJson(value) {
   try { return JSON.parse(value); } catch { return undefined; }
 }
 
-export function Json({ value, name, depth = 0, open = 2, values }) {
+export function Json({ value, name, depth = 0, open = 2, unfolded = false, values }) {
   const [isOpen, toggle] = useState(null);
   const [limit, more] = useState(50);
   const label = name === undefined ? null : html`<span class="key">${name}</span>: `;
@@ -107,7 +107,7 @@ export function Json({ value, name, depth = 0, open = 2, values }) {
   const isList = Array.isArray(value);
   const entries = isList ? value.map((item, index) => [index, item]) : Object.entries(value);
   if (!entries.length) return html`<div class="leaf">${label}<span class="value">${isList ? "[]" : "{}"}</span></div>`;
-  const shown = isOpen ?? (depth < open && JSON.stringify(value).length < (depth ? 1_500 : 4_000));
+  const shown = isOpen ?? ((unfolded && !depth) || (depth < open && JSON.stringify(value).length < (depth ? 1_500 : 4_000)));
   return html`<div class="node">
     <button type="button" class="fold" aria-expanded=${shown ? "true" : "false"} onClick=${() => toggle(!shown)}>
       <span aria-hidden="true">${shown ? "▾" : "▸"}</span> ${label}<span class="count">${isList ? `[${entries.length}]` : `{${entries.length}}`}</span>

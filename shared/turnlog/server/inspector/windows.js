@@ -252,8 +252,10 @@ function Detail({ id, window, part, values, find }) {
   }, [part.first, part.last, isStored]);
   const sent = part.kind === "tools" ? null : sentText(window, part);
   const lit = find ? [find] : values;
+  const place = useRef();
+  useEffect(() => { place.current.scrollIntoView({ block: "nearest" }); }, [part]);
   const later = sent ? values.filter(value => sent.includes(value)) : [];
-  return html`<section class="detail" aria-label=${labelOf(part)}>
+  return html`<section ref=${place} class="detail" aria-label=${labelOf(part)}>
     <h3>${labelOf(part)} <${Chip} kind=${`level ${part.level}`}>${t(LEVELS[part.level])}</${Chip}> <span class="note">${reason(part.reason)}</span></h3>
     ${part.kind === "tools" && html`<${Json} value=${window.tools} open=${2} />`}
     ${sent && html`<h4>${t("As the model was sent it")}</h4><div class="sent"><${Long} text=${sent} values=${find ? [find] : later} mono /></div>
@@ -358,12 +360,13 @@ export function requestOf(window, format, model) {
 
 function Request({ window, format, model }) {
   const request = requestOf(window, format, model || "…");
-  return html`<section class="request"><p><${CopyButton} text=${() => JSON.stringify(request, null, 2)} label=${t("Copy the request as JSON")} /></p><${Json} value=${request} open=${3} /></section>`;
+  return html`<section class="request"><p><${CopyButton} text=${() => JSON.stringify(request, null, 2)} label=${t("Copy the request as JSON")} /></p><${Json} value=${request} open=${3} unfolded /></section>`;
 }
 
 function Options({ options, onChange, session, name }) {
   const list = `policies-${name}`;
-  return html`<fieldset class="options"><legend class="unseen">${name}</legend>
+  const enter = event => event.key === "Enter" && event.target.dispatchEvent(new Event("change"));
+  return html`<fieldset class="options" onKeyDown=${enter}><legend class="unseen">${name}</legend>
     <label>${t("Policy")}<input list=${list} value=${options.policy || ""} placeholder=${typeof session.policy === "string" ? session.policy : t("own")} onChange=${event => onChange({ ...options, policy: event.target.value })} />
       <datalist id=${list}>${PRESETS.map(preset => html`<option value=${preset} />`)}</datalist></label>
     <label>${t("Budget")}<input type="number" min="1" value=${options.budget || ""} placeholder=${t("of the session")} onChange=${event => onChange({ ...options, budget: event.target.value })} /></label>

@@ -1,0 +1,245 @@
+"""The HTTP API over an application: find a request's route, read its body, call it, and shape its answer or problem document.
+
+The Lambda handlers and the local server pass it their requests. Errors are answered as problem+json.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
+
+from turnlog.core.errors import (
+    ConflictError,
+    CorruptError,
+    ForbiddenError,
+    InvalidInputError,
+    MalformedError,
+    MethodNotAllowedError,
+    NotFoundError,
+    ThrottledError,
+    TooLargeError,
+    TurnlogError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
+from turnlog.core.json_values import encode_json, parse_strict_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, fits_as_text, with_deadline
+from turnlog.core.models import Answer
+from turnlog.http.logs import describe_error
+from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, RouteTable, call
+
+if TYPE_CHECKING:
+    from turnlog.app import Application
+
+MAX_BODY_VALUES = 500_000
+"""JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
+PROBLEM, FILE = "application/problem+json", "application/octet-stream"
+_STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
+    (MalformedError, 400),
+    (TooLargeError, 413),
+    (UnsupportedMediaTypeError, 415),
+    (MethodNotAllowedError, 405),
+    (InvalidInputError, 422),
+    (UnauthorizedError, 401),
+    (ForbiddenError, 403),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (ThrottledError, 429),
+    (UnavailableError, 503),
+)
+_log = logging.getLogger("turnlog")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request as it came. Names of headers are in lower case; a repeated query parameter's values are joined with commas."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+    request_id: str
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """An answer to send. ``headers`` are those besides the content type."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request. An operator may see which sessions other users of its tenant have."""
+
+    owner: Owner
+    is_operator: bool = False
+
+
+_NOBODY = Caller(Owner.of("none", "none"))
+
+
+class Answering(Protocol):
+    """A function that answers requests of the API. ``admit`` returns who sends the request, or raises to refuse it.
+
+    ``seconds_left`` returns the time until the work must have ended; None: it has no end.
+    """
+
+    def __call__(
+        self,
+        request: ApiRequest,
+        admit: Callable[[Application], Caller],
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ApiAnswer: ...
+
+
+class Api:
+    """Answers requests by a table of routes. Several threads may use it at once; no request waits for another."""
+
+    def __init__(self, routes: tuple[Route, ...], app: Callable[[], Application]) -> None:
+        """Set the routes. ``app`` returns the application, always the same one; it is called by the first request."""
+        self._routes = RouteTable(routes)
+        self._app = app
+
+    def answer(
+        self,
+        request: ApiRequest,
+        admit: Callable[[Application], Caller],
+        *,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ApiAnswer:
+        """Return the answer to a request; see `Answering`."""
+        candidates = (request.headers.get(CORRELATION_HEADER.lower()), request.request_id)
+        # An invalid correlation id is ignored, not refused.
+        correlation = next((value for value in candidates if is_correlation_id(value)), None)
+        with correlated(correlation), with_deadline(seconds_left):
+            answer = self._answer(request, admit)
+        if correlation is None:
+            return answer
+        return replace(answer, headers={**answer.headers, CORRELATION_HEADER: correlation})
+
+    def _answer(self, request: ApiRequest, admit: Callable[[Application], Caller]) -> ApiAnswer:
+        found = self._routes.find(request.method, request.path)
+        if found is None:
+            return problem(NotFoundError("no such route"), request.request_id)
+        route, path = found
+        code = ""
+        try:
+            answer = self._call(route, path, request, admit)
+        except TurnlogError as error:
+            code = error.error_code
+            if status_of(error) >= 500:
+                _log.error("%s: %s: %s", route.name, code, describe_error(error))
+            self._count(error)
+            answer = problem(error, request.request_id)
+        except Exception as error:  # noqa: BLE001 - the caller gets a problem document without contents
+            code = "internal"
+            _log.error("%s: unexpected error: %s", route.name, describe_error(error))
+            answer = problem(TurnlogError("unexpected error", code=code), request.request_id)
+        facts = {"route": route.name, "status": answer.status, "code": code, "request_id": request.request_id}
+        _log.info("%s: %s", route.name, code or answer.status, extra=facts)
+        return answer
+
+    def _call(
+        self, route: Route, path: dict[str, str], request: ApiRequest, admit: Callable[[Application], Caller]
+    ) -> ApiAnswer:
+        if "session_id" in path:
+            # Clients encode a slash twice, because a gateway may decode once before it looks for the route.
+            path["session_id"] = unquote(unquote(path["session_id"]))
+        app = self._app()
+        caller = admit(app) if route.resource != "health" else _NOBODY
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        response = call(
+            app,
+            route,
+            HttpRequest(
+                owner=caller.owner,
+                path=path,
+                query=request.query,
+                body=_body(request.body, media_type, route),
+                media_type=media_type or JSON,
+                idempotency_key=request.headers.get("idempotency-key") if route.writes else None,
+                is_operator=caller.is_operator,
+            ),
+        )
+        return _shaped(response, app, caller.owner, path.get("session_id", ""))
+
+    def _count(self, error: TurnlogError) -> None:
+        """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
+        if isinstance(error, ConflictError | CorruptError):
+            from turnlog.http.metrics import signal_of
+
+            if name := signal_of(error):
+                self._app().signal(name)
+
+
+def status_of(error: TurnlogError) -> int:
+    """Return the HTTP status of an error: that of the first class in `_STATUS` that the error belongs to, else 500."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:
+    """Return an error as a problem document of RFC 9457; clients switch on its ``code``."""
+    document: dict[str, Any] = {
+        "type": f"https://turnlog.dev/problems/{error.error_code}",
+        "title": error.error_code.replace("_", " "),
+        "status": status_of(error),
+        "code": error.error_code,
+        "detail": error.detail,
+        "request_id": request_id,
+        **error.details,
+    }
+    if error.problems:
+        document["errors"] = [
+            {"code": problem.code, "pointer": problem.pointer, "message": problem.message} for problem in error.problems
+        ]
+    return document
+
+
+def problem(error: TurnlogError, request_id: str, headers: Mapping[str, str] | None = None) -> ApiAnswer:
+    """Return the answer that reports an error. ``headers`` are further headers."""
+    headers = dict(headers or {})
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    return ApiAnswer(status_of(error), encode_json(problem_document(error, request_id)), PROBLEM, headers)
+
+
+def _shaped(response: Response, app: Application, owner: Owner, session_id: str) -> ApiAnswer:
+    """Return the answer of a response; for one that is too large to send, the address of it."""
+    status, answer = response.status, response.answer
+    if not isinstance(answer, Answer | Mapping):
+        disposition = f'attachment; filename="{answer.filename}"'
+        headers = {"Content-Disposition": disposition, "X-Content-Type-Options": "nosniff"}
+        return ApiAnswer(status, answer.data, FILE, headers)
+    data = encode_json(answer.model_dump(mode="python") if isinstance(answer, Answer) else answer)
+    if len(data) <= MAX_ANSWER_BYTES or fits_as_text(data.decode("utf-8"), len(data)):
+        return ApiAnswer(status, data)
+    with serving(owner.tenant_id):
+        link = app.links.keep(owner, session_id, data)
+    if link is None:
+        return ApiAnswer(status, data)
+    place = {"url": link.url, "expires_at": link.expires_at, "status": status, "size_bytes": len(data)}
+    return ApiAnswer(303, encode_json(place), headers={"Location": link.url})
+
+
+def _body(data: bytes, media_type: str, route: Route) -> object:
+    if not data:
+        return None
+    if media_type not in route.media_types:
+        accepted = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
+        text = f"content type {media_type[:80]!r} is not {accepted}" if media_type else "the body has no content type"
+        raise UnsupportedMediaTypeError(f"{text}: send the header Content-Type: {JSON}")
+    if len(data) > MAX_BODY_BYTES:
+        raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
+    return parse_strict_json(data, max_values=MAX_BODY_VALUES)

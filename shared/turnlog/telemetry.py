@@ -1,0 +1,283 @@
+"""Spans and metrics for OpenTelemetry, by its conventions for generative AI.
+
+Off until `turn_on`: before that, nothing of OpenTelemetry is imported and `span` does nothing. The setting
+``TURNLOG_TELEMETRY=opentelemetry`` turns it on for an engine, in Lambda too. Spans and metrics have ids, names, counts and error
+codes, never contents of messages, arguments or results.
+
+Conventions: https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from turnlog.core.errors import InvalidInputError, TurnlogError
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram, Meter
+    from opentelemetry.trace import Tracer
+
+Attributes: TypeAlias = Mapping[str, Any]
+Note: TypeAlias = Callable[[Attributes], None]
+"""Adds attributes to a span; those that are None are left out."""
+CONVERSATION, OPERATION, MODEL, PROVIDER = (
+    "gen_ai.conversation.id",
+    "gen_ai.operation.name",
+    "gen_ai.request.model",
+    "gen_ai.provider.name",
+)
+INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+PROVIDERS = {
+    "openai_chat": "openai",
+    "openai_responses": "openai",
+    "anthropic": "anthropic",
+    "bedrock_converse": "aws.bedrock",
+}
+"""The provider of each format, as the conventions name it."""
+_OF_METRICS = frozenset(
+    {OPERATION, MODEL, PROVIDER, "gen_ai.agent.name", "gen_ai.tool.name", "turnlog.job.kind", "error.type"}
+)
+"""Attributes of a span that its duration has too. Ids would make a series of each session."""
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+_TOKENS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+_active: Telemetry | None = None
+
+
+def turn_on() -> None:
+    """Record spans and metrics of this process with the tracer and meter providers that the program has set.
+
+    Raises `InvalidInputError` where the extra `otel` is missing.
+    """
+    global _active  # noqa: PLW0603 - OpenTelemetry's providers belong to the process too
+    if _active is not None:
+        return
+    try:
+        from opentelemetry import metrics, trace
+    except ImportError as error:
+        message = "telemetry needs OpenTelemetry's API: pip install 'turnlog[otel]'"
+        raise InvalidInputError(message, code="extra_missing") from error
+    from turnlog import __version__
+
+    _active = Telemetry(trace.get_tracer("turnlog", __version__), metrics.get_meter("turnlog", __version__))
+
+
+def turn_off() -> None:
+    """Record nothing from now on, but for use cases that an open engine has made already."""
+    global _active  # noqa: PLW0603
+    _active = None
+
+
+def span(name: str, attributes: Attributes) -> AbstractContextManager[Note]:
+    """Return a context manager that records a span and its duration, and yields a function that adds attributes.
+
+    An exception marks the span as failed with its code, never its text.
+    """
+    return _active.span(name, attributes) if _active is not None else _OFF
+
+
+def traced(path: str, made: Any) -> Any:
+    """Return a use case that records its calls, or the use case itself where telemetry is off or has nothing to say of it.
+
+    ``path`` is the class's place below `turnlog`.
+    """
+    if _active is None or path not in _CALLS:
+        return made
+    return _Traced(made, _CALLS[path])
+
+
+class Telemetry:
+    """The instruments of one process."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._durations = {
+            kind: _seconds(meter, name)
+            for kind, name in (
+                ("turnlog", "turnlog.operation.duration"),
+                ("chat", "gen_ai.client.operation.duration"),
+                ("execute_tool", "gen_ai.execute_tool.duration"),
+                ("invoke_agent", "gen_ai.invoke_agent.duration"),
+            )
+        }
+        self._usage = _tokens(meter, "gen_ai.client.token.usage", "Tokens that a provider has reported")
+        self._window = _tokens(meter, "turnlog.window.tokens", "Tokens of windows")
+        self._stable = _tokens(
+            meter, "turnlog.window.stable_tokens", "Tokens of windows that a prompt cache may still have"
+        )
+
+    @contextmanager
+    def span(self, name: str, attributes: Attributes) -> Iterator[Note]:
+        """Record a span with its duration. Yields a function that adds attributes."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        facts = _given(attributes)
+        is_ours = name.startswith("turnlog.")
+        operation = facts.get(OPERATION, "turnlog")
+        kind = SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL
+        begun = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            name, kind=kind, attributes=facts, record_exception=False, set_status_on_exception=False
+        ) as current:
+
+            def note(more: Attributes) -> None:
+                facts.update(_given(more))
+                current.set_attributes(_given(more))
+
+            try:
+                yield note
+                if is_ours:  # a run's reply is counted when it is appended
+                    self._count(facts)
+            except BaseException as error:
+                code = error.error_code if isinstance(error, TurnlogError) else type(error).__name__
+                note({"error.type": code})
+                current.set_status(Status(StatusCode.ERROR))
+                raise
+            finally:
+                named = {"turnlog.operation": name.removeprefix("turnlog.")} if is_ours else {}
+                of_metrics = {key: value for key, value in facts.items() if key in _OF_METRICS}
+                duration = self._durations.get(operation, self._durations["turnlog"])
+                duration.record(time.perf_counter() - begun, {**named, **of_metrics})
+
+    def _count(self, facts: Attributes) -> None:
+        """Record the tokens among a span's attributes."""
+        model = _given({MODEL: facts.get(MODEL)})
+        for name, kind in ((INPUT, "input"), (OUTPUT, "output")):
+            if facts.get(name) is not None:
+                self._usage.record(facts[name], {**model, OPERATION: "chat", "gen_ai.token.type": kind})
+        for name, histogram in (
+            ("turnlog.window.tokens", self._window),
+            ("turnlog.window.stable_tokens", self._stable),
+        ):
+            if facts.get(name) is not None:
+                histogram.record(facts[name], model)
+
+
+class _Traced:
+    """A use case whose calls are recorded. ``calls`` are the methods, each with the span's name and its attributes."""
+
+    def __init__(self, made: Any, calls: Mapping[str, _Call]) -> None:
+        self._made = made
+        self._calls = calls
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._recorded("__call__", arguments, options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._calls:
+            return lambda *arguments, **options: self._recorded(name, arguments, options)
+        return getattr(self._made, name)
+
+    def _recorded(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        call = self._calls[method]
+        with span(call[0], call[1](*arguments)) as note:
+            answer = getattr(self._made, method)(*arguments, **options)
+            note(call[2](answer))
+            return answer
+
+
+def _seconds(meter: Meter, name: str) -> Histogram:
+    return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
+
+
+def _tokens(meter: Meter, name: str, description: str) -> Histogram:
+    return meter.create_histogram(
+        name, unit="{token}", description=description, explicit_bucket_boundaries_advisory=_TOKENS
+    )
+
+
+def _given(attributes: Attributes) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+_Call: TypeAlias = tuple[str, Callable[..., Attributes], Callable[[Any], Attributes]]
+"""The name of a span, and the functions that return its attributes from the call's arguments and from its answer."""
+
+
+def _of_append(owner: object, session_id: str, body: Any) -> Attributes:
+    usage = body.usage
+    return {
+        CONVERSATION: session_id,
+        "turnlog.append.messages": len(body.messages),
+        INPUT: usage.input_tokens if usage is not None else None,
+        OUTPUT: usage.output_tokens if usage is not None else None,
+    }
+
+
+def _appended(answer: Any) -> Attributes:
+    return {
+        "turnlog.head": answer.head,
+        "turnlog.loop": answer.loop,
+        "turnlog.append.tokens": answer.tokens,
+        "turnlog.append.warnings": sorted({warning.code for warning in answer.warnings}) or None,
+    }
+
+
+def _of_window(owner: object, session_id: str, body: Any) -> Attributes:
+    return {CONVERSATION: session_id, **_of_list(body)}
+
+
+def _of_list(body: Any) -> Attributes:
+    policy = body.policy if isinstance(body.policy, str) else None
+    return {MODEL: body.model, "turnlog.window.format": body.format, "turnlog.window.policy": policy}
+
+
+def _window(answer: Any) -> Attributes:
+    return {
+        "turnlog.head": answer.head,
+        "turnlog.window.tokens": answer.tokens,
+        "turnlog.window.budget": answer.manifest.budget.tokens,
+        "turnlog.window.messages": len(answer.messages),
+        "turnlog.window.stable_tokens": answer.prefix.stable_tokens,
+        "turnlog.window.break_reason": answer.prefix.reason,
+    }
+
+
+def _of_session(owner: object, session_id: str, *_: object) -> Attributes:
+    return {CONVERSATION: session_id}
+
+
+def _summary(answer: Any) -> Attributes:
+    """Return the attributes of a summary's answer, of the job that was started for it, or of a part of that job."""
+    facts = answer if isinstance(answer, Mapping) else answer.model_dump() if hasattr(answer, "model_dump") else {}
+    summary = facts.get("summary") or {}
+    names = ("tokens", "source_tokens", "messages", "summariser")
+    return {
+        "turnlog.summary.status": facts.get("status"),
+        **{f"turnlog.summary.{name}": summary.get(name) for name in names},
+    }
+
+
+def _of_job(*_: object) -> Attributes:
+    """Return nothing: what a job is, its answer says."""
+    return {}
+
+
+def _job(ran: Any) -> Attributes:
+    return {
+        "turnlog.job.id": ran.job_id,
+        "turnlog.job.kind": ran.kind,
+        "turnlog.job.status": ran.status,
+        "error.type": ran.code,
+    }
+
+
+_CALLS: Mapping[str, Mapping[str, _Call]] = {
+    "sessions.append.AppendToSession": {"__call__": ("turnlog.append", _of_append, _appended)},
+    "sessions.context.BuildContexts": {"__call__": ("turnlog.window", _of_window, _window)},
+    "sessions.context.BuildWindows": {"__call__": ("turnlog.window", _of_list, _window)},
+    "summaries.compress.CompressSessions": {
+        "__call__": ("turnlog.summary", _of_session, _summary),
+        "run": ("turnlog.summary", _of_session, _summary),
+    },
+    "jobs.worker.RunJob": {
+        "__call__": ("turnlog.job", _of_job, _job),
+        "one": ("turnlog.job", _of_job, _job),
+    },
+}
+"""The use cases that are recorded, by class, and their methods."""
+
+
+_OFF: AbstractContextManager[Note] = nullcontext(lambda attributes: None)

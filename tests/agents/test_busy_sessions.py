@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
 
 from tests.agents.scripts import TOOLS, Script, calls, says
 from tests.conftest import Harness
-from turnlog.agents import Effect, Hooks, RequestedCall, Tool, current_call
+from turnlog.agents import Effect, Hooks, RequestedCall, RunResult, Tool, current_call
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
 from turnlog.sessions.context_models import WindowAnswer
@@ -59,7 +60,7 @@ class Moments:
     def _happen(self, moment: str) -> None:
         if moment == self._moment:
             self._moment = ""
-            self._then()
+            Context().run(self._then)  # of another request: it is not within the tool's call
 
 
 @pytest.mark.parametrize("moment", ["model", "tool"])
@@ -153,12 +154,12 @@ def test_a_run_that_has_lost_its_session_appends_nothing_more(harness: Harness, 
 
     def pause(q: str) -> str:
         harness.clock.advance(61)
-        other.append(
-            session.run(
-                Script(says("Mine.")), {"find": Tool(pause, verify=lambda call: "b")}, on_busy="reject"
-            ).resume()
-        )
+        other.append(Context().run(take_over))
         return q
+
+    def take_over() -> RunResult:
+        tools = {"find": Tool(pause, verify=lambda call: "b")}
+        return session.run(Script(says("Mine.")), tools, on_busy="reject").resume()
 
     other = list[Any]()
     with pytest.raises(RunLostError):

@@ -339,9 +339,9 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
     for name, data in golden["blobs"].items():
         blobs.put(name, bytes.fromhex(data))
     session = log.sessions.get("golden")
-    # `redacted` and `origin` came later: fields may be added, none changes.
+    # `redacted`, `origin` and `parent` came later: fields may be added, none changes.
     read = [message.model_dump() for message in session.messages()]
-    assert read == [{**message, "redacted": False, "origin": None} for message in golden["messages"]]
+    assert read == [{**message, "redacted": False, "origin": None, "parent": None} for message in golden["messages"]]
     info = session.info().model_dump()
     assert {name: info[name] for name in golden["session"]} == golden["session"], "fields may be added, none changes"
     assert info["recall"] == "never" and session.context().tools == [], "it began without the recall tools"

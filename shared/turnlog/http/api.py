@@ -130,10 +130,10 @@ class Api:
         return replace(answer, headers={**answer.headers, CORRELATION_HEADER: correlation})
 
     def _answer(self, request: ApiRequest, admit: Callable[[Application], Caller]) -> ApiAnswer:
-        found = self._routes.find(request.method, request.path)
-        if found is None:
+        match = self._routes.find(request.method, request.path)
+        if match is None:
             return problem(NotFoundError("no such route"), request.request_id)
-        route, path = found
+        route, path = match
         code = ""
         try:
             answer = self._call(route, path, request, admit)

@@ -220,8 +220,8 @@ class LocalServer(HttpServer):
 
 
 def _check_reads(request: ApiRequest) -> None:
-    found = _TABLE.find(request.method, request.path)
-    if found is not None and found[0].name not in READS:
+    match = _TABLE.find(request.method, request.path)
+    if match is not None and match[0].name not in READS:
         raise ForbiddenError("this server was started read-only", code="read_only")
 
 

@@ -75,8 +75,8 @@ class MotoService:
         seconds_left: Callable[[], float] | None = None,
     ) -> ApiAnswer:
         """Return the answer of the function that serves the request's route."""
-        found = self._routes.find(request.method, request.path)
-        api = self._apis[f"{found[0].method} {found[0].path}"] if found is not None else next(iter(self._apis.values()))
+        match = self._routes.find(request.method, request.path)
+        api = self._apis[f"{match[0].method} {match[0].path}"] if match is not None else next(iter(self._apis.values()))
         return api.answer(request, admit, seconds_left=seconds_left)
 
     def queue_of(self, source: EventSource) -> JobQueue:

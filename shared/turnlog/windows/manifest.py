@@ -90,8 +90,8 @@ def _lost_blocks(view: WindowDraft, format: str, made: Made) -> Iterator[WindowP
 
     Another format has no place for them, or in their own format they have no legal form.
     """
-    own = [found for unit in view.preamble for found in _own_blocks(unit, format)]
-    own += [found for loop in view.loops for found in _own_in(loop, format)]
+    own = [block for unit in view.preamble for block in _own_blocks(unit, format)]
+    own += [block for loop in view.loops for block in _own_in(loop, format)]
     sent = made.sent if any(entry.event.format == format for entry, _ in own) else {}
     for entry, kinds in own:
         is_own, lost = entry.event.format == format, Counter(kinds)
@@ -105,7 +105,7 @@ def _lost_blocks(view: WindowDraft, format: str, made: Made) -> Iterator[WindowP
 def _own_in(loop: Loop, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
     """Return the messages that are sent whole of a loop and have blocks of their provider, with the types of these."""
     units = [unit for unit in loop.units if unit.pinned or loop.level == "whole"]
-    return [found for unit in units for found in _own_blocks(unit, format)]
+    return [block for unit in units for block in _own_blocks(unit, format)]
 
 
 @once
@@ -113,7 +113,7 @@ def _own_blocks(unit: Unit, format: str) -> Sequence[tuple[Entry, Sequence[str]]
     stubs = {stub.position for stub in unit.stubs}
     whole = [entry for entry in unit.entries if entry.message is not None and entry.position not in stubs]
     kinds = [_own_kinds(entry.message, format, is_own=entry.event.format == format) for entry in whole if entry.message]
-    return [found for found in zip(whole, kinds, strict=True) if unit.level == "whole" and found[1]]
+    return [block for block in zip(whole, kinds, strict=True) if unit.level == "whole" and block[1]]
 
 
 def _own_kinds(message: Message, format: str, *, is_own: bool) -> list[str]:

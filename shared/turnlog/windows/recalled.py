@@ -244,8 +244,8 @@ def with_recalled(
     for index in range(count, len(loops)):
         if index:
             made = made.within(loops[index - 1], asked[index].before)
-        found = next(hits) if asked[index].question is not None else ()
-        made = made.followed(view, loops[index], asked[index], found)
+        recalled = next(hits) if asked[index].question is not None else ()
+        made = made.followed(view, loops[index], asked[index], recalled)
     shown = made.within(loops[-1], total)
     return view.with_recalled(*shown.parts), made, shown.breaks
 

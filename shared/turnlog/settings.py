@@ -49,13 +49,13 @@ class Settings(BaseModel):
     )
     operator_principals: tuple[_Role, ...] = Field(
         default=(),
-        description="Roles (names or ARNs, by commas) that may list the sessions of all users of their tenant; iam only",
+        description="Roles (names or ARNs, by commas) that list sessions of all users of their tenant; iam only",
     )
     operator_scope: str = Field(
         default="",
         max_length=256,
         pattern=r"^[^\s\[\]]*$",
-        description="Scope of a JWT (claim scope or scp) whose bearer may list the sessions of all users of its tenant",
+        description="Scope of a JWT (claim scope or scp) whose bearer lists sessions of all users of its tenant",
     )
     token_counter: Literal["o200k_base", "estimate"] = Field(
         default="o200k_base",

@@ -268,7 +268,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     own = text[text.index("\n## turnlog compress\n") : text.index("\n## turnlog import\n")]
     shown = "".join(re.findall(r"^```text\n(.*?)^```", own, re.S | re.M))
     runs = re.split(r"^\$ turnlog (.+)\n", shown, flags=re.M)[1:]
-    assert len(runs) >= 2 * 6
+    assert len(runs) >= 2 * 5
     ids = dict[str, str]()
     for command, said in zip(runs[::2], runs[1::2], strict=True):
         found = run(*(ids.get(word, word) for word in command.split())).output

@@ -139,7 +139,7 @@ def test_a_large_body_that_nobody_reads_is_left_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         log = Turnlog(HttpBackend(url, deadline_seconds=0.3, timeout_seconds=5))
-        batch = [{"role": "user", "content": "x" * 900_000}] * 25
+        batch = [{"role": "user", "content": "x" * 170_000}] * 25
         with log, pytest.raises(UnavailableError) as caught:
             log.sessions.of("a").append(*batch)
         assert caught.value.error_code == "deadline_exceeded"

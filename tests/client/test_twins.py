@@ -8,10 +8,11 @@ import pydoc
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any, assert_type, cast
 
 import pytest
 
+from turnlog.agents.functions import ExecutingCall, RequestedCall, executing
 from turnlog.client.async_calls import AsyncPaged, CallThreads
 from turnlog.client.async_client import AsyncTurnlog
 from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
@@ -161,7 +162,8 @@ def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name:
     twin._threads = threads
     method = getattr(twin, name)
     coroutine = method(**dict(arguments(inspect.signature(method), tmp_path)))
-    with pytest.raises(Asked) as asked:
+    call = RequestedCall("2.0", "c", "look", "{}", "a/2.0")  # `child` is of the call that is executed
+    with executing(ExecutingCall(call, "a", "main", cast("Any", None))), pytest.raises(Asked) as asked:
         coroutine.send(None)
     assert threads.how == ("finish" if asked.value.args[0] or name in READ_FIRST else "read")
 

@@ -278,6 +278,10 @@ def test_every_route_answers(served: Served) -> None:
     waiting = {"pending_action": {"name": "refund"}}
     served.call("patch_agent", **at, agent_id="main", body=waiting)
     served.call("decide_pending", **at, agent_id="main", body={"decision": "approve"})
+    token = served.call("lease_session", **at, body={"holder": "a-run"})["lease"]["token"]
+    said = {"messages": [{"role": "user", "content": "And then?"}]}
+    assert served.call("send_to_run", **at, agent_id="main", body=said, status=201)["position"] > token
+    assert served.call("lease_session", **at, body={"token": token, "release": True})["lease"] is None
     assert served.call("update_session", **at, body={"title": "Every"})["title"] == "Every"
     position = str(served.call("read_messages", **at)["messages"][0]["position"])
     assert served.call("redact_message", **at, position=position, status=202)["kind"] == "redact"

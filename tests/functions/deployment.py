@@ -330,8 +330,8 @@ def _read(made: Deployment, path: str) -> None:
     made.call("messages", "GET", f"{path}/loops", 200)
     made.call("build_context", "POST", f"{path}/context", 200, body={"budget": 2_000_000})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnlog.http.lambda_api.fits_as_text", lambda *_: False)
-        patch.setattr("turnlog.http.lambda_api.MAX_ANSWER_BYTES", 0)
+        patch.setattr("turnlog.http.api.fits_as_text", lambda *_: False)
+        patch.setattr("turnlog.http.api.MAX_ANSWER_BYTES", 0)
         made.call("build_context", "POST", f"{path}/context", 303, body={"budget": 2_000_000})
         made.call("state", "GET", f"{path}/state", 303)
 

@@ -186,7 +186,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("/v1/sessions", {"bootstrap": "yes"}, ["/bootstrap"]),
     ("/v1/sessions", {"bootstrap": {"max_tokens": -1, "a/b": 1}}, ["/bootstrap/max_tokens", "/bootstrap/a~1b"]),
     ("/v1/sessions", {"policy": 5}, ["/policy"]),
-    ("/v1/sessions", {"snapshots": {"keep": 1}}, ["/snapshots/every_loops"]),
+    ("/v1/sessions", {"snapshots": {"every_loops": 0}}, ["/snapshots/every_loops"]),
     ("/v1/sessions", {"fork": {"session_id": 7}}, ["/fork/session_id"]),
     ("/v1/sessions/s/messages", {**MESSAGE, "meta": [{"recalled": [[]]}]}, ["/meta/0/recalled/0"]),
     (

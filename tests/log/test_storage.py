@@ -339,17 +339,26 @@ def test_d5_the_golden_history_of_every_schema_version_reads_the_same(path: Path
     for name, data in golden["blobs"].items():
         blobs.put(name, bytes.fromhex(data))
     session = log.sessions.get("golden")
-    # `redacted`, `origin` and `parent` came later: fields may be added, none changes.
+    # Fields may be added, none changes.
+    later = {"redacted": False, "origin": None, "agent_id": None, "parent": None}
     read = [message.model_dump() for message in session.messages()]
-    assert read == [{**message, "redacted": False, "origin": None, "parent": None} for message in golden["messages"]]
+    assert read == [message | later for message in golden["messages"]]
     info = session.info().model_dump()
-    assert {name: info[name] for name in golden["session"]} == golden["session"], "fields may be added, none changes"
+    stored = dict(golden["session"])
+    if "inactive_after_days" in stored:  # counted in minutes since
+        days = stored.pop("inactive_after_days")
+        assert info["inactive_after_minutes"] == (days and days * 24 * 60)
+    assert {name: info[name] for name in stored} == stored, "fields may be added, none changes"
     assert info["recall"] == "never" and session.context().tools == [], "it began without the recall tools"
     assert session.context(at=info["head"]) == session.context()
     assert session.context(at=golden["messages"][2]["position"]).head == golden["messages"][2]["position"]
     assert session.agent().model_dump() == golden["agent"]
     if "history" in golden:
-        assert [entry.model_dump() for entry in session.history()] == golden["history"]
+        entries = [entry.model_dump() for entry in session.history()]
+        for entry, stored in zip(entries, golden["history"], strict=True):
+            if stored["metadata"] is not None:  # fields may be added
+                entry["metadata"] = {name: entry["metadata"][name] for name in stored["metadata"]}
+        assert entries == golden["history"]
         assert [message.position for message in session.messages(in_view=True)] == golden["in_view"]
         assert session.state().model_dump() == golden["state"]
         summary = session.summary()

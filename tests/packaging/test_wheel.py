@@ -18,7 +18,8 @@ import pytest
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.network
-EXTRAS = {"aws", "cli", "local", "openai-agents", "langgraph", "langchain", "strands", "mcp", "moto", "dev"}
+EXTRAS = {"aws", "cli", "local", "mcp", "moto", "otel", "dev", "openai-agents", "langgraph", "langchain", "strands"}
+EXTRAS |= {"agent-framework", "claude-agent-sdk", "google-adk", "llama-index", "pydantic-ai"}
 LIBRARY = """
 import sys, turnlog
 before = set(sys.modules)
@@ -42,6 +43,8 @@ with Turnlog.open(sys.argv[1]) as log:
     assert [one.body["content"] for one in session.messages()] == ["hi"]
 from urllib.request import urlopen
 with urlopen(sys.argv[1] + "/docs") as answer:
+    assert b"Turnlog" in answer.read()
+with urlopen(sys.argv[1] + "/docs/openapi.json") as answer:
     assert b"create_session" in answer.read()
 """
 

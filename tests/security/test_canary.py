@@ -209,6 +209,8 @@ GOOD: list[Ask] = [
     Ask("get_agent", A),
     Ask("patch_agent", A, body={"scratchpad": {"x": CANARY}}, key=f"{CANARY}-agent"),
     Ask("decide_pending", A, body={"decision": "reject", "reason": CANARY}),
+    Ask("lease_session", S, body={"holder": CANARY}),
+    Ask("send_to_run", A, body={"messages": [said()]}),
     Ask("get_state", S),
     Ask("patch_state", S, body={"t": CANARY}),
     Ask(

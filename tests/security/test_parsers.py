@@ -116,12 +116,16 @@ NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
             *("integrations/strands/repository", "integrations/strands/storage"),
-            *("integrations/langgraph/values", "integrations/langgraph/records"),
+            *("integrations/langgraph/values", "integrations/langgraph/records", "integrations/langgraph/store"),
+            *("integrations/agent_framework", "integrations/claude_agent_sdk", "integrations/llama_index"),
+            *("integrations/google_adk/events", "integrations/google_adk/sessions", "integrations/originals"),
+            *("integrations/pydantic_ai/messages", "integrations/pydantic_ai/store"),
         ),
         _FRAMEWORK,
     ),
     "engines/aws_service_models": "what botocore ships",
     "server/stack": _OURS,
+    "cli/serve": _OURS,
     "engines/bedrock": "an answer of Bedrock; tests/search feeds it with what is none",
     "agents/functions": "arguments of a model's calls; tests/runs feeds it with what is none",
 }

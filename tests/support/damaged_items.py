@@ -164,6 +164,7 @@ KINDS = {
     "P#~": "key of a snapshot",
     "R#": "payload",
     "S#": "entry of the list",
+    "U#": "user of the tenant",
     "cursor-secret": "secret of cursors",
 }
 """What a sort key begins with, longest first -> what the item is."""

@@ -20,6 +20,8 @@ BODIES: dict[str, Any] = {
     "get_documents": {"prefix": ""},
     "patch_state": {"x": 1},
     "decide_pending": {"decision": "reject"},
+    "lease_session": {"holder": "theirs"},
+    "send_to_run": {"messages": [{"role": "user", "content": "x"}]},
     "record_history": {"action": "theirs"},
     "update_session": {"title": "theirs"},
     "rewind_session": {"to": 1},

@@ -234,6 +234,11 @@ CASES: dict[str, Case] = {
         lambda n: ask("POST", f"{S}/compress", body={"mode": "sync", "max_tokens": n}),
     ),
     "name of a snapshot": (128, "characters", lambda n: ask("POST", f"{S}/snapshots", body={"name": "n" * n})),
+    "`seconds` of a lease": (
+        messages.MAX_LEASE_SECONDS,
+        "",
+        lambda n: ask("POST", f"{S}/lease", body={"holder": "a-run", "seconds": n}),
+    ),
     "`keep` of a snapshot": (sessions.MAX_KEPT, "", lambda n: ask("POST", f"{S}/snapshots", body={"keep": n})),
     "documents of one writing": (
         documents.MAX_WRITTEN,

@@ -110,6 +110,7 @@ class AsyncSession(Twin[Session]):
     export = finish(Session.export)
     rewind = finish(Session.rewind)
     fork = session_of(finish(Session.fork))
+    child = session_of(finish(Session.child))
     replay = read(Session.replay)
     diff = read(Session.diff)
 

@@ -280,7 +280,7 @@ _IDS = RandomIds()
 class RunCalls(SessionResource):
     """Calls that start an agent loop, in a thread or in asyncio, take the session for one, or send messages to one."""
 
-    def child(self, name: str, *, fork: bool = False, **settings: Any) -> Session:
+    def child(self, /, name: str, *, fork: bool = False, **settings: Any) -> Session:
         """Return the session of an agent that works for the tool call that is executed: the same in every try of the call.
 
         Its id is ``<session id>/<ref>/<name>``, and its ``metadata.parent`` names the call. A run in it that is sent its message

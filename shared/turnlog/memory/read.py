@@ -56,10 +56,10 @@ class ListMemories:
         self._log = log
         self._memory = memory
 
-    def __call__(self, owner: Owner, *, limit: int = 20, cursor: str | None = None, q: str = "") -> MemoryList:
+    def __call__(self, owner: Owner, *, limit: int = 20, cursor: str | None = None, q: str | None = None) -> MemoryList:
         if self._memory is None:
             return MemoryList(engine=None, memories=[], next_cursor=None)
-        if q.strip():
+        if q is not None and q.strip():
             known = self._memory.known(owner, q[:_MAX_QUERY_CHARS], limit=limit, timeout_seconds=_SEARCH_SECONDS)
             matches = [memory_answer(memory) for memory in known if memory.score is not None]
             return MemoryList(engine=self._memory.name, memories=matches, next_cursor=None)

@@ -67,8 +67,8 @@ class AnthropicCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
         content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
-        given = _content(body.get("content"), "/content")
-        for index, block in enumerate(given):
+        provided = _content(body.get("content"), "/content")
+        for index, block in enumerate(provided):
             kind = _kind(block, f"/content/{index}")
             if is_call(kind) and (kind == "tool_use" or block.get("id")):
                 is_hosted = is_assistant and kind != "tool_use"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError, UnavailableError
@@ -179,8 +178,7 @@ class ListSessions:
             if number == _MAX_USERS or len(sessions) == limit:
                 next_user = item_name(item)
                 break
-            user = replace(owner, user=str(item["n"]), user_id=item_name(item)[len(USERS_FROM) :])
-            page = self(user, limit=limit - len(sessions), cursor=inner, status=status)
+            page = self(_user_in(owner, item), limit=limit - len(sessions), cursor=inner, status=status)
             sessions, inner = sessions + page.sessions, page.next_cursor
             if inner is not None:
                 next_user = item_name(item)
@@ -256,3 +254,12 @@ def _header_of_entry(item: Item, ttl_days: int) -> Header:
         ttl_days=ttl_days,
         idle_ms=active if status_of(item) == "inactive" else 0,
     )
+
+
+def _user_in(owner: Owner, item: Item) -> Owner:
+    """Return the user of the owner's tenant that an item names. Raises `CorruptError` when the name is not that of its key."""
+    name = item.get("n")
+    user = Owner.of(owner.tenant, name) if isinstance(name, str) else None
+    if user is None or USERS_FROM + user.user_id != item_name(item):
+        raise CorruptError("the name of a user is not that of its key", item=item_name(item))
+    return user

@@ -266,8 +266,9 @@ def checked_chain(items: Sequence[Item]) -> list[Commit]:
             )
         previous = before.hash if before is not None else (GENESIS if header.first == 1 else None)
         if previous is not None and not verified.follows(previous):
-            # The hash of the first commit that is read follows from one that is not: either of the two may be damaged.
-            names = [item_name(each) for each in (items[:2] if len(commits) == 1 else [item])]
+            # Nothing shows the hash of the first commit that is read, unless it is the log's first: either may be damaged.
+            is_first_shown = len(commits) != 1 or commits[0].header.first == 1
+            names = [item_name(each) for each in ([item] if is_first_shown else items[:2])]
             raise CorruptError("the chain hash does not follow from the commit before", item=" or ".join(names))
         commits.append(_commit(item, verified))
     return commits

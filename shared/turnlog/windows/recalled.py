@@ -73,7 +73,7 @@ class RecallMessages(Step):
     share: float = Field(default=0.3, gt=0, le=0.6)
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
     neighbours: int = Field(default=3, ge=0, le=3)
-    min_score: float = Field(default=0.055, ge=0, lt=1)
+    min_score: float = Field(default=0.05, ge=0, lt=1)
     questions_only: bool = False
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:

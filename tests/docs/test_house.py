@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 308,
-    "lines": 68_639,
+    "lines": 68_640,
     "words in docs, without decisions and translations": 45_844,
     "resources that it makes": 167,
     "statements of its roles": 167,

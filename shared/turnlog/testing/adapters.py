@@ -282,10 +282,8 @@ class AdapterContract:
     def test_07_a_result_of_more_than_a_megabyte_is_kept(self, desk: Desk) -> None:
         agent, _ = desk.agent()
         assert f"{LARGE_CHARS} characters" in agent.ask("What is the price of SKU-large?") or agent.has_windows
-        assert (
-            max(len(text_of(message)) for message in said_in(agent.session()) if message.body["role"] == "tool")
-            == LARGE_CHARS
-        )
+        results = [text_of(message) for message in said_in(agent.session()) if message.body["role"] == "tool"]
+        assert any("x" * LARGE_CHARS in result for result in results), "whole, also within JSON of the framework"
         assert "SKU-1 costs" in desk.agent()[0].ask("What is the price of SKU-1?")
 
     def test_08_chinese_comes_back_equal(self, desk: Desk) -> None:

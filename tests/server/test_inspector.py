@@ -30,6 +30,7 @@ axe_folder = pytest.importorskip("axe_playwright_python")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = [
+    pytest.mark.full,  # 85 s of CPU, and beside other work a page may take longer than a test waits
     pytest.mark.network,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH, nor named by CHROMIUM"),
     # A page that goes away leaves a large answer of waitress in a temporary file, which the garbage collector closes.

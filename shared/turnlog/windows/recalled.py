@@ -89,7 +89,7 @@ class RecallMessages(Step):
 
 @lazy_dataclass(frozen=True, slots=True)
 class Question:
-    """What messages are searched for, the day on which it was asked, and the position of its last message.
+    """A question to search for: its text, the day on which it was asked, and the position of its last message.
 
     ``room`` is what its part may take. Nothing is found when the best message has less than ``min_score`` of the highest score.
     """

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from io import BytesIO
@@ -179,6 +180,28 @@ def test_the_reference_has_every_call_with_its_example() -> None:
     operations = {item["operationId"]: item for path in document["paths"].values() for item in path.values()}
     assert set(operations) == {route.name for route in ROUTES}
     assert [name for name, operation in operations.items() if not operation["x-codeSamples"]] == []
+
+
+@pytest.mark.network
+def test_a_server_that_stops_closes_the_files_of_connections_still_open() -> None:
+    application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
+    server = LocalServer(application, SystemClock(), port=0).start()
+    reader, sender = (http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30) for _ in range(2))
+    with closing(application), closing(reader), closing(sender):
+        reader.request("GET", "/docs/openapi.json")
+        assert len(reader.getresponse().read()) > 128 * 1024, "an answer that goes through a file"
+        sender.request("POST", "/v1/sessions", headers={"Content-Length": "200000"})
+        sender.send(b" " * 150_000)
+        bodies: list[Any] = []
+        while not bodies:
+            time.sleep(0.02)
+            channels = list(server._server.active_channels.values())
+            requests = [channel.request for channel in channels if channel.request is not None]
+            bodies = [request.body_rcv.getbuf() for request in requests if len(request.body_rcv) == 150_000]
+        buffers = bodies + [buffer for channel in channels for buffer in channel.outbufs if buffer.overflowed]
+        assert len(buffers) == 2
+        server.stop()
+        assert [buffer.getfile().closed for buffer in buffers] == [True, True]
 
 
 WRITES = [route for route in ROUTES if route.name not in READS]

@@ -356,7 +356,19 @@ class _Parser(HTTPRequestParser):
 
 
 class Channel(HTTPChannel):
-    """A connection whose refusals are problem documents."""
+    """A connection whose refusals are problem documents, and which closes its temporary files when it ends.
+
+    waitress leaves them to the garbage collector when the server stops, or when a client leaves within a body.
+    """
 
     parser_class = _Parser
     error_task_class = _Refused
+
+    def handle_close(self) -> None:
+        super().handle_close()
+        if self.request is not None:
+            self.request.close()
+
+    def close(self) -> None:
+        """Close as at the client's end: `wasyncore.close_all` calls this when the server stops."""
+        self.handle_close()

@@ -29,6 +29,7 @@ CONVERSATION, OPERATION, MODEL, PROVIDER = (
     "gen_ai.request.model",
     "gen_ai.provider.name",
 )
+AGENT = "gen_ai.agent.name"
 INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 PROVIDERS = {
     "openai_chat": "openai",
@@ -38,11 +39,14 @@ PROVIDERS = {
 }
 """The provider of each format, as the conventions name it."""
 _OF_METRICS = frozenset(
-    {OPERATION, MODEL, PROVIDER, "gen_ai.agent.name", "gen_ai.tool.name", "turnlog.job.kind", "error.type"}
+    {OPERATION, MODEL, PROVIDER, AGENT, "gen_ai.tool.name", "gen_ai.tool.type", "turnlog.job.kind", "error.type"}
 )
 """Attributes of a span that its duration has too. Ids would make a series of each session."""
-_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
-_TOKENS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+_OPERATION_SECONDS = tuple(0.001 * 2**step for step in range(15))
+_CALL_SECONDS = tuple(0.01 * 2**step for step in range(14))
+_AGENT_SECONDS = tuple(0.1 * 2**step for step in range(13))
+_TOKENS = tuple(4**step for step in range(14))
+"""Bounds of the histograms' buckets: ours for operations, for all others those of the conventions."""
 _active: Telemetry | None = None
 
 
@@ -94,12 +98,12 @@ class Telemetry:
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
         self._durations = {
-            kind: _seconds(meter, name)
-            for kind, name in (
-                ("turnlog", "turnlog.operation.duration"),
-                ("chat", "gen_ai.client.operation.duration"),
-                ("execute_tool", "gen_ai.execute_tool.duration"),
-                ("invoke_agent", "gen_ai.invoke_agent.duration"),
+            kind: meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=bounds)
+            for kind, name, bounds in (
+                ("turnlog", "turnlog.operation.duration", _OPERATION_SECONDS),
+                ("chat", "gen_ai.client.operation.duration", _CALL_SECONDS),
+                ("execute_tool", "gen_ai.execute_tool.duration", _CALL_SECONDS),
+                ("invoke_agent", "gen_ai.invoke_agent.duration", _AGENT_SECONDS),
             )
         }
         self._usage = _tokens(meter, "gen_ai.client.token.usage", "Tokens that a provider has reported")
@@ -143,10 +147,10 @@ class Telemetry:
 
     def _count(self, facts: Attributes) -> None:
         """Record the tokens among a span's attributes."""
-        model = _given({MODEL: facts.get(MODEL)})
+        model, provider = _given({MODEL: facts.get(MODEL)}), _given({PROVIDER: facts.get(PROVIDER)})
         for name, kind in ((INPUT, "input"), (OUTPUT, "output")):
             if facts.get(name) is not None:
-                self._usage.record(facts[name], {**model, OPERATION: "chat", "gen_ai.token.type": kind})
+                self._usage.record(facts[name], {**model, **provider, OPERATION: "chat", "gen_ai.token.type": kind})
         for name, histogram in (
             ("turnlog.window.tokens", self._window),
             ("turnlog.window.stable_tokens", self._stable),
@@ -178,10 +182,6 @@ class _Traced:
             return answer
 
 
-def _seconds(meter: Meter, name: str) -> Histogram:
-    return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
-
-
 def _tokens(meter: Meter, name: str, description: str) -> Histogram:
     return meter.create_histogram(
         name, unit="{token}", description=description, explicit_bucket_boundaries_advisory=_TOKENS
@@ -200,6 +200,7 @@ def _of_append(owner: object, session_id: str, body: Any) -> Attributes:
     usage = body.usage
     return {
         CONVERSATION: session_id,
+        PROVIDER: PROVIDERS.get(body.format),
         "turnlog.append.messages": len(body.messages),
         INPUT: usage.input_tokens if usage is not None else None,
         OUTPUT: usage.output_tokens if usage is not None else None,

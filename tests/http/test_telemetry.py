@@ -97,7 +97,16 @@ def test_a_run_is_a_tree_of_spans_without_contents(recorded: Recorded, harness: 
     assert names.count("chat") == 2 and names.count("execute_tool look") == 1
     assert names.count("turnlog.window") == 2 and names.count("turnlog.append") == 4
     (tool,) = recorded.spans("execute_tool")
-    assert (tool.attributes or {})["gen_ai.tool.call.id"] == "c1"
+    of_tool = {name: value for name, value in (tool.attributes or {}).items() if "tool." in name or "agent." in name}
+    assert of_tool == {
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.agent.name": "main",
+    }
+    used = recorded.points("gen_ai.client.token.usage")
+    assert {point["attributes"]["gen_ai.provider.name"] for point in used} == {"openai"}
+    assert sum(point["sum"] for point in used) == 2 * 47
     chat = recorded.spans("chat")[0]
     assert (chat.attributes or {})["gen_ai.usage.input_tokens"] == 40 and chat.kind == trace.SpanKind.CLIENT
     assert SECRET not in recorded.everything()
@@ -136,6 +145,18 @@ def test_windows_and_appends_have_their_tokens(recorded: Recorded, harness: Harn
     }
     assert durations == {"append": 2, "window": 1}
     assert all("talk" not in json.dumps(point["attributes"]) for point in recorded.points("turnlog.operation.duration"))
+
+
+def test_histograms_have_the_bounds_that_the_conventions_name(recorded: Recorded, harness: Harness) -> None:
+    harness.log().sessions.create("talk").run(model=model, tools={"look": look}).send("find")
+    for name, least, most in (
+        ("gen_ai.client.token.usage", 1, 67_108_864),
+        ("gen_ai.client.operation.duration", 0.01, 81.92),
+        ("gen_ai.execute_tool.duration", 0.01, 81.92),
+        ("gen_ai.invoke_agent.duration", 0.1, 409.6),
+    ):
+        bounds = recorded.points(name)[0]["explicit_bounds"]
+        assert (bounds[0], bounds[-1]) == pytest.approx((least, most)), name
 
 
 def test_summaries_and_jobs_are_recorded(recorded: Recorded, harness: Harness) -> None:

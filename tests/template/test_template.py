@@ -171,9 +171,25 @@ def test_runtime_architecture_and_layers() -> None:
     for name, function in functions().items():
         assert function["Runtime"] == "python3.13", name
         assert [value_of(one) for one in function["Architectures"]] == ["arm64"], name
-        assert {layer["Ref"] for layer in function["Layers"]} == set(layers), name
+        assert {layer["Ref"] for layer in function["Layers"] if "Ref" in layer} == set(layers), name
         assert function["Timeout"] <= 29 or name in {*WORKERS, *SCHEDULED}, f"{name}: API Gateway waits 30 s"
     assert all(layer["CompatibleRuntimes"] == ["python3.13"] for layer in layers.values())
+
+
+TELEMETRY_LAYER = "arn:aws:lambda:eu-central-1:615299751070:layer:AWSOpenTelemetryDistroPython:16"
+
+
+def test_telemetry_is_a_layer_and_its_script_and_none_without_its_parameter() -> None:
+    off = {"Ref": "AWS::NoValue"}
+    for name, function in functions().items():
+        (layer,) = [layer["Fn::If"] for layer in function["Layers"] if "Fn::If" in layer]
+        assert layer == ["HasTelemetry", {"Ref": "TelemetryLayerArn"}, off], name
+        variables = function["Environment"]["Variables"]
+        assert variables["TURNLOG_TELEMETRY"] == {"Fn::If": ["HasTelemetry", "opentelemetry", "off"]}, name
+        assert variables["AWS_LAMBDA_EXEC_WRAPPER"] == {"Fn::If": ["HasTelemetry", "/opt/otel-instrument", off]}, name
+    condition = template().document["Conditions"]["HasTelemetry"]
+    assert template().parameters["TelemetryLayerArn"] == "" and not is_met(condition, template())
+    assert is_met(condition, Template(template().document, {"TelemetryLayerArn": TELEMETRY_LAYER}))
 
 
 def test_every_variable_is_a_setting() -> None:
@@ -363,6 +379,11 @@ def test_the_webhook_s_secret_is_in_no_parameter() -> None:
             ["*", "a/b", "arn:aws:iam::111122223333:user/ada", "arn:aws:sts::111122223333:assumed-role/ada/x", "a b"],
         ),
         ("PlainIamUsers", ["", "ada", "ada, bob@example.com"], ["*", "a/b", "arn:aws:iam::111122223333:user/ada"]),
+        (
+            "TelemetryLayerArn",
+            ["", TELEMETRY_LAYER],
+            ["*", TELEMETRY_LAYER.removesuffix(":16"), "AWSOpenTelemetryDistroPython"],
+        ),
         (
             "MemoryArn",
             ["", "arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/turnlog_memory-Ab12Cd34Ef"],

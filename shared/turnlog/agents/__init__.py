@@ -49,7 +49,7 @@ class _BaseRun:
     def _recorded(self) -> Iterator[Callable[[RunResult], RunResult]]:
         """Record the block as a run. Yields a function that adds the result's facts to the record and returns the result."""
         agent_id = self._plan.agent_id
-        facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id, "gen_ai.agent.name": agent_id}
+        facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id}
         with span(f"invoke_agent {agent_id}", facts) as note:
 
             def record(result: RunResult) -> RunResult:

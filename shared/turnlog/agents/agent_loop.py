@@ -50,7 +50,7 @@ from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended, StoredMessage
-from turnlog.telemetry import CONVERSATION, INPUT, MODEL, OPERATION, OUTPUT, PROVIDER, PROVIDERS, span
+from turnlog.telemetry import AGENT, CONVERSATION, INPUT, MODEL, OPERATION, OUTPUT, PROVIDER, PROVIDERS, span
 
 if TYPE_CHECKING:
     from turnlog.client.model import Session
@@ -302,7 +302,8 @@ class AgentLoop:
         """Return the attributes of a span of this run."""
         plan = self.plan
         model = plan.window.get("model")
-        return {OPERATION: operation, CONVERSATION: plan.session.id, MODEL: model, PROVIDER: PROVIDERS.get(plan.format)}
+        place = {CONVERSATION: plan.session.id, AGENT: plan.agent_id}
+        return {OPERATION: operation, MODEL: model, PROVIDER: PROVIDERS.get(plan.format), **place}
 
     def _reply(self, window: WindowAnswer) -> Step:
         """Call the model in a span, and return its reply."""
@@ -449,7 +450,8 @@ class AgentLoop:
 
     def _recorded_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call in a span, and return its result."""
-        facts = {**self.facts("execute_tool"), "gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+        names = {"gen_ai.tool.name": call.name, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": call.id}
+        facts = {**self.facts("execute_tool"), **names}
         with span(f"execute_tool {call.name}", facts) as note:
             executed = yield from self._execute_call(call, has_effect=has_effect)
             note({"error.type": "tool_error" if executed.is_error else None})

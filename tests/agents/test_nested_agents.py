@@ -89,6 +89,11 @@ def test_an_agent_within_a_call_sees_of_others_what_it_is_told_to(
     spoken = [message["content"] for message in sub.windows[0].messages if message["role"] != "system"]
     assert spoken == [*seen, *(["Go"] if seen else []), "what is X?"]
     assert lint([*sub.windows[0].messages], format="openai_chat").valid
+    sent = sub.windows[0]
+    assert sent.manifest.parent is not None
+    session.append({"role": "user", "content": "Later"})
+    again = session.context(at=sent.head, parent=sent.manifest.parent.model_dump())
+    assert (again.messages, again.tokens) == (sent.messages, sent.tokens), "as it was then"
 
 
 @pytest.mark.parametrize("way", ["threads", "asyncio"])

@@ -1,14 +1,14 @@
 """The inspector in a real browser: its views on the samples, a hostile session, 10,000 messages, keys, languages, axe-core.
 
-Needs Chromium (Debian: `apt-get install chromium`) and skips where there is none.
+Needs Chromium (Debian: `apt-get install chromium`) and skips where there is none. One browser, one server and one page serve most
+tests, and each waits for what the page shows, never for a time.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,29 +16,29 @@ from typing import Any
 import pytest
 
 from tests.conftest import SAMPLES
+from tests.effort import is_full
+from tests.server.conftest import Reader
 from tests.support.pictures import png
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
+from turnlog.cli.serve import forwarding
 from turnlog.cli.transcripts import read_transcripts
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session
+from turnlog.client.over_http import HttpBackend
+from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock
 from turnlog.routing import ROUTES
-from turnlog.server.local_server import LocalServer
+from turnlog.server.local_server import HttpServer, LocalServer
 from turnlog.settings import Settings
 
-sync_api = pytest.importorskip("playwright.sync_api")
-axe_folder = pytest.importorskip("axe_playwright_python")
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = [
-    pytest.mark.full,  # 85 s of CPU, and beside other work a page may take longer than a test waits
     pytest.mark.network,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH, nor named by CHROMIUM"),
     # A page that goes away leaves a large answer of waitress in a temporary file, which the garbage collector closes.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 ORDER = "CF-2603-48817"
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202e مرحبا بالعالم"
-PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +49,66 @@ def app() -> Iterator[Application]:
 
 
 @pytest.fixture(scope="module")
-def url(app: Application) -> Iterator[str]:
-    server = LocalServer(app, SystemClock(), port=0).start()
-    with Turnlog.open(server.url) as log:
-        for transcript in read_transcripts([SAMPLES / "support-agent.json", SAMPLES / "messy.jsonl"]):
+def log(app: Application) -> Turnlog:
+    log = Turnlog(InProcessBackend(app, Owner.of("local", "me")))
+    for transcript in read_transcripts([SAMPLES / "support-agent.json", SAMPLES / "messy.jsonl"]):
+        if transcript.id in ("support-agent", "orphan-and-second-result"):
             policy = "turns(1)" if transcript.id == "support-agent" else None
             session = log.sessions.create(transcript.id, tools=transcript.tools or None, policy=policy)
-            for message in transcript.messages:
-                session.append(message, lenient=True)
-        _hostile(log)
+            _append(session, transcript.messages)
+    _hostile(log)
+    return log
+
+
+@pytest.fixture(scope="module")
+def url(app: Application, log: Turnlog) -> Iterator[str]:
+    server = LocalServer(app, SystemClock(), port=0, worker=False).start()
     yield server.url
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_reader(browser: Any, url: str) -> Iterator[Reader]:
+    reader = Reader(browser, url)
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    reader.open()
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def reader(shared_reader: Reader) -> Iterator[Reader]:
+    """The page that tests share, at the list of sessions."""
+    shared_reader.show("#/", "table.list")
+    shared_reader.requests.clear()
+    yield shared_reader
+    assert shared_reader.trouble == []
+
+
+@pytest.fixture
+def new_reader(browser: Any, url: str) -> Iterator[Callable[..., Reader]]:
+    """Make a page of its own, for tests that need another language, clock or server."""
+    readers = list[Reader]()
+
+    def make(base: str = url, **options: Any) -> Reader:
+        readers.append(Reader(browser, base, **options))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.close()
+    assert [trouble for reader in readers for trouble in reader.trouble] == []
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect
+
+    return expect(locator)
+
+
+def _append(session: Session, messages: Any) -> None:
+    for start in range(0, len(messages), 25):
+        session.append(*messages[start : start + 25], lenient=True)
 
 
 def _hostile(log: Turnlog) -> None:
@@ -77,65 +126,18 @@ def _hostile(log: Turnlog) -> None:
     session.append({"role": "user", "content": HOSTILE}, {"role": "assistant", "content": "x" * 1_000_000})
     session.append({"role": "user", "content": [{"type": "text", "text": "see"}, picture, tracker]})
     session.append({"role": "assistant", "content": None, "tool_calls": calls})
-    for start in range(0, 300, 25):
-        session.append(
-            *({"role": "tool", "tool_call_id": f"c{index}", "content": HOSTILE} for index in range(start, start + 25))
-        )
+    _append(session, [{"role": "tool", "tool_call_id": f"c{index}", "content": HOSTILE} for index in range(300)])
     session.append({"role": "assistant", "content": f"javascript:alert(1) {HOSTILE}"})
     session.patch_state(
         {"a<b>": HOSTILE, "agents": {"main": {"agent_id": "main", "pending_action": {"tool": HOSTILE}}}}
     )
 
 
-sync_api.expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, url: str) -> Iterator[Callable[..., Any]]:
-    """Open an address below the server; at the end nothing was loaded from elsewhere, no script failed, no policy was broken."""
-    contexts, trouble = list[Any](), list[str]()
-
-    def opened(address: str, *, base: str = url, width: int = 1400, **options: Any) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, locale=options.pop("locale", "en-GB"), **options
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.on(
-            "request",
-            lambda request: trouble.append(request.url) if not request.url.startswith((base, "data:")) else None,
-        )
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("console", lambda message: trouble.append(message.text) if _is_trouble(message) else None)
-        page.goto(f"{base}{address}")
-        page.wait_for_selector("main")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert trouble == []
-
-
-def _is_trouble(message: Any) -> bool:
-    # A refusal that a view shows, such as 404 of a session without summary, is no fault of the page.
-    return message.type == "error" and "the server responded with a status of 4" not in message.text
-
-
 # ------------------------------------------------------------ the tour
 
 
-def test_why_the_model_did_not_see_the_order_number_at_call_14_takes_four_clicks(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector")
+def test_why_the_model_did_not_see_the_order_number_at_call_14_takes_four_clicks(reader: Reader) -> None:
+    page = reader.page
     page.click("text=support-agent")  # 1
     page.click("nav.tabs >> text=Windows")  # 2
     page.wait_for_selector(".growth g >> nth=39")
@@ -159,9 +161,8 @@ def test_why_the_model_did_not_see_the_order_number_at_call_14_takes_four_clicks
 # ------------------------------------------------------------ views
 
 
-def test_a_window_shows_its_parts_their_originals_and_what_is_sent(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector#/s/support-agent/window?call=30&policy=run_loops&budget=6000")
-    page.wait_for_selector(".part.digest")
+def test_a_window_shows_its_parts_their_originals_and_what_is_sent(reader: Reader, log: Turnlog) -> None:
+    page = reader.show("#/s/support-agent/window?call=30&policy=run_loops&budget=6000", ".part.digest")
     assert "of 6,000 tokens" in page.inner_text(".budget")
     assert page.locator(".part.digest .why").first.inner_text() == "a past loop: told in a digest"
     page.wait_for_selector(".changes")
@@ -170,37 +171,138 @@ def test_a_window_shows_its_parts_their_originals_and_what_is_sent(open_page: Ca
     assert "turnlog-data" in page.inner_text(".detail .sent")
     page.wait_for_selector(".detail article.message")
     page.click("button:text-is('Request')")
-    page.wait_for_selector(".request .key")
-    assert "messages" in page.inner_text(".request")
+    page.click("text=Copy the request as JSON")
+    page.wait_for_selector("text=Copied")
+    session = log.sessions.get("support-agent")
+    at = int(page.inner_text(".scrubhead a").removeprefix("#")) - 1
+    window = session.context(at=at, policy="run_loops", budget=6_000)
+    assert json.loads(page.evaluate("navigator.clipboard.readText()"))["messages"] == window.messages
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("text=Call 31 of 40")
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector("text=Call 30 of 40")
+    page.locator(".scrub input[type=range]").fill("3")
+    page.wait_for_selector("text=Call 3 of 40")
 
 
-def test_looking_writes_nothing(open_page: Callable[..., Any], url: str) -> None:
-    with Turnlog.open(url) as log:
-        before = log.sessions.get("support-agent").info()
-        for tab in ("messages", "window?policy=full", "state", "history", "find?q=order&ref=8.0", "compare", "copies"):
-            page = open_page(f"/inspector#/s/support-agent/{tab}")
-            page.wait_for_timeout(300)
-        assert log.sessions.get("support-agent").info() == before
+def test_what_a_window_recalled_is_a_part_of_it(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("recalling", policy="recall")
+    for number in range(60):
+        said = f"The code of locker {number} is LK-{7_000 + number * 13}. " + "Nothing else to report today. " * 10
+        session.append({"role": "user", "content": said}, {"role": "assistant", "content": f"Noted {number}."})
+    session.append({"role": "user", "content": "What was the code of locker 7?"})
+    page = reader.show("#/s/recalling/window?budget=3000", ".part.recalled")
+    page.click(".part.recalled .partname")
+    page.wait_for_selector(".detail .sent")
+    assert "LK-" in page.inner_text(".detail .sent")
 
 
-def test_warnings_stand_where_they_arose(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector#/s/orphan-and-second-result/messages")
-    page.wait_for_selector(".message .warning")
+SHAPES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "anthropic": (
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is this?"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(40, 30)}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "I look it up", "signature": "c2ln"},
+                    {"type": "tool_use", "id": "t1", "name": "look", "input": {"where": "top"}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": '{"items": [1, 2]}'}]},
+        ],
+        ["article img[src^='data:image/png']", "summary:text('Thinking')", ".call >> text=look", ".result .fold"],
+    ),
+    "openai_responses": (
+        [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather in Lyon?"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "a tool"}]},
+            {"type": "function_call", "call_id": "f1", "name": "weather", "arguments": '{"city": "Lyon"}'},
+            {"type": "function_call_output", "call_id": "f1", "output": "21 degrees"},
+        ],
+        ["summary:text('Thinking')", ".call >> text=weather", ".call .key >> text=city", ".result >> text=21 degrees"],
+    ),
+    "bedrock_converse": (
+        [
+            {"role": "user", "content": [{"text": "Weather in Oslo?"}]},
+            {
+                "role": "assistant",
+                "content": [{"toolUse": {"toolUseId": "b1", "name": "weather", "input": {"city": "Oslo"}}}],
+            },
+            {
+                "role": "user",
+                "content": [{"toolResult": {"toolUseId": "b1", "content": [{"json": {"t": 3}}], "status": "error"}}],
+            },
+        ],
+        [".call >> text=weather", ".result.error .key >> text=t"],
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_messages_are_shown_by_the_shape_of_their_provider(reader: Reader, log: Turnlog, shape: str) -> None:
+    messages, selectors = SHAPES[shape]
+    log.sessions.create(shape).append(*messages, format=shape)
+    page = reader.show(f"#/s/{shape}/messages", f"[data-position='{len(messages) + 1}']")
+    for selector in selectors:
+        page.wait_for_selector(selector)
+    page = reader.show(f"#/s/{shape}/window", ".budget")
+    assert page.locator(".options select").input_value() == shape, "the format of the session's messages"
+
+
+def test_agents_within_a_call_and_in_sessions_of_their_own_stand_with_their_call(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("planner")
+    ask = {"id": "k", "type": "function", "function": {"name": "research", "arguments": "{}"}}
+    session.append(
+        {"role": "user", "content": "How much?"}, {"role": "assistant", "content": None, "tool_calls": [ask]}
+    )
+    within = {"ref": "3.0", "agent_id": "checker"}
+    session.append({"role": "user", "content": "Check VND-3301"}, parent=within)
+    session.append({"role": "assistant", "content": "VND-3301 is Acme"}, parent=within)
+    session.append(
+        {"role": "tool", "tool_call_id": "k", "content": "4,200"}, {"role": "assistant", "content": "4,200."}
+    )
+    metadata = {"parent": {"session_id": "planner", "ref": "3.0"}}
+    log.sessions.create("planner/3.0/researcher", metadata=metadata).append({"role": "user", "content": "Research"})
+    session.acquire("worker-7", seconds=3_600)
+    session.send_to_run({"role": "user", "content": "Be quick"}, mode="steer")
+    page = reader.show("#/s/planner/messages", ".message.nested")
+    assert "3.0 checker" in page.locator(".message.nested").first.inner_text()
+    page.wait_for_selector(".sessionhead >> text=run by worker-7")
+    page.click(".outline .inner")
+    page.wait_for_selector(".message.nested.selected")
+    page = reader.show("#/s/planner/window?call=2", "text=Call 2 of 3")
+    page.wait_for_selector(".scrubhead >> text=3.0 checker")
+    page.wait_for_selector(".parts")
+    page.click("button:text-is('Request')")
+    page.wait_for_selector(".request >> text=Check VND-3301")
+    assert "How much?" not in page.inner_text(".request"), "an agent's window is its own"
+    page = reader.show("#/s/planner/state", ".agent")
+    assert "1 message wait" in page.inner_text(".agent")
+    page = reader.show("#/s/planner/copies", ".tree ul a")
+    page.click(".tree ul a")
+    page.click(".sessionhead a:has-text('planner 3.0')")
+    page.wait_for_selector("h1 bdi:text-is('planner')")
+
+
+def test_warnings_stand_where_they_arose(reader: Reader) -> None:
+    page = reader.show("#/s/orphan-and-second-result/messages", ".message .warning")
     assert "orphan_result" in page.inner_text(".scroller") and "belongs to no call" in page.inner_text(".scroller")
 
 
-def test_sessions_are_filtered_searched_and_shown_with_the_next_call(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector")
+def test_sessions_are_filtered_searched_and_shown_with_the_next_call(reader: Reader) -> None:
+    page = reader.page
     row = page.locator("tbody tr", has_text="support-agent")
-    sync_api.expect(row.locator("td").nth(1)).to_have_text("86")
-    sync_api.expect(row.locator("td").nth(4)).to_have_text(re.compile(r"\d"))
+    expect(row.locator("td").nth(1)).to_have_text("86")
+    expect(row.locator("td").nth(4)).to_have_text(re.compile(r"\d"))
     page.keyboard.press("/")
     page.keyboard.type("support-ag")
-    sync_api.expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_have_count(1)
     page.fill("input[type=search]", "projector fan roars")
     page.keyboard.press("Enter")
     page.wait_for_selector(".found mark")
@@ -208,171 +310,214 @@ def test_sessions_are_filtered_searched_and_shown_with_the_next_call(open_page: 
     page.wait_for_selector(".message.selected")
 
 
-def test_search_and_recall_are_the_model_s(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector#/s/support-agent/find?ref=8.0")
-    page.wait_for_selector("text=get_order")
+def test_search_recall_and_two_moments(reader: Reader) -> None:
+    page = reader.show("#/s/support-agent/find?ref=8.0", "text=get_order")
     page.fill("[role=search] input", "when is the replacement due")
     page.keyboard.press("Enter")
     page.wait_for_selector(".found mark")
     page.fill("input[aria-label='Ref or position']", "99999.0")
     page.click("button.primary:text-is('Recall')")
     page.wait_for_selector("text=Tool call result not found")
+    page = reader.show("#/s/support-agent/compare?from=20&to=24", "text=4 messages came into view")
+    assert page.locator("article.message").count() == 4
 
 
-def test_changes_ask_first_and_are_done(open_page: Callable[..., Any], url: str) -> None:
-    with Turnlog.open(url) as log:
-        session = log.sessions.create("changed")
-        for index in range(4):
-            session.append({"role": "user", "content": f"secret {index}"}, {"role": "assistant", "content": "noted"})
-        page = open_page("/inspector#/s/changed/messages?at=4")
-        page.wait_for_selector("[data-position='4']")
+def test_changes_ask_first_and_are_done(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("changed")
+    for index in range(4):
+        session.append({"role": "user", "content": f"secret {index}"}, {"role": "assistant", "content": "noted"})
+    page = reader.show("#/s/changed/messages?at=4", "[data-position='4']")
 
-        def choose(position: int, title: str) -> None:
-            page.click(f"[data-position='{position}'] button[aria-label^='More']")
-            page.click(f"dialog >> text={title}")
+    def choose(position: int, title: str) -> None:
+        page.click(f"[data-position='{position}'] button[aria-label^='More']")
+        page.click(f"dialog >> text={title}")
 
-        choose(4, "Redact this message")
-        page.fill("dialog input", "5")
-        page.click("dialog button.danger")
-        page.wait_for_selector("dialog .failure")
-        assert not any(message.redacted for message in session.messages())
-        page.fill("dialog input", "4")
-        page.click("dialog button.danger")
-        page.wait_for_selector("[data-position='4'] >> text=redacted")
-        choose(5, "Rewind to here")
-        page.click("dialog >> text=Cancel")
-        assert session.info().messages == 8
-        choose(5, "Rewind to here")
-        page.click("dialog footer button.primary")
-        page.wait_for_selector(".message.faded")
-        assert session.info().messages == 4
-        page.goto(f"{url}/inspector#/s/changed/copies")
-        page.click("text=New snapshot")
-        page.fill("dialog input >> nth=0", "before")
-        page.click("dialog footer button.primary")
-        page.wait_for_selector(".entry >> text=before")
-        page.click("main >> button:text-is('Fork')")
-        page.fill("dialog label:has-text('Title') input", "Another way")
-        page.click("dialog footer button.primary")
-        page.wait_for_selector("h1:has-text('Another way')")
-        assert [snapshot.name for snapshot in session.snapshots()] == ["before"]
+    choose(4, "Redact this message")
+    page.fill("dialog input", "5")
+    page.click("dialog button.danger")
+    page.wait_for_selector("dialog .failure")
+    assert not any(message.redacted for message in session.messages())
+    page.fill("dialog input", "4")
+    page.click("dialog button.danger")
+    page.wait_for_selector("[data-position='4'] >> text=redacted")
+    choose(5, "Rewind to here")
+    page.click("dialog >> text=Cancel")
+    assert session.info().messages == 8
+    choose(5, "Rewind to here")
+    page.click("dialog footer button.primary")
+    page.wait_for_selector(".message.faded")
+    assert session.info().messages == 4
+    page = reader.show("#/s/changed/copies", "text=New snapshot")
+    page.click("text=New snapshot")
+    page.fill("dialog input >> nth=0", "before")
+    page.click("dialog footer button.primary")
+    page.wait_for_selector(".entry >> text=before")
+    page.click("main >> button:text-is('Fork')")
+    page.fill("dialog label:has-text('Title') input", "Another way")
+    page.click("dialog footer button.primary")
+    page.wait_for_selector("h1:has-text('Another way')")
+    assert [snapshot.name for snapshot in session.snapshots()] == ["before"]
 
 
-def test_the_state_its_agents_and_a_pending_action(open_page: Callable[..., Any], url: str) -> None:
-    with Turnlog.open(url) as log:
-        session = log.sessions.create("agents", state={"lang": "en"})
-        session.append({"role": "user", "content": "go"})
-        session.patch_agent({"iteration": 2, "pending_action": {"tool": "refund"}}, agent_id="main")
-        page = open_page("/inspector#/s/agents/state")
-        page.click("text=Reject")
-        page.fill("dialog input", "too late")
-        page.click("dialog button.danger")
-        page.wait_for_selector("text=too late")
-        assert session.agent("main").state["pending_action"]["decision"] == "reject"
+def test_the_state_its_agents_and_a_pending_action(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("agents", state={"lang": "en"})
+    session.append({"role": "user", "content": "go"})
+    session.patch_agent({"iteration": 2, "pending_action": {"tool": "refund"}}, agent_id="main")
+    page = reader.show("#/s/agents/state", ".agent")
+    page.click("text=Reject")
+    page.fill("dialog input", "too late")
+    page.click("dialog button.danger")
+    page.wait_for_selector("text=too late")
+    assert session.agent("main").state["pending_action"]["decision"] == "reject"
 
 
-def test_new_messages_appear_while_the_page_is_open(open_page: Callable[..., Any], url: str) -> None:
-    with Turnlog.open(url) as log:
-        session = log.sessions.create("live")
-        session.append({"role": "user", "content": "first"})
-        page = open_page("/inspector#/s/live/messages")
-        page.wait_for_selector("text=first")
-        polls = list[str]()
-        page.on(
-            "request", lambda request: polls.append(request.url) if request.url.endswith("/v1/sessions/live") else None
-        )
-        session.append({"role": "assistant", "content": "and here I am"})
-        page.wait_for_selector("text=and here I am")
-        polls.clear()
-        page.wait_for_timeout(2_200)
-        assert 1 <= len(polls) <= 3
-        # A hidden page asks for nothing.
-        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        page.wait_for_timeout(300)
-        polls.clear()
-        page.wait_for_timeout(1_500)
-        assert polls == []
+POLLS = """
+    const send = fetch;
+    window.polls = [];
+    window.fetch = (target, ...options) => {
+        if (String(target).endsWith('/v1/sessions/live')) window.polls.push(Date.now());
+        return send(target, ...options);
+    };
+"""
+
+
+def test_new_messages_appear_by_a_request_a_second_at_most_and_none_while_hidden(
+    new_reader: Callable[..., Reader], log: Turnlog
+) -> None:
+    """The page has a clock of the test's own."""
+    session = log.sessions.create("live")
+    session.append({"role": "user", "content": "first"})
+    reader = new_reader()
+    page = reader.page
+    page.clock.install()
+    page.add_init_script(POLLS)
+    reader.open("/inspector#/s/live/messages")
+    page.wait_for_selector("text=first")
+    session.append({"role": "assistant", "content": "and here I am"})
+    page.wait_for_selector("text=and here I am")
+    page.clock.pause_at(page.evaluate("Date.now()") + 60_000)
+    page.evaluate("window.polls.length = 0")
+
+    def polls(enough: int, most_steps: int) -> list[int]:
+        """Let time pass until there are enough requests."""
+        for _ in range(most_steps):
+            page.clock.run_for(250)
+            if len(page.evaluate("window.polls")) >= enough:
+                break
+        times: list[int] = page.evaluate("window.polls")
+        return times
+
+    times = polls(6, 2_000)
+    assert len(times) == 6 and min(later - time for time, later in itertools.pairwise(times)) >= 1_000
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange')); window.polls.length = 0")
+    assert polls(1, 40) == []
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert polls(1, 2_000) != []
 
 
 # ------------------------------------------------------------ hostile, large
 
+SHOWN = {
+    "messages?at=2": "[data-position='2']",
+    "window": ".part",
+    "state": ".agent",
+    "history": "table.history tbody tr",
+    "find?q=script": ".found li",
+    "compare?from=1": "article.message",
+    "copies": ".tree",
+    "messages?at=4": "img[src^='data:image/png']",
+}
+"""The views of a session, and what each shows when it is there."""
 
-def test_a_hostile_session_is_only_text(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector#/s/hostile/messages?at=2")
-    page.wait_for_selector("[data-position='2']")
-    for tab in ("window", "state", "history", "find?q=script", "compare?from=1", "copies", "messages?at=4"):
-        page.goto(page.url.partition("#")[0] + f"#/s/hostile/{tab}")
-        page.wait_for_timeout(400)
+
+def test_a_hostile_session_is_only_text_and_looking_writes_nothing(reader: Reader, log: Turnlog) -> None:
+    before = log.sessions.get("hostile").info()
+    for tab, selector in SHOWN.items():
+        page = reader.show(f"#/s/hostile/{tab}", selector)
         assert page.title() != "owned"
         assert page.locator("main script, main b, main img[onerror]").count() == 0
-    page.wait_for_selector("img[src^='data:image/png']")
     assert "Image, not loaded: https://evil.example/track.png" in page.inner_text(".scroller")
-    page.goto(page.url.partition("#")[0] + "#/s/hostile/messages?at=3")
+    page = reader.show("#/s/hostile/messages?at=3", "[data-position='3'] button.more")
     page.click("[data-position='3'] button.more")
     assert len(page.inner_text("[data-position='3'] .content")) > 100_000
-    page.goto(page.url.partition("#")[0] + "#/")
-    page.wait_for_selector("tbody tr")
+    page = reader.show("#/", "tbody tr")
     assert page.locator("main script, main img").count() == 0
+    assert log.sessions.get("hostile").info() == before
+    assert {request.partition("?")[0].rpartition("/")[2] for request in reader.requests if request[:3] != "GET"} == {
+        "context"
+    }
 
 
-def test_ten_thousand_messages_open_at_the_newest_and_scroll(open_page: Callable[..., Any], url: str) -> None:
-    with Turnlog.open(url) as log:
-        session = log.sessions.create("large")
-        for start in range(0, 10_000, 25):
-            turns = (
-                {"role": ("user", "assistant")[index % 2], "content": f"message {index} " * (1 + index % 9)}
-                for index in range(start, start + 25)
-            )
-            session.append(*turns)
-    page = open_page("/inspector#/s/large/messages")
-    page.wait_for_selector("text=message 9999")
+def test_ten_thousand_messages_open_at_the_newest_scroll_and_have_windows(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("large")
+    for start in range(0, 10_000, 25):
+        turns = (
+            {"role": ("user", "assistant")[index % 2], "content": f"message {index} " * (1 + index % 9)}
+            for index in range(start, start + 25)
+        )
+        session.append(*turns)
+    page = reader.show("#/s/large/messages", "text=message 9999")
     assert page.locator("[data-row]").count() < 60
     assert page.evaluate("document.querySelectorAll('*').length") < 4_000
-    requests = list[str]()
-    page.on("request", lambda request: requests.append(request.url))
     page.evaluate("document.querySelector('.scroller').scrollTop = 0")
     page.wait_for_selector("text=message 0")
-    page.evaluate("location.hash = '#/s/large/messages?at=5001'")
-    page.wait_for_selector("[data-position='5001']")
-    page.wait_for_selector(".message.selected")
+    page = reader.show("#/s/large/messages?at=5001", "[data-position='5001'].selected")
     assert page.locator("[data-position='5001']").is_visible()
-    assert len([one for one in requests if "/messages?" in one]) < 20
+    assert len([request for request in reader.requests if "/messages?" in request]) < 20
+    reader.requests.clear()
+    page = reader.show("#/s/large/window", ".budget")
+    expect(page.locator(".scrub input[type=range]")).to_have_js_property("max", "5001")
+    page.locator(".scrub input[type=range]").fill("2500")
+    page.wait_for_selector("text=Call 2,500 of 5,000")
+    assert len([request for request in reader.requests if "/context" in request]) < 10
+    assert page.evaluate("document.querySelectorAll('*').length") < 8_000
 
 
 # ------------------------------------------------------------ people
 
 
-VIEWS = (
-    "#/",
-    "#/s/support-agent/messages",
-    "#/s/support-agent/window?call=14",
-    "#/s/hostile/state",
-    "#/s/support-agent/find?ref=8.0",
-)
+VIEWS = {
+    "#/": "table.list",
+    "#/s/support-agent/messages?at=9": ".message.selected",
+    f"#/s/support-agent/window?call=14&find={ORDER}": ".hits li",
+    "#/s/support-agent/window?call=30&policy=run_loops&budget=6000": ".part.digest",
+    "#/s/hostile/state": ".agent",
+    "#/s/support-agent/find?ref=8.0&q=replacement": ".found mark",
+    "#/s/orphan-and-second-result/history": "table.history tbody tr",
+    "#/s/support-agent/compare?from=20&to=22": "article.message",
+    "#/s/support-agent/copies": ".tree",
+}
+LOOKS = [("light", 400), ("dark", 1_400), ("dark", 400), ("light", 1_400)]
+"""Schemes and widths. The third and fourth, which `make full` looks at too, have no rule and no layout of their own."""
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1000), ("light", 1600)])
-def test_axe_finds_nothing_serious_and_no_view_is_wider_than_the_screen(
-    open_page: Callable[..., Any], scheme: str, width: int
-) -> None:
-    page = open_page("/inspector", width=width, color_scheme=scheme, bypass_csp=True)
-    page.evaluate((Path(axe_folder.__file__).parent / "axe.min.js").read_text("utf-8"))
-    for view in VIEWS:
-        page.evaluate("view => { location.hash = view }", view)
-        page.wait_for_timeout(500)
-        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, view
-        problems = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-        serious = [
-            (problem["id"], problem["nodes"][0]["html"][:200], problem["nodes"][0]["failureSummary"][:300])
-            for problem in problems
-            if problem["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], view
+def test_axe_finds_nothing_serious_and_no_view_is_wider_than_the_screen(new_reader: Callable[..., Reader]) -> None:
+    axe = pytest.importorskip("axe_playwright_python")
+    reader = new_reader(bypass_csp=True)
+    page = reader.open()
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    page.add_style_tag(content="* { transition: none !important }")
+    for view, selector in VIEWS.items():
+        reader.show(view, selector)
+        for scheme, width in LOOKS if is_full() else LOOKS[:2]:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_selector(selector)
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(wider) <= 0, (view, scheme, width)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")["violations"]
+            serious = [
+                (problem["id"], problem["nodes"][0]["html"][:200], problem["nodes"][0]["failureSummary"][:300])
+                for problem in found
+                if problem["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], (view, scheme, width)
 
 
-def test_the_page_speaks_chinese_and_keeps_the_choice(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector", locale="zh-CN")
+def test_the_page_speaks_chinese_and_keeps_the_choice(new_reader: Callable[..., Reader]) -> None:
+    page = new_reader(locale="zh-CN").open()
     page.wait_for_selector("text=会话")
     page.click("button[aria-label='设置']")
     page.select_option("dialog select >> nth=0", "en")
@@ -383,9 +528,8 @@ def test_the_page_speaks_chinese_and_keeps_the_choice(open_page: Callable[..., A
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_keys_lead_through_a_session(open_page: Callable[..., Any]) -> None:
-    page = open_page("/inspector#/s/support-agent/messages?at=10")
-    page.wait_for_selector("[data-position='10'].selected")
+def test_keys_lead_through_a_session(reader: Reader) -> None:
+    page = reader.show("#/s/support-agent/messages?at=10", "[data-position='10'].selected")
     page.keyboard.press("ArrowDown")
     page.wait_for_selector("[data-position='11'].selected")
     page.keyboard.press("2")
@@ -399,31 +543,32 @@ def test_keys_lead_through_a_session(open_page: Callable[..., Any]) -> None:
 
 
 def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
-    open_page: Callable[..., Any], app: Application
+    new_reader: Callable[..., Reader], app: Application
 ) -> None:
     guarded = LocalServer(app, SystemClock(), port=0, token="s3cret-token", read_only=True, worker=False).start()
     try:
-        page = open_page("/inspector", base=guarded.url)
+        reader = new_reader(base=guarded.url)
+        page = reader.open()
         page.fill("input[type=password]", "wrong")
-        page.keyboard.press("Enter")
-        page.wait_for_timeout(300)
+        with page.expect_response(lambda answer: answer.status == 401):
+            page.keyboard.press("Enter")
         page.fill("input[type=password]", "s3cret-token")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=support-agent")
-        page = open_page("/inspector#token=s3cret-token", base=guarded.url)
+        page.evaluate("sessionStorage.clear()")
+        page.goto("about:blank")
+        page = reader.open("/inspector#token=s3cret-token")
         page.wait_for_selector("text=support-agent")
         assert "s3cret" not in page.url
-        page.goto(f"{guarded.url}/inspector#/s/support-agent/copies")
-        page.wait_for_selector("text=read-only")
+        page = reader.show("#/s/support-agent/copies", "text=read-only")
         assert page.locator("text=New snapshot").count() == 0
     finally:
-        for context in page.context.browser.contexts:
-            context.close()  # a page goes on asking
+        reader.close()  # a page goes on asking
         guarded.stop()
 
 
-def test_the_reference_shows_every_call_and_sends_one(open_page: Callable[..., Any]) -> None:
-    page = open_page("/docs")
+def test_the_reference_shows_every_call_and_sends_one(new_reader: Callable[..., Reader]) -> None:
+    page = new_reader().open("/docs")
     page.wait_for_selector(".operation")
     ids = page.evaluate("[...document.querySelectorAll('.operation')].map(section => section.id)")
     assert sorted(ids) == sorted(route.name for route in ROUTES)
@@ -434,4 +579,46 @@ def test_the_reference_shows_every_call_and_sends_one(open_page: Callable[..., A
     page.click("#list_sessions .try button.primary")
     page.wait_for_selector("#list_sessions .answer >> text=200")
     page.fill("nav input", "redact")
-    sync_api.expect(page.locator(".operation")).to_have_count(1)
+    expect(page.locator(".operation")).to_have_count(1)
+
+
+# ------------------------------------------------------------ elsewhere
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[str]:
+    """The address of the stack of template.yaml on moto, with a session."""
+    pytest.importorskip("moto")
+    from turnlog.server.moto_engine import StackServer, moto_service
+
+    clock = SystemClock()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, port=0, about={"where": "moto", "tenant": "local", "user": "me"}).start()
+        with Turnlog.open(server.url) as log:
+            session = log.sessions.create("in-the-cloud")
+            session.append({"role": "user", "content": "Is it raining?"}, {"role": "assistant", "content": "It is."})
+        yield server.url
+        server.stop()
+
+
+@pytest.mark.parametrize("way", ["served", "through this process"])
+def test_a_stack_is_looked_at_where_it_is_served_and_through_a_process_of_ones_own(
+    new_reader: Callable[..., Reader], deployed: str, way: str
+) -> None:
+    backend = HttpBackend(deployed)
+    own = HttpServer(forwarding(backend), port=0, token="of-this-page").start()
+    reader = new_reader(base=deployed if way == "served" else own.url)
+    try:
+        page = reader.open("/inspector" if way == "served" else "/inspector#token=of-this-page")
+        page.click("text=in-the-cloud")
+        page.wait_for_selector("text=It is.")
+        page = reader.show("#/s/in-the-cloud/window?call=1", "text=Call 1 of 1")
+        page.wait_for_selector(".part")
+        page = reader.show("#/s/in-the-cloud/messages?at=3", ".message.selected")
+        with Turnlog.open(deployed) as log:
+            log.sessions.get("in-the-cloud").append({"role": "user", "content": f"Still, {way}?"})
+        page.wait_for_selector(f"text=Still, {way}?")
+    finally:
+        reader.close()
+        own.stop()
+        backend.close()

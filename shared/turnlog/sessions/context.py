@@ -207,11 +207,17 @@ class BuildContexts:
     def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:
         """Return the window of an agent that works within a call of another. It has no part in the session's epochs."""
         codec_of(body.format)
-        for name in sorted(body.model_fields_set & {"at", "build", "query"}):
+        for name in sorted(body.model_fields_set & {"build", "query"}):
             raise _invalid(f"/{name}", f"{name} can't be sent with parent")
-        reading = read_newest(self._log, keys, None)
-        caches, header = reading.caches, reading.header
-        settings = self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
+        position = position_of_call(self._log, keys, body)
+        if position is None:
+            reading = read_newest(self._log, keys, None)
+            caches, header = reading.caches, reading.header
+            settings = self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
+        else:
+            reading = read_up_to(self._log, keys, position, is_build=False)
+            header = reading.header
+            settings, _ = self._log.as_of(keys, header)
         if parent.system is not None:
             tokens = system_cost(upper_bound_of_json(parent.system))
             settings = replace(settings, system=parent.system, system_tokens=tokens)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from turnlog.core.models import Answer, At, Body, JsonObjectField
+from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
@@ -168,7 +169,8 @@ class Session(Answer):
     the history up to ``summary_to`` in windows. ``last_sent_position`` is the position of the newest window that an append has
     reported as sent, and ``last_sent_at`` the time of that append. ``reset_of`` is the ended session that this one replaces.
     ``forked_from`` and ``forked_at`` are parent and fork point. From ``expires_at`` on the session is treated as missing; each
-    activity moves that time. ``bootstrap`` is null when the session was created without one.
+    activity moves that time. ``bootstrap`` is null when the session was created without one. ``lease`` is that of the run which has
+    taken the session, until the run gives it back; after its ``expires_at`` another may take it. Lists do not have it.
     """
 
     session_id: str
@@ -195,6 +197,7 @@ class Session(Answer):
     expires_at: str | None
     inactive_after_minutes: int | None
     bootstrap: Bootstrapped | None
+    lease: HeldLease | None = None
     schema_version: int
 
 

@@ -19,6 +19,7 @@ from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, Tenan
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Item, Less, Query
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
+from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import SessionLog
 
 
@@ -50,6 +51,7 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
         forked_from=settings.forked_from,
         forked_at=settings.forked_at,
         bootstrap=_bootstrapped(settings),
+        lease=held_lease(header.lease),
         schema_version=SCHEMA_VERSION,
     )
     return session.model_copy(update=_times_of_source(settings, header))

@@ -42,6 +42,21 @@ export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), byte => byte.toString(16).padStart(2, "0")).join("");
 }
 
+// A server works on so much content at once: with few requests of ours under way none is refused for it.
+const MOST_AT_ONCE = 3, BUSY_TRIES = 6;
+const waiting = [];
+let underWay = 0;
+
+async function inTurn(work) {
+  if (underWay >= MOST_AT_ONCE) await new Promise(resolve => waiting.push(resolve));
+  else underWay += 1;
+  try { return await work(); } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else underWay -= 1;
+  }
+}
+
 export async function send(method, path, { query, body, key, type } = {}) {
   counts.requests += 1;
   const parameters = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -53,13 +68,19 @@ export async function send(method, path, { query, body, key, type } = {}) {
 }
 
 async function call(method, path, options) {
-  let answer;
-  try {
-    answer = await send(method, path, options);
-  } catch {
-    throw new Problem(0, { detail: "the server does not answer", code: "unreachable" });
+  let answer, text;
+  for (let tries = 0; tries < BUSY_TRIES; tries += 1) {
+    try {
+      [answer, text] = await inTurn(async () => {
+        const response = await send(method, path, options);
+        return [response, await response.text()];
+      });
+    } catch {
+      throw new Problem(0, { detail: "the server does not answer", code: "unreachable" });
+    }
+    if (answer.status !== 503) break;
+    await new Promise(resolve => setTimeout(resolve, 1000 * (Number(answer.headers.get("Retry-After")) || 1)));
   }
-  const text = await answer.text();
   let document = {};
   try { document = JSON.parse(text); } catch { document = { detail: text.slice(0, 200) }; }
   if (!answer.ok) {

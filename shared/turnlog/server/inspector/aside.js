@@ -1,11 +1,13 @@
 // The smaller views of a session: its state, history, search and recall, two moments side by side, snapshots and forks.
 
 import { about, change, get, pages, sessionPath } from "./api.js";
-import { html, useEffect, useRef, useState, t, to, go, number, time, useAnswer, useKeys, Failure, Waiting, Empty, Chip, CopyButton } from "./lib.js";
+import { html, useEffect, useRef, useState, t, to, go, originOf, number, time, useAnswer, useKeys, Failure, Waiting, Empty, Chip, CopyButton } from "./lib.js";
 import { Json, Long, Message, Value } from "./messages.js";
 import { Snippet } from "./sessions.js";
 
 const none = error => { if (error.status === 404) return null; throw error; };
+
+const waiting = agent => Object.values(agent.inbox || {}).reduce((count, entry) => count + (entry?.messages?.length || 0), 0);
 
 // ---- the state, its agents, and how both became so
 
@@ -37,8 +39,9 @@ export function State({ id, session, params, act }) {
       ${value && (Object.keys(rest).length ? html`<${Json} value=${rest} open=${4} />` : html`<${Empty}>${t("The state is empty")}</${Empty}>`)}
       ${value && html`<p><${CopyButton} text=${() => JSON.stringify(value.state, null, 2)} /></p>`}
       ${agents.length > 0 && html`<h2>${t("Agents")}</h2>`}
-      ${agents.map(([name, state]) => html`<article class="agent" key=${name}><h3>${state.name || name} <code>${name}</code>
+      ${agents.map(([name, state]) => html`<article class="agent" key=${name}><h3>${state.name || name}${state.name && state.name !== name && html` <code>${name}</code>`}
           ${state.iteration !== undefined && html`<span class="note">${t("step {n} of {all}", { n: state.iteration, all: state.max_iterations ?? "–" })}</span>`}
+          ${waiting(state) > 0 && html`<${Chip} kind="warn" title=${t("They wait in the agent's inbox until its run takes them")}>${t("{n} messages wait", { n: waiting(state) })}</${Chip}>`}
           ${state.pending_action && html`<${Chip} kind="warn">${t("waits for a decision")}</${Chip}>`}</h3>
         ${state.pending_action && !state.pending_action.decision && !about.read_only && !moment && html`<p><button type="button" class="primary" onClick=${() => decide(name, "approve")}>${t("Approve")}</button> <button type="button" class="danger" onClick=${() => decide(name, "reject")}>${t("Reject")}</button></p>`}
         <${Json} value=${state} open=${2} /></article>`)}
@@ -53,7 +56,7 @@ export function State({ id, session, params, act }) {
 
 // ---- everything that was done
 
-const ACTIONS = ["message_added", "tool_call", "tool_result", "tool_recalled", "state_change", "policy_change", "run", "approve", "reject", "summary_published", "summary_discarded", "rewind", "restore"];
+const ACTIONS = ["message_added", "tool_call", "tool_result", "tool_recalled", "state_change", "policy_change", "run", "run_acquired", "run_renewed", "run_released", "sent_to_run", "approve", "reject", "summary_published", "summary_discarded", "rewind", "restore", "redact", "time_out"];
 
 export function History({ id, session }) {
   const [action, filter] = useState("");
@@ -145,8 +148,8 @@ export function Copies({ id, session, act }) {
   const { value: summary } = useAnswer(() => get(sessionPath(id, "/summary")).catch(none), [session.head, turn]);
   const { value: relatives } = useAnswer(async () => {
     const sessions = await pages("/v1/sessions", { limit: 100 }, "sessions", 1_000), parents = [];
-    for (let parent = session.forked_from; parent && parents.length < 50; parent = parents[0]?.forked_from) {
-      const known = await get(sessionPath(parent)).catch(() => null);
+    for (let parent = originOf(session); parent && parents.length < 50; parent = originOf(parents[0])) {
+      const known = await get(sessionPath(parent.id)).catch(() => null);
       if (!known) break;
       parents.unshift(known);
     }
@@ -175,9 +178,9 @@ export function Copies({ id, session, act }) {
     run: values => change("POST", "/v1/sessions", { fork: { session_id: id, at: Number(values.at) || session.head }, ...(values.session_id ? { session_id: values.session_id } : {}), ...(values.title ? { title: values.title } : {}) }),
     onDone: answer => go(to(answer.session_id)),
   });
-  const children = parent => (relatives?.sessions || []).filter(other => other.forked_from === parent && other.session_id !== parent);
+  const children = parent => (relatives?.sessions || []).filter(other => originOf(other)?.id === parent && other.session_id !== parent);
   const node = (other, depth = 0) => html`<li key=${other.session_id}><a href=${to(other.session_id)} aria-current=${other.session_id === id ? "true" : undefined}>${other.title || other.session_id}</a>
-    <span class="note">${other.forked_at ? t("forked at #{n}", { n: other.forked_at }) : t("{n} messages", { n: number(other.messages) })}</span>
+    <span class="note">${other.title && html`<code>${other.session_id}</code> `}${other.forked_at ? t("forked at #{n}", { n: other.forked_at }) : originOf(other) ? t("works for the call {ref}", { ref: originOf(other).ref }) : t("{n} messages", { n: number(other.messages) })}</span>
     ${depth < 8 && children(other.session_id).length > 0 && html`<ul>${children(other.session_id).map(child => node(child, depth + 1))}</ul>`}</li>`;
   const root = relatives?.parents[0] || session;
   return html`<div class="columns">
@@ -187,7 +190,7 @@ export function Copies({ id, session, act }) {
       ${(snapshots || []).map(snapshot => html`<article class="entry" key=${snapshot.snapshot_id}><p><strong>${snapshot.name || t("(unnamed)")}</strong> <${Chip}>${snapshot.kind}</${Chip}> <a href=${to(id, "messages", { at: snapshot.position })}>#${snapshot.position}</a> <time class="note">${time(snapshot.created_at)}</time>
         ${!about.read_only && html` <button type="button" class="quiet" onClick=${() => restore(snapshot)}>${t("Restore")}</button> <button type="button" class="quiet" onClick=${() => remove(snapshot)}>${t("Delete")}</button>`}</p>
         ${snapshot.metadata && html`<${Json} value=${snapshot.metadata} open=${1} />`}</article>`)}
-      <div class="bar"><h2>${t("Forks")}</h2>${!about.read_only && html`<button type="button" class="primary" onClick=${fork}>${t("Fork")}</button>`}</div>
+      <div class="bar"><h2>${t("Forks and agents' sessions")}</h2>${!about.read_only && html`<button type="button" class="primary" onClick=${fork}>${t("Fork")}</button>`}</div>
       ${relatives && html`<ul class="tree">${node(root)}</ul>`}
     </section>
     <section class="card"><div class="bar"><h2>${t("Summary")}</h2>${!about.read_only && html`<button type="button" onClick=${compress}>${t("Summarise closed loops")}</button>`}</div>

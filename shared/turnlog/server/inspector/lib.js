@@ -31,10 +31,11 @@ export function apply() {
 
 export function t(text, values = {}) {
   const words = (settings.language === "zh" ? CHINESE[text] : undefined) ?? ENGLISH[text] ?? text;
-  return words.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  const told = words.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  return settings.language === "zh" ? told : told.replace(/\b1 (message|loop|call|token|session|part|place)s\b/g, "1 $1");
 }
 
-const locale = () => (settings.language === "zh" ? "zh-CN" : "en");
+const locale = () => (settings.language === "zh" ? "zh-CN" : /^en\b/.test(navigator.language) ? navigator.language : "en");
 export const number = value => (value ?? 0).toLocaleString(locale());
 export const short = value =>
   value >= 9_999_500 ? `${Math.round(value / 1e6)}M` : value >= 999_500 ? `${(value / 1e6).toFixed(1)}M`
@@ -45,6 +46,7 @@ export const money = (tokens, cached = 0) => {
   const dollars = ((tokens - cached) * price + cached * price * 0.1) / 1e6;
   return `$${dollars < 0.1 ? dollars.toFixed(4) : dollars.toFixed(2)}`;
 };
+export const clock = text => new Date(text).toLocaleTimeString(locale());
 export const time = text => new Date(text).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" });
 export function ago(text) {
   const seconds = Math.round((Date.now() - new Date(text)) / 1000);
@@ -91,17 +93,20 @@ export function useRedraw() {
   return useReducer(count => count + 1, 0)[1];
 }
 
-// The answer of `read`, which runs again when one of `inputs` changes; the answer before stays until the next is there.
+// The answer of `read`, which runs again when one of `inputs` changes; the answer before stays until a later one is there. An answer
+// that comes when inputs have changed again is shown too: those of a session that grows may change faster than they are read.
 export function useAnswer(read, inputs) {
   const [answer, set] = useState({ value: null, error: null, busy: true });
+  const turns = useRef({ begun: 0, shown: 0 });
   useEffect(() => {
-    let current = true;
+    const turn = ++turns.current.begun;
+    const show = changes => {
+      if (turn < turns.current.shown) return;
+      turns.current.shown = turn;
+      set({ ...changes, busy: turn < turns.current.begun });
+    };
     set(before => ({ ...before, busy: true }));
-    read().then(
-      value => current && set({ value, error: null, busy: false }),
-      error => current && set({ value: null, error, busy: false }),
-    );
-    return () => { current = false; };
+    read().then(value => show({ value, error: null }), error => show({ value: null, error }));
   }, inputs);
   return answer;
 }
@@ -121,6 +126,14 @@ export function usePoll(tick, seconds, inputs) {
     document.addEventListener("visibilitychange", wake);
     return () => { ended = true; clearTimeout(timer); document.removeEventListener("visibilitychange", wake); };
   }, inputs);
+}
+
+// The session that another came from: the one it was forked from, or that of the call which its agent works for.
+export function originOf(session) {
+  if (session.forked_from) return { id: session.forked_from, at: session.forked_at };
+  const parent = session.metadata?.parent;
+  if (typeof parent?.session_id !== "string" || typeof parent.ref !== "string") return null;
+  return { id: parent.session_id, at: Number.parseInt(parent.ref, 10), ref: parent.ref };
 }
 
 // ---- keys: a view names what its keys do; keys in a field are the field's

@@ -1,6 +1,6 @@
 // Messages of every provider's shape as text, calls, results and media. Content is always text: nothing of it becomes HTML.
 
-import { html, useState, t, number, short, time, Chip, CopyButton } from "./lib.js";
+import { html, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
 
 const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
 const list = value => (Array.isArray(value) ? value : value === undefined || value === null ? [] : [value]);
@@ -98,7 +98,7 @@ export function asJson(value) {
 
 export function Json({ value, name, depth = 0, open = 2, unfolded = false, values }) {
   const [isOpen, toggle] = useState(null);
-  const [limit, more] = useState(50);
+  const [limit, more] = useState(20);
   const label = name === undefined ? null : html`<span class="key">${name}</span>: `;
   if (value === null || typeof value !== "object") {
     if (typeof value === "string" && value.length > 300) return html`<div class="leaf">${label}<${Long} text=${value} values=${values} mono /></div>`;
@@ -176,10 +176,11 @@ export function Message({ message, warnings = [], usage, faded, actions, values,
   const role = roleOf(message.body);
   const known = ["user", "assistant", "tool", "system"].includes(role) ? role : "unknown";
   const label = t("Message {position}, {role}", { position: message.position, role: roleName(role) });
-  return html`<article class=${`message ${known} ${faded ? "faded" : ""} ${selected ? "selected" : ""}`} aria-label=${label} data-position=${message.position}>
+  return html`<article class=${`message ${known} ${faded ? "faded" : ""} ${message.parent ? "nested" : ""} ${selected ? "selected" : ""}`} aria-label=${label} data-position=${message.position}>
     <header>
       <span class="role">${roleName(role)}</span>
       <span class="position">#${message.position}</span>
+      ${message.parent && html`<${Chip} title=${t("An agent that works within this call; its messages are in no loop")}>↳ ${message.parent}${message.agent_id ? ` ${message.agent_id}` : ""}</${Chip}>`}
       ${message.author && html`<${Chip} title=${t("Author")}>${message.author}</${Chip}>`}
       ${message.pin && html`<${Chip} kind="pin">${t("pinned")}</${Chip}>`}
       ${message.redacted && html`<${Chip} kind="bad">${t("redacted")}</${Chip}>`}
@@ -189,7 +190,7 @@ export function Message({ message, warnings = [], usage, faded, actions, values,
       <span class="actions">${actions}<${CopyButton} text=${() => JSON.stringify(message.body, null, 2)} label="JSON" /></span>
       <span class="facts"><span title=${t("Tokens of this message")}>${t("{n} tokens", { n: short(message.tokens) })}</span>
         ${usage && html`<span title=${t("What the provider counted: input, output")}>${short(usage.input_tokens)} → ${short(usage.output_tokens)}</span>`}
-        <time datetime=${message.created_at} title=${time(message.created_at)}>${new Date(message.created_at).toLocaleTimeString()}</time></span>
+        <time datetime=${message.created_at} title=${time(message.created_at)}>${clock(message.created_at)}</time></span>
     </header>
     ${warnings.map((warning, index) => html`<p key=${index} class="warning">⚠ <code>${warning.code}</code> ${t(warning.code)}</p>`)}
     <div class="content"><${Body} body=${message.body} position=${message.position} values=${values} /></div>

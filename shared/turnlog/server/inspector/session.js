@@ -1,7 +1,7 @@
 // A session's frame: its head, its tabs, and the poll that keeps it live.
 
 import { about, change, get, sessionPath } from "./api.js";
-import { html, useEffect, useRef, useState, t, to, go, number, short, ago, time, useKeys, usePoll, Failure, Waiting, Chip, Confirm, Dialog, tell } from "./lib.js";
+import { html, useEffect, useRef, useState, t, to, go, originOf, number, short, ago, time, useKeys, usePoll, Failure, Waiting, Chip, Confirm, Dialog, tell } from "./lib.js";
 import { Timeline } from "./timeline.js";
 import { Windows } from "./windows.js";
 import { Compare, Copies, Find, History, State } from "./aside.js";
@@ -29,6 +29,8 @@ export function Session({ id, tab, params }) {
   useEffect(() => { if (session) document.title = `${session.title || id} · Turnlog`; }, [session]);
   useKeys(Object.fromEntries(TABS.map(([name], index) => [String(index + 1), () => go(to(id, name))])));
   if (!session) return html`<main id="main" tabindex="-1"><${Failure} error=${error} /><${Waiting} when=${!error} /></main>`;
+  const origin = originOf(session);
+  const lease = session.lease && new Date(session.lease.expires_at) > Date.now() ? session.lease : null;
   const [, , View] = TABS.find(([name]) => name === tab) || TABS[0];
   // `act` opens a dialog that asks, then tells what was done and reads the session again.
   const act = dialog => askFor({
@@ -49,7 +51,8 @@ export function Session({ id, tab, params }) {
         <span>${t("{n} tokens", { n: short(session.tokens) })}</span>
         <span class="wide">${t("policy")} <code>${typeof session.policy === "string" ? session.policy : t("own")}</code></span>
         ${session.model && html`<span class="wide">${session.model}</span>`}
-        ${session.forked_from && html`<a href=${to(session.forked_from, "messages", { at: session.forked_at })}>↳ ${session.forked_from} #${session.forked_at}</a>`}
+        ${origin && html`<a href=${to(origin.id, "messages", { at: origin.at })} title=${origin.ref ? t("The call that this agent works for") : t("forked at #{n}", { n: origin.at })}>↳ ${origin.id} ${origin.ref || `#${origin.at}`}</a>`}
+        ${lease && html`<${Chip} kind="warn" title=${t("until {time}, unless it appends before", { time: time(lease.expires_at) })}>${t("run by {holder}", { holder: lease.holder })}</${Chip}>`}
         <span class="live" title=${time(session.updated_at)}><i class=${error ? "off" : ""} aria-hidden="true"></i>${error ? t("not reached") : ago(session.updated_at)}</span></p>
       <nav class="tabs" aria-label=${t("Views of the session")}>
         ${TABS.map(([name, label], index) => html`<a key=${name} href=${to(id, name)} aria-current=${name === tab ? "page" : undefined} title=${`${index + 1}`}>${t(label)}</a>`)}

@@ -1,17 +1,18 @@
 // The list of sessions: newest first, filtered as one types, forks below their parents, what the next model call costs.
 
 import { ask, get, pages, sessionPath } from "./api.js";
-import { html, useEffect, useMemo, useRef, useState, t, to, go, number, short, money, ago, time, useAnswer, useKeys, usePoll, Failure, Waiting, Empty, Chip } from "./lib.js";
+import { html, useEffect, useMemo, useRef, useState, t, to, go, originOf, number, short, money, ago, time, useAnswer, useKeys, usePoll, Failure, Waiting, Empty, Chip } from "./lib.js";
 
 const MOST = 1_000;
 
-// Rows in the list's order, each fork behind its parent where both are listed.
+// Rows in the list's order, each fork and each agent's own session behind its parent where both are listed.
 function asTree(sessions) {
   const ids = new Set(sessions.map(session => session.session_id));
+  const parentOf = session => { const id = originOf(session)?.id; return id !== session.session_id && ids.has(id) ? id : null; };
   const forks = new Map();
   for (const session of sessions) {
-    const parent = session.forked_from;
-    if (parent && ids.has(parent) && parent !== session.session_id) forks.set(parent, [...(forks.get(parent) || []), session]);
+    const parent = parentOf(session);
+    if (parent) forks.set(parent, [...(forks.get(parent) || []), session]);
   }
   const rows = [], seen = new Set();
   const add = (session, depth) => {
@@ -20,7 +21,7 @@ function asTree(sessions) {
     rows.push({ session, depth });
     for (const fork of forks.get(session.session_id) || []) add(fork, depth + 1);
   };
-  for (const session of sessions) if (!session.forked_from || !ids.has(session.forked_from)) add(session, 0);
+  for (const session of sessions) if (!parentOf(session)) add(session, 0);
   for (const session of sessions) add(session, 0);
   return rows;
 }
@@ -124,7 +125,7 @@ export function Sessions({ params }) {
       <th scope="col" class="number">${t("Loops")}</th><th scope="col" class="number">${t("Tokens")}</th>
       <th scope="col" class="number" title=${t("What the next model call would be sent, in tokens")}>${t("Next call")}</th><th scope="col" class="number">${t("Last activity")}</th></tr></thead>
       <tbody>${rows.map(({ session, depth }) => html`<tr key=${session.session_id}>
-        <th scope="row"><a href=${to(session.session_id)} class=${`depth${Math.min(depth, 4)}`}>${depth > 0 && html`<span class="fork" aria-label=${t("a fork")}>↳</span>`}
+        <th scope="row"><a href=${to(session.session_id)} class=${`depth${Math.min(depth, 4)}`}>${depth > 0 && html`<span class="fork" aria-label=${session.forked_from ? t("a fork") : t("an agent's own session")}>↳</span>`}
           <bdi class="title">${session.title || session.session_id}</bdi>${session.title && html`<span class="id">${session.session_id}</span>`}
           ${depth === 0 && session.forked_from && html`<span class="id">↳ ${session.forked_from} #${session.forked_at}</span>`}</a></th>
         <td class="status"><${Chip} kind=${session.status === "active" ? "good" : ""}>${t(session.status)}</${Chip}></td>

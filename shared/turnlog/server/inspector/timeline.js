@@ -248,6 +248,8 @@ function Loops({ id, session, now, onReach }) {
     ${next && html`<button type="button" class="more" onClick=${() => read(next)}>${t("Show earlier loops")}</button>`}
     <ol>${loops.map(loop => html`<li key=${loop.loop}><button type="button" aria-current=${now >= loop.first && now <= loop.last ? "true" : undefined} onClick=${() => onReach(loop.first)}>
       <span class="loop">${loop.loop}</span><span class="said" dir="auto">${(loop.user_message || loop.reply || t("(no text)")).slice(0, 120)}</span>
-      <span class="note">${loop.status !== "closed" && html`<em>${t(loop.status)}</em> `}${loop.tool_calls.length > 0 && html`${loop.tool_calls.length === 1 ? t("1 call") : t("{n} calls", { n: loop.tool_calls.length })} · `}${short(loop.tokens)}</span></button></li>`)}</ol>
+      <span class="note">${loop.status !== "closed" && html`<em>${t(loop.status)}</em> `}${loop.tool_calls.length > 0 && html`${t("{n} calls", { n: loop.tool_calls.length })} · `}${short(loop.tokens)}</span></button>
+      ${loop.nested.map(inner => html`<button type="button" key=${inner.first} class="inner" aria-current=${now >= inner.first && now <= inner.last ? "true" : undefined} title=${inner.user_message} onClick=${() => onReach(inner.first)}>
+        <span class="loop">↳</span><span class="said" dir="auto">${inner.agent_id}: ${(inner.user_message || t("(no text)")).slice(0, 80)}</span></button>`)}</li>`)}</ol>
   </nav>`;
 }

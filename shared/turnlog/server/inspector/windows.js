@@ -6,19 +6,40 @@ import { Json, Long, Message, asJson, blocksOf } from "./messages.js";
 
 const FORMATS = ["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"];
 const PRESETS = ["default", "run_loops", "recall", "classic", "turns", "tokens", "full"];
-const MOST_EVENTS = 20_000, MEASURED = 80, SEARCHED = 3_000;
+const MOST_EVENTS = 20_000, MEASURED = 80, SEARCHED = 3_000, EDGE = 100;
 
 // ---- the session's model calls, from its history
 
-async function readCalls(id, onPage) {
-  const entries = [];
-  let before = undefined;
-  do {
-    const page = await get(sessionPath(id, "/history"), { limit: 1_000, before });
-    entries.unshift(...page.entries.reverse());
-    before = page.next ?? undefined;
-    onPage(callsOf(entries), before === undefined);
-  } while (before !== undefined && entries.length < MOST_EVENTS);
+// Read once from the newest entry to the oldest; of a log that grows only what came since.
+class Calls {
+  constructor(id, onPage) { Object.assign(this, { id, onPage, entries: [], isAll: false, isReading: false }); }
+  async read(head) {
+    if (this.isReading) return;
+    this.isReading = true;
+    try {
+      if (!this.entries.length) await this.back(undefined, 0, (page, entries) => entries.unshift(...page));
+      else while (this.newest < head) {
+        const news = [];
+        await this.back(undefined, this.newest, page => news.unshift(...page));
+        if (!news.length) break;
+        this.entries.push(...news);
+      }
+      this.onPage(callsOf(this.entries), this.isAll);
+    } finally { this.isReading = false; }
+  }
+  get newest() { return Number(this.entries.at(-1).history_id); }
+  async back(before, known, take) {
+    do {
+      const page = await get(sessionPath(this.id, "/history"), { limit: known ? 100 : 1_000, before });
+      const entries = page.entries.filter(entry => Number(entry.history_id) > known).reverse();
+      take(entries, this.entries);
+      before = entries.length < page.entries.length ? undefined : page.next ?? undefined;
+      if (!known) {
+        this.isAll = before === undefined;
+        this.onPage(callsOf(this.entries), this.isAll);
+      }
+    } while (before !== undefined && this.entries.length < MOST_EVENTS);
+  }
 }
 
 // Messages of the assistant in a row are one answer: some formats write calls and reasoning as items of their own.
@@ -29,15 +50,21 @@ function callsOf(entries) {
     const position = Number(entry.history_id), role = entry.metadata.role;
     if (role === undefined) continue;
     const isAnswer = ["assistant", "reasoning", "_call", "model"].includes(role) || entry.action === "tool_call";
-    if (isAnswer && !previous?.isAnswer && position > 1) calls.push({ position, at: position - 1, last: position, loop: entry.metadata.loop, usage: entry.metadata.usage });
+    // An agent that works within a call of another has windows of its own.
+    const parent = entry.metadata.parent ? { ref: entry.metadata.parent, agent_id: entry.agent_id } : null;
+    const continues = previous?.isAnswer && parent?.ref === previous.parent?.ref && parent?.agent_id === previous.parent?.agent_id;
+    if (isAnswer && !continues && position > 1) calls.push({ position, at: position - 1, last: position, parent, sent: entry.metadata.window });
     else if (isAnswer && calls.length) calls[calls.length - 1].last = position;
-    previous = { isAnswer };
+    previous = { isAnswer, parent };
   }
   return calls;
 }
 
-const bodyOf = (at, options) => {
-  const body = { at, format: options.format || "openai_chat" };
+const isSameAgent = (call, other) => JSON.stringify(call.parent) === JSON.stringify(other.parent);
+
+const bodyOf = (call, options) => {
+  // The newest window of all needs no moment, and a server has most of it at hand.
+  const body = { ...(call.position ? { at: call.at } : {}), format: options.format, ...(call.parent ? { parent: call.parent } : {}) };
   const policy = options.policy?.trim();
   if (policy) body.policy = policy.startsWith("{") ? JSON.parse(policy) : policy;
   if (Number(options.budget) > 0) body.budget = Number(options.budget);
@@ -47,13 +74,13 @@ const bodyOf = (at, options) => {
 // Windows by call and options. What was asked for once is not asked for again while its position is the past.
 class WindowCache {
   constructor(id) { this.id = id; this.known = new Map(); }
-  key(at, options) { return JSON.stringify([at, options.policy || "", options.budget || "", options.format || ""]); }
-  peek(at, options) { return this.known.get(this.key(at, options))?.value; }
-  read(at, options) {
-    const key = this.key(at, options);
+  key(call, options) { return JSON.stringify([call.at, call.parent, options.policy || "", options.budget || "", options.format]); }
+  peek(call, options) { return this.known.get(this.key(call, options))?.value; }
+  read(call, options) {
+    const key = this.key(call, options);
     if (!this.known.has(key)) {
       const entry = {};
-      entry.promise = Promise.resolve().then(() => ask(sessionPath(this.id, "/context"), bodyOf(at, options))).then(value => (entry.value = value));
+      entry.promise = Promise.resolve().then(() => ask(sessionPath(this.id, "/context"), bodyOf(call, options))).then(value => (entry.value = value));
       entry.promise.catch(() => this.known.delete(key));
       this.known.set(key, entry);
     }
@@ -133,7 +160,7 @@ export function changesBetween(before, after) {
 
 function Growth({ calls, chosen, cache, options, onChoose }) {
   const shown = calls.slice(-600);
-  const windows = shown.map(call => cache.peek(call.at, options));
+  const windows = shown.map(call => cache.peek(call, options));
   const budget = windows.find(Boolean)?.manifest.budget.tokens || 0;
   const most = Math.max(1, ...windows.map(window => window?.tokens || 0));
   const top = budget && budget < most * 2.5 ? Math.max(budget, most) : most * 1.15;
@@ -145,7 +172,7 @@ function Growth({ calls, chosen, cache, options, onChoose }) {
       const window = windows[index], height = window ? (window.tokens / top) * 40 : 2;
       const stable = window ? (Math.min(window.prefix.stable_tokens, window.tokens) / top) * 40 : 0;
       const x = index * width, wide = Math.max(width * 0.82, 0.12);
-      return html`<g key=${call.at} class=${`${call === chosen ? "chosen" : ""} ${window ? "" : "unknown"}`} onClick=${() => onChoose(call)}>
+      return html`<g key=${call.at} class=${`${call === chosen ? "chosen" : ""} ${window ? "" : "unknown"} ${call.parent ? "nested" : ""}`} onClick=${() => onChoose(call)}>
         <rect class="touch" x=${x} y="0" width=${width} height="40" /><rect class="new" x=${x} y=${40 - height} width=${wide} height=${height} />
         <rect class="stable" x=${x} y=${40 - stable} width=${wide} height=${stable} />
         ${window?.prefix.broke_at !== null && window && call.number > 1 && html`<rect class="break" x=${x} y="0" width=${wide} height="1.6" />`}</g>`;
@@ -204,6 +231,7 @@ function Part({ part, most, depth, chosen, onChoose, children, isOpen, onToggle,
 
 function Parts({ window, chosen, onChoose }) {
   const [opened, open] = useState({});
+  const [isWhole, showWhole] = useState(false);
   const rows = useMemo(() => {
     const { parts } = window.manifest, loops = new Map(), rows = [];
     for (const part of parts) {
@@ -216,6 +244,10 @@ function Parts({ window, chosen, onChoose }) {
   const most = Math.max(1, ...rows.map(row => row.part.tokens));
   return html`<ol class="parts" aria-label=${t("Parts of the window, in the order in which they are sent")}>
     ${rows.map(({ part, children }, index) => {
+      // Of thousands of parts the first and the last are shown, and the one that was chosen.
+      const isBetween = !isWhole && rows.length > 3 * EDGE && index >= EDGE && index < rows.length - EDGE;
+      if (isBetween && index === EDGE) return html`<li key=${index}><button type="button" class="more" onClick=${() => showWhole(true)}>${t("Show the {n} parts between", { n: number(rows.length - 2 * EDGE) })}</button></li>`;
+      if (isBetween && part !== chosen && !children.includes(chosen)) return null;
       const isOpen = opened[part.loop] ?? (children.some(child => child === chosen) || (children.length > 0 && rows.length < 6 && children.length < 8));
       return html`<${Part} key=${index} part=${part} children=${children} most=${most} depth=${0} chosen=${chosen} onChoose=${onChoose} isOpen=${isOpen}
         onToggle=${() => open({ ...opened, [part.loop]: !isOpen })} />`;
@@ -276,7 +308,7 @@ function leaves(value, into) {
   else if (value && typeof value === "object") for (const item of Object.values(value)) leaves(item, into);
 }
 
-function useLaterValues(id, from, head) {
+function useLaterValues(id, from) {
   const { value } = useAnswer(async () => {
     const calls = [];
     for (let before, pages = 0; pages < 5; pages += 1) {
@@ -286,7 +318,7 @@ function useLaterValues(id, from, head) {
       if (!before) break;
     }
     return calls;
-  }, [id, head]);
+  }, [id]);
   return useMemo(() => {
     const values = new Set();
     for (const call of value || []) if (Number(call.ref.split(".")[0]) >= from) leaves(call.arguments, values);
@@ -370,7 +402,7 @@ function Options({ options, onChange, session, name }) {
     <label>${t("Policy")}<input list=${list} value=${options.policy || ""} placeholder=${typeof session.policy === "string" ? session.policy : t("own")} onChange=${event => onChange({ ...options, policy: event.target.value })} />
       <datalist id=${list}>${PRESETS.map(preset => html`<option value=${preset} />`)}</datalist></label>
     <label>${t("Budget")}<input type="number" min="1" value=${options.budget || ""} placeholder=${t("of the session")} onChange=${event => onChange({ ...options, budget: event.target.value })} /></label>
-    <label>${t("Format")}<select onChange=${event => onChange({ ...options, format: event.target.value })}>${FORMATS.map(format => html`<option value=${format} selected=${format === (options.format || "openai_chat")}>${format}</option>`)}</select></label>
+    <label>${t("Format")}<select onChange=${event => onChange({ ...options, format: event.target.value })}>${FORMATS.map(format => html`<option value=${format} selected=${format === options.format}>${format}</option>`)}</select></label>
   </fieldset>`;
 }
 
@@ -393,12 +425,19 @@ export function Windows({ id, session, params }) {
   const [pane, show] = useState("parts");
   const [measuring, measure] = useState(false);
   const field = useRef();
-  useEffect(() => { readCalls(id, (calls, isAll) => setAnswers({ calls, isAll })).catch(fail); }, [session.head]);
+  const log = useMemo(() => new Calls(id, (calls, isAll) => setAnswers({ calls, isAll })), [id]);
+  useEffect(() => { log.read(session.head).catch(fail); }, [log, session.head]);
   const calls = useMemo(() => {
     const all = answers.calls.map((call, index) => ({ ...call, number: index + 1 }));
-    return [...all, { position: null, at: session.head, last: session.head, number: all.length + 1 }];
+    return [...all, { position: null, at: session.head, last: session.head, parent: null, number: all.length + 1 }];
   }, [answers, session.head]);
-  const options = { policy: params.get("policy") || "", budget: params.get("budget") || "", format: params.get("format") || "" };
+  // Windows are in the format of the newest message until another is chosen.
+  const { value: usual } = useAnswer(async () => {
+    const page = await get(sessionPath(id, "/messages"), { order: "desc", limit: 1 });
+    return FORMATS.includes(page.messages[0]?.format) ? page.messages[0].format : FORMATS[0];
+  }, [id]);
+  const options = { policy: params.get("policy") || "", budget: params.get("budget") || "", format: params.get("format") || usual };
+  const read = (call, options) => (options.format ? cache.read(call, options) : new Promise(() => {}));
   const other = params.get("beside") ? { policy: params.get("policy2") || "", budget: params.get("budget2") || "", format: params.get("format2") || options.format } : null;
   const wanted = Number(params.get("call")), at = Number(params.get("at"));
   const call = (wanted && calls.find(item => item.number === wanted)) || (at && calls.find(item => item.last >= at)) || calls[calls.length - 1];
@@ -409,11 +448,11 @@ export function Windows({ id, session, params }) {
   };
   const goTo = item => { if (item) { choose(null); set({ call: item.number }); } };
   const optionKey = JSON.stringify([options, other]);
-  const { value: window, error: refused, busy } = useAnswer(() => cache.read(call.at, options), [call.at, optionKey, cache]);
-  const previous = calls[call.number - 2];
-  const { value: before } = useAnswer(() => (previous ? cache.read(previous.at, options) : Promise.resolve(null)), [previous?.at, optionKey, cache]);
-  const { value: beside, error: besideRefused } = useAnswer(() => (other ? cache.read(call.at, other) : Promise.resolve(null)), [call.at, optionKey, cache]);
-  const values = useLaterValues(id, call.position ?? Infinity, session.head);
+  const { value: window, error: refused, busy } = useAnswer(() => read(call, options), [call.at, optionKey, cache]);
+  const previous = calls.slice(0, call.number - 1).findLast(item => isSameAgent(item, call));
+  const { value: before } = useAnswer(() => (previous ? read(previous, options) : Promise.resolve(null)), [previous?.at, call.at, optionKey, cache]);
+  const { value: beside, error: besideRefused } = useAnswer(() => (other ? read(call, other) : Promise.resolve(null)), [call.at, optionKey, cache]);
+  const values = useLaterValues(id, call.position ?? Infinity);
   const total = calls.length;
   useEffect(() => {
     let current = true;
@@ -421,8 +460,8 @@ export function Windows({ id, session, params }) {
       for (const item of calls) {
         while (document.hidden && current) await new Promise(resolve => setTimeout(resolve, 500));
         if (!current || (calls.length > MEASURED && !measuring)) return;
-        if (cache.peek(item.at, options)) continue;
-        try { await cache.read(item.at, options); } catch { return; }
+        if (cache.peek(item, options)) continue;
+        try { await read(item, options); } catch { return; }
         if (current) redraw();
       }
     })();
@@ -431,21 +470,22 @@ export function Windows({ id, session, params }) {
   useKeys({ ArrowLeft: () => goTo(calls[call.number - 2]), ArrowRight: () => goTo(calls[call.number]), f: () => field.current?.focus() });
   const findHere = value => { choose(null); set({ find: value }); };
   const onPart = (found, position) => choose(found || { kind: "message", loop: null, first: position, last: position, level: "out", tokens: 0, reason: null, refs: [] });
-  const measured = calls.filter(item => cache.peek(item.at, options));
-  const sum = measured.reduce((tokens, item) => tokens + cache.peek(item.at, options).tokens, 0);
-  const cached = measured.reduce((tokens, item) => tokens + Math.min(cache.peek(item.at, options).prefix.stable_tokens, cache.peek(item.at, options).tokens), 0);
+  const measured = calls.map(item => cache.peek(item, options)).filter(Boolean);
+  const sum = measured.reduce((tokens, item) => tokens + item.tokens, 0);
+  const cached = measured.reduce((tokens, item) => tokens + Math.min(item.prefix.stable_tokens, item.tokens), 0);
   return html`<div class="windows">
     <section class="scrub" aria-label=${t("Model calls")}>
       <div class="scrubhead">
         <button type="button" aria-label=${t("Previous call")} disabled=${call.number <= 1} onClick=${() => goTo(calls[call.number - 2])}>←</button>
-        <strong>${call.position ? t("Call {n} of {all}", { n: call.number, all: total - 1 }) : t("The next call")}</strong>
+        <strong>${call.position ? t("Call {n} of {all}", { n: number(call.number), all: number(total - 1) }) : t("The next call")}</strong>
         <button type="button" aria-label=${t("Next call")} disabled=${call.number >= total} onClick=${() => goTo(calls[call.number])}>→</button>
+        ${call.parent && html`<${Chip} title=${t("An agent that works within this call; its messages are in no loop")}>↳ ${call.parent.ref} ${call.parent.agent_id}</${Chip}>`}
         <span class="note">${call.position ? html`${t("answered by")} <a href=${to(id, "messages", { at: call.position })}>#${call.position}</a>` : t("as the log is now, #{n}", { n: call.at })}</span>
         <span class="note sums">${measured.length > 1 && t("{n} calls: {tokens} tokens, {share} % still in the prompt cache", { n: measured.length, tokens: short(sum), share: Math.round((cached / Math.max(1, sum)) * 100) })} ${money(sum, cached)}</span>
         ${total > MEASURED && !measuring && html`<button type="button" class="quiet" onClick=${() => measure(true)}>${t("Measure all calls")}</button>`}
       </div>
       <${Growth} calls=${calls} chosen=${call} cache=${cache} options=${options} onChoose=${goTo} />
-      <input type="range" min="1" max=${total} value=${call.number} aria-label=${t("Model call")} aria-valuetext=${call.position ? t("Call {n} of {all}", { n: call.number, all: total - 1 }) : t("The next call")}
+      <input type="range" min="1" max=${total} value=${call.number} aria-label=${t("Model call")} aria-valuetext=${call.position ? t("Call {n} of {all}", { n: number(call.number), all: number(total - 1) }) : t("The next call")}
         onInput=${event => goTo(calls[Number(event.target.value) - 1])} />
       ${!answers.isAll && answers.calls.length > 0 && html`<p class="note">${t("Earlier calls are being read…")}</p>`}
     </section>
@@ -458,12 +498,13 @@ export function Windows({ id, session, params }) {
     <${Failure} error=${error || refused} />
     ${!window && html`<${Waiting} when=${busy} />`}
     ${window && html`<div class=${`panes ${other ? "two" : ""}`}>
-      <div class="pane"><${Budget} window=${window} /><${Cache} window=${window} isFirst=${call.number === 1} />
+      <div class="pane"><${Budget} window=${window} /><${Cache} window=${window} isFirst=${!previous} />
+        ${call.sent && call.sent.tokens !== window.tokens && html`<p class="note">${t("The agent was sent {n} tokens: its call named another policy, budget or format, which you can type above.", { n: number(call.sent.tokens) })}</p>`}
         ${!other && before && html`<${Changes} before=${before} after=${window} title=${t("Since the call before")} onChoose=${choose} />`}
-        ${pane === "parts" ? html`<${Parts} window=${window} chosen=${part} onChoose=${choose} />` : html`<${Request} window=${window} format=${options.format || "openai_chat"} model=${session.model} />`}</div>
-      ${other ? html`<div class="pane"><${Failure} error=${besideRefused} />${beside && html`<${Budget} window=${beside} /><${Cache} window=${beside} isFirst=${call.number === 1} />
+        ${pane === "parts" ? html`<${Parts} window=${window} chosen=${part} onChoose=${choose} />` : html`<${Request} window=${window} format=${options.format} model=${session.model} />`}</div>
+      ${other ? html`<div class="pane"><${Failure} error=${besideRefused} />${beside && html`<${Budget} window=${beside} /><${Cache} window=${beside} isFirst=${!previous} />
           <${Changes} before=${window} after=${beside} title=${t("Against this window")} onChoose=${choose} />
-          ${pane === "parts" ? html`<${Parts} window=${beside} chosen=${part} onChoose=${choose} />` : html`<${Request} window=${beside} format=${other.format || "openai_chat"} model=${session.model} />`}`}</div>`
+          ${pane === "parts" ? html`<${Parts} window=${beside} chosen=${part} onChoose=${choose} />` : html`<${Request} window=${beside} format=${other.format} model=${session.model} />`}`}</div>`
         : html`<div class="pane side"><${FindValue} id=${id} window=${window} call=${call} wanted=${find} onFind=${findHere} onPart=${onPart} field=${field} />
           ${part ? html`<${Detail} id=${id} window=${window} part=${part} values=${values} find=${find} />` : html`<${Answered} id=${id} window=${window} call=${call} onFind=${findHere} />`}</div>`}
     </div>

@@ -623,6 +623,7 @@ def test_create_and_append(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert as_json("sessions")["sessions"][0]["policy"] == "classic"
     refused("append", "nobody", "hi", code=1, says="no session 'nobody'")
+    refused("append", "s", code=2, says=r"Missing argument 'MESSAGE' \(turnlog append --help\)")
     refused("append", "s", "[1]", code=2, says="JSON of a message or of a list of messages")
     refused("append", "s", "{", code=2, says="body is not JSON")
 

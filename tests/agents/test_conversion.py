@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.effort import boundaries, examples
 from tests.support.graph_states import bodies, graph_state, messages, session_of
 from turnlog.agents.graph_state import load_graph_state, save_graph_state
-from turnlog.client.model import Turnlog
+from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, NotFoundError, SessionEndedError, TurnlogError
 
 
@@ -213,15 +214,19 @@ def test_the_same_words_said_twice_are_two_messages(log: Turnlog) -> None:
     assert bodies(session) == said * 3
 
 
+def watch(session: Session, before: Callable[[str], object]) -> None:
+    """Call ``before`` with the name of each operation of the session's."""
+    backend = session._backend
+    call = backend.call
+    backend.call = lambda operation, **more: (before(operation), call(operation, **more))[1]  # type: ignore[assignment, func-returns-value]
+
+
 def test_long_lists_are_appended_once_and_only_the_end_of_the_log_is_read(log: Turnlog) -> None:
     session, said = session_of(log), messages(260)
     save_graph_state(session, {"messages": said[:250]})
-    read = list[Any]()
-    backend = session._backend
-    call = backend.call
-    backend.call = lambda operation, **more: (read.append(operation), call(operation, **more))[1]  # type: ignore[assignment, func-returns-value]
+    read = list[str]()
+    watch(session, read.append)
     save_graph_state(session, {"messages": said})
-    backend.call = call  # type: ignore[method-assign]
     assert read.count("read_messages") == 1 and bodies(session) == said
 
 
@@ -312,16 +317,14 @@ def test_two_conversions_at_once_append_once(harness: Any) -> None:
     """The second one writes between the first one's look at the log and its append."""
     log = harness.log()
     session = session_of(log)
-    backend, other = session._backend, harness.log().sessions.get("s")
-    call, started = backend.call, list[bool]()
+    other, started = harness.log().sessions.get("s"), list[bool]()
 
-    def meanwhile(operation: str, **more: Any) -> Any:
+    def meanwhile(operation: str) -> None:
         if operation == "append_messages" and not started:
             started.append(True)
             save_graph_state(other, {"messages": [*messages(3), {"role": "assistant", "content": "theirs"}]})
-        return call(operation, **more)
 
-    backend.call = meanwhile  # type: ignore[method-assign]
+    watch(session, meanwhile)
     save_graph_state(session, {"messages": messages(3)})
     assert bodies(session) == [*messages(3), {"role": "assistant", "content": "theirs"}]
 

@@ -37,6 +37,8 @@ from turnlog.windows.view import Entry, Loop, RecalledPart, WindowDraft, never_s
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
 """A shorter question is asked with the user's message before it."""
+LAST_MESSAGES = 3
+"""Messages before the user's that are a part of the query ``last_messages``."""
 MAX_HITS = 128
 MAX_LOOPS = 64
 """Loops that have their parts in a window: a process that has not made them searches for each."""
@@ -66,8 +68,8 @@ class RecallMessages(Step):
     ``tokens``; null: no such limit. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
     message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
     more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
-    nothing is recalled for a message without such a sentence. ``query`` is what is searched for: the ``user_message`` that
-    begins the loop, or the ``last_messages`` up to it, ``messages`` with a text of user and assistant.
+    nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
+    ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
     """
 
     step: Literal["recall"] = "recall"
@@ -76,8 +78,7 @@ class RecallMessages(Step):
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.05, ge=0, lt=1)
     questions_only: bool = False
-    query: Literal["user_message", "last_messages"] = "user_message"
-    messages: int = Field(default=4, ge=1, le=16)
+    query: Literal["user", "last_messages"] = "user"
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         return view
@@ -303,16 +304,16 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
     if len(text) > MAX_QUESTION_CHARS:
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
-        text = "\n".join((*_said_before(view, loop, step.messages - 1), text))
+        text = "\n".join((*_said_before(view, loop), text))
     return Question(text, _day_of(entries[-1]), entries[-1].position, 0, step.min_score / max(_LEAST_ASKED, asked**2))
 
 
-def _said_before(view: WindowDraft, loop: Loop, count: int) -> list[str]:
-    """Return the beginnings of the newest ``count`` texts that user and assistant said before a loop, oldest first."""
+def _said_before(view: WindowDraft, loop: Loop) -> list[str]:
+    """Return the beginnings of the newest texts that user and assistant said before a loop, oldest first."""
     earlier = (before for before in reversed(view.loops) if before.number < loop.number)
     entries = (entry for before in earlier for unit in reversed(before.units) for entry in reversed(unit.said))
     texts = (entry.facts.head[: MAX_QUESTION_CHARS // 2] for entry in entries if entry.facts.head)
-    return list(islice(texts, count))[::-1]
+    return list(islice(texts, LAST_MESSAGES))[::-1]
 
 
 def _share_asked(text: str) -> float:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # typing's own constant, whose import takes as long as al
 if TYPE_CHECKING:
     from typing import Any
 
-    from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+    from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
     from turnlog.client.async_client import AsyncTurnlog
     from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
@@ -42,6 +42,7 @@ __all__ = [
     "lint",
     "load_graph_state",
     "save_graph_state",
+    "validate_graph_state",
     "with_state",
 ]
 
@@ -63,6 +64,7 @@ _HOMES = {
     "lint": "turnlog.client.stateless",
     "load_graph_state": "turnlog.agents.graph_state",
     "save_graph_state": "turnlog.agents.graph_state",
+    "validate_graph_state": "turnlog.agents.graph_state",
     "with_state": "turnlog.agents.graph_state",
 }
 

@@ -174,10 +174,18 @@ def application(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnl
 
 
 def fresh(prepare: Callable[[Turnlog], Any]) -> Callable[[], tuple[ItemTable, BlobStore]]:
+    """Return a maker of engines that all begin with what ``prepare`` has written, once."""
+    prepared = SqliteDatabase(MEMORY), MemoryBlobStore()
+    calls = iter([lambda: prepare(application(SqliteItemTable(prepared[0]), prepared[1], SequentialIds()))])
+
     def make() -> tuple[ItemTable, BlobStore]:
-        items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-        prepare(application(items, blobs, SequentialIds()))
-        return items, blobs
+        for call in calls:
+            call()
+        database, blobs = SqliteDatabase(MEMORY), MemoryBlobStore()
+        prepared[0].connection().backup(database.connection())
+        for name in prepared[1].names(""):
+            blobs.put(name, prepared[1].get(name) or b"")
+        return SqliteItemTable(database), blobs
 
     return make
 

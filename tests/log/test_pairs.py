@@ -41,9 +41,7 @@ def prepared(log: Turnlog) -> None:
 
 
 def of(operation: str, start: int) -> Callable[[ItemTable, BlobStore], Any]:
-    return lambda items, blobs: OPERATIONS[operation](
-        Session(with_queue(items, blobs, SequentialIds(start))._backend, "s")
-    )
+    return lambda items, blobs: OPERATIONS[operation](with_queue(items, blobs, SequentialIds(start)).sessions.of("s"))
 
 
 def may_be_refused(operation: str, other: str, error: TurnlogError) -> bool:

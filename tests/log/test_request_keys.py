@@ -227,7 +227,7 @@ def test_a_request_to_a_session_that_is_not_there_leaves_nothing(harness: Harnes
 
 def append_as_before(harness: Harness, text: str, key: str) -> Any:
     """An append of a Turnlog that wrote the last 24 keys into headers, and no record."""
-    session = Session(harness.log()._backend, "s")
+    session = harness.log().sessions.of("s")
     answer = session.append(user(text), idempotency_key=key)
     items, at = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
     items.delete_many([at.request(short_hash(key))])

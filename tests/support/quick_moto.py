@@ -115,7 +115,7 @@ def _look_names_up_once(patch: pytest.MonkeyPatch) -> None:
     from botocore.hooks import EventAliaser
     from moto.core import responses
 
-    aliases = EventAliaser(None)
+    aliases: Any = EventAliaser(None)
     renamed = functools.cache(aliases._alias_event_name)
 
     def name_of(self: Any, event_name: str) -> str:
@@ -132,7 +132,7 @@ def _look_names_up_once(patch: pytest.MonkeyPatch) -> None:
 
 def _read_replaced_items_from_memory(patch: pytest.MonkeyPatch) -> None:
     """The guard asks for the items that a write replaces, since they decide its price: a request more for each write."""
-    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.core.models import DEFAULT_ACCOUNT_ID
     from moto.dynamodb.models import dynamodb_backends
 
     from turnlog.testing import aws

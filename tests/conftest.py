@@ -151,6 +151,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         command = "make faults" + (" ARGS=--full" if is_full() else "")
         page = report.page(commit=commit_id(), command=command)
         Path(session.config.getoption("--faults-report")).write_text(page, encoding="utf-8")
+        (ROOT / "tools" / "faults_tried.json").write_text(report.operations(), encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

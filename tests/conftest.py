@@ -104,10 +104,13 @@ PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
 """The name of a test that shows a property of docs/contributing/properties.md."""
 
 
+gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests, and all that they import, are there to the end: they are not looked through for garbage."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 20, 50)
 
 

@@ -140,7 +140,9 @@ class AgentLoop:
         agent = yield from self._read()
         if self.plan.parent is not None and (self.plan.session.id, self.plan.agent_id) in self.plan.parent.answered:
             agent_id = self.plan.agent_id
-            message = f"agent {agent_id!r} has answered within this call: another message needs an agent or child of its own"
+            message = (
+                f"agent {agent_id!r} has answered within this call: another message needs an agent or child of its own"
+            )
             raise InvalidInputError(message, code="second_message")
         if self.plan.parent is not None and agent.get("parent") == self.plan.parent.call.key:
             return (yield from self._with_lease(self._resume()))  # the call is tried again

@@ -223,3 +223,21 @@ def test_tokens_and_cost_of_agents_are_summed_up_to_the_caller(harness: Harness,
     outcome = session.run(Script(ASK, costly("It is 42.")), {"ask_sub": ask}).send("Go")
     assert outcome.usage == {"input_tokens": 20, "output_tokens": 10, "cost": 0.5}
     assert session.agent().state["usage"] == outcome.usage, "another process knows it"
+
+
+@pytest.mark.parametrize("place", ["session", "child"])
+def test_a_second_message_of_a_call_to_an_agent_is_refused_and_not_lost(session: Session, place: str) -> None:
+    """After a crash nobody could tell which of the two the agent was working on."""
+
+    def ask(question: str) -> str:
+        own = session if place == "session" else session.child("sub")
+        own.run(Script(says("One.")), agent_id="sub").send("First")
+        with pytest.raises(InvalidInputError, match="has answered within this call") as refused:
+            own.run(Script(says("Two.")), agent_id="sub").send("Second")
+        assert refused.value.error_code == "second_message"
+        other = session if place == "session" else session.child("other")
+        return other.run(Script(says("Two.")), agent_id="other").send("Second").text
+
+    model = Script(ASK, says("Done."))
+    assert session.run(model, {"ask_sub": ask}).send("Go").text == "Done."
+    assert model.windows[1].messages[-1]["content"] == "Two."

@@ -52,6 +52,7 @@ RUNNABLE = (
     "docs/how-to/streaming.md",
     "docs/how-to/agent-loop.md",
     "docs/how-to/client.md",
+    "docs/how-to/patterns.md",
 )
 RECIPES = ("A new event", "A new policy step", "A new engine", "A new route", "A new adapter", "A new job")
 SERVICE = (

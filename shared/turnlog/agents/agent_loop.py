@@ -128,7 +128,6 @@ class AgentLoop:
     token: int | None = None
     _max_iterations: int = DEFAULT_MAX_ITERATIONS
     usage: dict[str, float] = field(default_factory=dict)
-    children: dict[str, Callable[[], Any]] = field(default_factory=dict)
     _begun: bool = False
     _stored_usage: dict[str, float] = field(default_factory=dict)
     _head: int | None = -1
@@ -139,6 +138,12 @@ class AgentLoop:
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Begin a new run with these messages, or send them to the run that has the session."""
         agent = yield from self._read()
+        if self.plan.parent is not None and (self.plan.session.id, self.plan.agent_id) in self.plan.parent.answered:
+            agent_id = self.plan.agent_id
+            message = (
+                f"agent {agent_id!r} has answered within this call: another message needs an agent or child of its own"
+            )
+            raise InvalidInputError(message, code="second_message")
         if self.plan.parent is not None and agent.get("parent") == self.plan.parent.call.key:
             return (yield from self._with_lease(self._resume()))  # the call is tried again
         while True:
@@ -206,7 +211,8 @@ class AgentLoop:
         yield from self._release()
         if self.plan.parent is not None:
             self.plan.parent.run.add_usage(self.usage)
-            self.plan.parent.run.children.pop(self.plan.session.id, None)
+            self.plan.parent.children.pop(self.plan.session.id, None)
+            self.plan.parent.answered.add((self.plan.session.id, self.plan.agent_id))
         return result
 
     def _release(self) -> Step:
@@ -268,10 +274,9 @@ class AgentLoop:
         for name, count in usage.items():
             self.usage[name] = self.usage.get(name, 0) + count
 
-    def _add_children(self) -> Step:
+    def _add_children(self, executing: ExecutingCall) -> Step:
         """Count what runs of other processes have used in the child sessions of the call that has ended."""
-        while self.children:
-            _, read = self.children.popitem()
+        for read in executing.children.values():
             for agent in agents_of((yield LoopStep(read)).state).values():
                 self.add_usage(_usage_of(agent))
 
@@ -465,6 +470,7 @@ class AgentLoop:
     def _execute_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
         plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
+        executing = self._executing(call)
         if has_effect and not self._begun:
             yield self._begin_call()
         text: str | None = None
@@ -481,19 +487,19 @@ class AgentLoop:
             try:
                 tool = plan.tools.get(call.name)
                 handler = bind_call(tool.function if tool is not None else None, call, sorted(plan.tools))
-                text = text_of((yield LoopStep(handler, by_session=False, call=self._executing(call))))
+                text = text_of((yield LoopStep(handler, by_session=False, call=executing)))
             except NotExecutedError as error:
                 text, is_error = str(error), True
             except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
                 text, is_error = error_text(error), True
-        yield from self._add_children()
+        yield from self._add_children(executing)
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
         return ExecutedCall(call, text, is_error, meta, media)
 
     def _executing(self, call: RequestedCall) -> ExecutingCall:
-        return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self)
+        return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self, {}, set())
 
     def _begin_call(self) -> LoopStep:
         """Say in the log that a call begins, where no reply's commit has said so."""

@@ -75,19 +75,21 @@ class ParentRun(Protocol):
     def add_usage(self, usage: Mapping[str, float]) -> None:
         """Count what a run within one of its calls has used."""
 
-    @property
-    def children(self) -> dict[str, Callable[[], Any]]:
-        """The child sessions that the executing call has asked for and no run of this process has worked in: how to read each."""
-
 
 @lazy_dataclass(frozen=True, slots=True)
 class ExecutingCall:
-    """A call that is executed, with its session, its agent and its run."""
+    """A call that is executed, with its session, its agent and its run.
+
+    ``children`` are child sessions in which no run of this process has worked, by id, with the function that reads the state;
+    ``answered`` are session and agent of the runs within the call that are over.
+    """
 
     call: RequestedCall
     session_id: str
     agent_id: str
     run: ParentRun
+    children: dict[str, Callable[[], Any]]
+    answered: set[tuple[str, str]]
 
 
 _CURRENT: ContextVar[ExecutingCall | None] = ContextVar("turnlog_executing_call", default=None)

@@ -297,7 +297,7 @@ class RunCalls(SessionResource):
         info = self._backend.call("create_session", body=fields)
         child = cast("Session", type(self)(self._backend, info.session_id))
         if executing is not None:
-            executing.run.children[child.id] = child.state
+            executing.children[child.id] = child.state
         return child
 
     def acquire(self, holder: str, *, seconds: int = 120, idempotency_key: str | None = None) -> HeldLease:

@@ -8,6 +8,7 @@ equal session from. The file does not name the owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
@@ -197,11 +198,8 @@ class ExportSessions:
                 return
 
     def _log_lines(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-        def blob_of(payload: Payload) -> bytes:
-            return self._payloads.fetch(keys, [payload])[payload.place]
-
         for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
-            yield encode_json(commit_line(sealed, blob_of))
+            yield encode_json(commit_line(sealed, partial(self._payloads.content, keys)))
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:

@@ -104,10 +104,13 @@ PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
 """The name of a test that shows a property of docs/contributing/properties.md."""
 
 
+gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests, and all that they import, are there to the end: they are not looked through for garbage."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 20, 50)
 
 
@@ -151,6 +154,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         command = "make faults" + (" ARGS=--full" if is_full() else "")
         page = report.page(commit=commit_id(), command=command)
         Path(session.config.getoption("--faults-report")).write_text(page, encoding="utf-8")
+        (ROOT / "tools" / "faults_tried.json").write_text(report.operations(), encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -167,13 +171,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_second_engine(item: pytest.Item) -> bool:
     """Whether a test has run on SQLite and need not on moto in `make pr`. What names a property, or is marked, runs on both; of the
-    others every fifth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
+    others every tenth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
     engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
     if engine != "moto" or PROPERTY.match(item.name) or item.get_closest_marker("every_engine"):
         return False
     if item.get_closest_marker("parametrize") and len(engines_of(item)) == 1:
         return False
-    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 5 != 0
+    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 10 != 0
 
 
 def engines_of(item: pytest.Item) -> list[object]:

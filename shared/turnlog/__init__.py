@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing's own constant, whose import takes as long as all else of `turnlog --version`
 
 if TYPE_CHECKING:
-    from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+    from typing import Any
+
+    from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
     from turnlog.client.async_client import AsyncTurnlog
     from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
@@ -40,6 +42,7 @@ __all__ = [
     "lint",
     "load_graph_state",
     "save_graph_state",
+    "validate_graph_state",
     "with_state",
 ]
 
@@ -61,6 +64,7 @@ _HOMES = {
     "lint": "turnlog.client.stateless",
     "load_graph_state": "turnlog.agents.graph_state",
     "save_graph_state": "turnlog.agents.graph_state",
+    "validate_graph_state": "turnlog.agents.graph_state",
     "with_state": "turnlog.agents.graph_state",
 }
 

@@ -163,7 +163,7 @@ def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name:
     method = getattr(twin, name)
     coroutine = method(**dict(arguments(inspect.signature(method), tmp_path)))
     call = RequestedCall("2.0", "c", "look", "{}", "a/2.0")  # `child` is of the call that is executed
-    with executing(ExecutingCall(call, "a", "main", cast("Any", None))), pytest.raises(Asked) as asked:
+    with executing(ExecutingCall(call, "a", "main", cast("Any", None), {}, set())), pytest.raises(Asked) as asked:
         coroutine.send(None)
     assert threads.how == ("finish" if asked.value.args[0] or name in READ_FIRST else "read")
 

@@ -52,6 +52,7 @@ RUNNABLE = (
     "docs/how-to/streaming.md",
     "docs/how-to/agent-loop.md",
     "docs/how-to/client.md",
+    "docs/how-to/patterns.md",
 )
 RECIPES = ("A new event", "A new policy step", "A new engine", "A new route", "A new adapter", "A new job")
 SERVICE = (
@@ -287,6 +288,12 @@ def anchor(heading: str) -> str:
 
 def without_code(text: str) -> str:
     return re.sub(r"```.*?```", "", text, flags=re.S)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_no_blank_line_cuts_a_table(path: Path) -> None:
+    blocks = re.findall(r"(?:^|\n)\n(\|.*)\n(.*)", without_code(path.read_text(encoding="utf-8")))
+    assert [first for first, second in blocks if not second.startswith("|--") and not second.startswith("|:")] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

@@ -11,6 +11,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.agents.functions import (
@@ -34,7 +35,7 @@ from turnlog.agents.functions import (
 from turnlog.agents.streams import Accumulator, accumulator, as_mapping
 from turnlog.client import parts_of
 from turnlog.client.finding import handles, result_message
-from turnlog.core.agent_state import pending_of
+from turnlog.core.agent_state import agents_of, pending_of
 from turnlog.core.errors import (
     ConflictError,
     InvalidInputError,
@@ -43,8 +44,9 @@ from turnlog.core.errors import (
     RunLostError,
     TurnlogError,
 )
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.engines import RandomIds
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
@@ -57,8 +59,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MAX_ITERATIONS = 20
-
-DEFAULT_LEASE_SECONDS = 120
+_IDS = RandomIds()
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 Approval = Collection[str] | Callable[[RequestedCall], bool]
 
@@ -94,22 +95,27 @@ class RunPlan:
     session: Session
     model: Callable[[WindowAnswer], Any]
     tools: Mapping[str, Tool]
+    window: Mapping[str, Any]
     format: str
     agent_id: str
     max_iterations: int | None
     approve: Approval
     hooks: Sequence[Hooks]
     author: str | None
-    window: Mapping[str, Any]
-    new_id: Callable[[], str]
-    on_busy: OnBusy | None = None
-    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    on_busy: OnBusy | None
+    lease_seconds: int
     parent: ExecutingCall | None = None
 
     @property
-    def is_nested(self) -> bool:
-        """Whether the run works within a call of another agent in the same session."""
-        return self.parent is not None and self.parent.session_id == self.session.id
+    def caller(self) -> ExecutingCall | None:
+        """The call of another agent in the same session that the run works within, or None."""
+        parent = self.parent
+        return parent if parent is not None and parent.session_id == self.session.id else None
+
+    @property
+    def place(self) -> JsonObject | None:
+        """The call and the agent that messages of the run name, when it works within a call."""
+        return {"ref": self.caller.call.ref, "agent_id": self.agent_id} if self.caller is not None else None
 
 
 @dataclass(slots=True)
@@ -121,9 +127,9 @@ class AgentLoop:
     iterations: int = 0
     token: int | None = None
     _max_iterations: int = DEFAULT_MAX_ITERATIONS
-    usage: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, float] = field(default_factory=dict)
     _begun: bool = False
-    _stored_usage: dict[str, int] = field(default_factory=dict)
+    _stored_usage: dict[str, float] = field(default_factory=dict)
     _head: int | None = -1
     _last: Reply | None = field(default=None)
 
@@ -132,6 +138,12 @@ class AgentLoop:
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Begin a new run with these messages, or send them to the run that has the session."""
         agent = yield from self._read()
+        if self.plan.parent is not None and (self.plan.session.id, self.plan.agent_id) in self.plan.parent.answered:
+            agent_id = self.plan.agent_id
+            message = (
+                f"agent {agent_id!r} has answered within this call: another message needs an agent or child of its own"
+            )
+            raise InvalidInputError(message, code="second_message")
         if self.plan.parent is not None and agent.get("parent") == self.plan.parent.call.key:
             return (yield from self._with_lease(self._resume()))  # the call is tried again
         while True:
@@ -139,7 +151,7 @@ class AgentLoop:
             self._head = None  # nothing before its first commit can cancel a new run
             try:
                 # An agent's own session begins a loop, whatever the fork has left open.
-                options = {"loop": "new"} if self.plan.parent is not None and not self.plan.is_nested else {}
+                options = {"loop": "new"} if self.plan.parent is not self.plan.caller else {}
                 yield self._append([dict(message) for message in messages], run=self._state(), **options)
             except RunActiveError as error:
                 if "token" not in error.details or self.plan.on_busy in (None, "reject"):
@@ -152,8 +164,8 @@ class AgentLoop:
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
         if self.plan.on_busy is not None:
-            acquire, holder, seconds = self.plan.session.acquire, self.plan.new_id(), self.plan.lease_seconds
-            self.token = (yield LoopStep(lambda: acquire(holder, seconds=seconds))).token
+            take = partial(self.plan.session.acquire, _IDS.new_id(), seconds=self.plan.lease_seconds)
+            self.token = (yield LoopStep(take)).token
         return (yield from self._with_lease(self._resume()))
 
     def _resume(self) -> Step:
@@ -199,23 +211,24 @@ class AgentLoop:
         yield from self._release()
         if self.plan.parent is not None:
             self.plan.parent.run.add_usage(self.usage)
+            self.plan.parent.children.pop(self.plan.session.id, None)
+            self.plan.parent.answered.add((self.plan.session.id, self.plan.agent_id))
         return result
 
     def _release(self) -> Step:
         """Give the session back if the run has it. Without an answer the lease expires."""
         token, self.token = self.token, None
         if token is not None:
-            release = self.plan.session.release
             with suppress(TurnlogError):
-                yield LoopStep(lambda: release(token))
+                yield LoopStep(partial(self.plan.session.release, token))
 
     def _send_to_run(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Send messages to the run that has the session; return whether one has it."""
-        plan, key = self.plan, self.plan.new_id()
-        send = _partial(
+        plan, key = self.plan, _IDS.new_id()
+        send = partial(
             plan.session.send_to_run,
             *messages,
-            mode=plan.on_busy,
+            mode=cast("Any", plan.on_busy),
             format=plan.format,
             agent_id=plan.agent_id,
             idempotency_key=key,
@@ -253,13 +266,19 @@ class AgentLoop:
         return self._append(messages, run=run, format=entry.get("format"), **options)
 
     def _begin_run(self) -> None:
-        self.run_id, self.iterations, self._last, self._begun = self.plan.new_id(), 0, None, False
+        self.run_id, self.iterations, self._last, self._begun = _IDS.new_id(), 0, None, False
         self.usage, self._stored_usage = {}, {}
 
-    def add_usage(self, usage: Mapping[str, int]) -> None:
-        """Count the tokens of a model call, or of a run within one of this run's calls."""
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        """Count what a model call, or a run within one of this run's calls, has used."""
         for name, count in usage.items():
             self.usage[name] = self.usage.get(name, 0) + count
+
+    def _add_children(self, executing: ExecutingCall) -> Step:
+        """Count what runs of other processes have used in the child sessions of the call that has ended."""
+        for read in executing.children.values():
+            for agent in agents_of((yield LoopStep(read)).state).values():
+                self.add_usage(_usage_of(agent))
 
     # ------------------------------------------------------------ the loop
 
@@ -293,9 +312,9 @@ class AgentLoop:
 
     def _window(self) -> LoopStep:
         plan, options = self.plan, dict(self.plan.window)
-        if plan.is_nested and plan.parent is not None:
+        if plan.place is not None:
             own = {name: options.pop(name) for name in ("others", "system") if name in options}
-            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id, **own}
+            options["parent"] = {**plan.place, **own}
         return LoopStep(lambda: plan.session.context(format=plan.format, **options))
 
     def facts(self, operation: str) -> dict[str, Any]:
@@ -333,7 +352,7 @@ class AgentLoop:
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
             accumulated.add(as_mapping(event))
-            return [_partial(hook.on_event, event) for hook in plan.hooks]
+            return [partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
             yield StreamEvents(events, take)
@@ -362,10 +381,10 @@ class AgentLoop:
         names = [call.name for message in messages for call in codec_of(plan.format).parse(message).tool_calls]
         self._begun = any(map(self._has_effect, names))
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"release": not names} if plan.is_nested else {"window": window, "release": not names}
+        options: dict[str, Any] = {"release": not names} if plan.caller else {"window": window, "release": not names}
         if reply.usage is not None:
-            options["usage"] = dict(reply.usage)
-            self.add_usage(options["usage"])
+            self.add_usage(reply.usage)
+            options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
         return (yield self._append(messages, meta=meta, run=self._state(), **options))
 
     # ------------------------------------------------------------ tools
@@ -373,10 +392,9 @@ class AgentLoop:
     def _requested_calls(self, reply: Reply, appended: Sequence[Appended]) -> list[RequestedCall]:
         """Return the calls of a reply, with their refs in the log."""
         codec, position = codec_of(self.plan.format), appended[0].first
-        assert self._last is not None  # noqa: S101 - `_append_reply` has set it
         return [
             self._requested(f"{position + offset}.{index}", call.id, call.name, call.arguments)
-            for offset, body in enumerate(self._last.messages)
+            for offset, body in enumerate(self._last.messages if self._last is not None else reply.messages)
             for index, call in enumerate(codec.parse(dict(body)).tool_calls)
         ]
 
@@ -390,9 +408,9 @@ class AgentLoop:
         another call begins. ``begun``: the first of these calls may have begun in another process; nothing behind it is executed
         until its outcome is known.
         """
-        results, waiting = list[ExecutedCall](), None
+        results, waiting, approve = list[ExecutedCall](), None, self.plan.approve
         for number, call in enumerate(calls):
-            if call.ref != approved and self._needs_approval(call):
+            if call.ref != approved and (approve(call) if callable(approve) else call.name in approve):
                 waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue
             has_effect = self._has_effect(call.name)
@@ -411,7 +429,6 @@ class AgentLoop:
 
     def _end_calls(self, results: Sequence[ExecutedCall], waiting: Mapping[str, Any] | None) -> Step:
         """Append the last results, and what waits for a decision in the same commit; return what waits."""
-        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
         if waiting is None:
             if results:
                 yield self._append_results(results)
@@ -422,8 +439,7 @@ class AgentLoop:
         if results:
             yield self._append_results(results, run={**self._state(), "pending_action": action}, release=True)
         else:
-            patch = {"pending_action": action, "begun": None}
-            yield LoopStep(lambda: session.patch_agent(patch, agent_id=agent_id, lease=token))
+            yield self._patch({"pending_action": action, "begun": None})
         return dict(waiting)
 
     def _append_results(self, results: Sequence[ExecutedCall], **options: Any) -> LoopStep:
@@ -437,16 +453,12 @@ class AgentLoop:
         verify = self.plan.tools[call.name].verify
         if verify is None:
             return Effect.UNKNOWN
-        finding = yield LoopStep(_partial(verify, call), by_session=False, call=self._executing(call))
+        finding = yield LoopStep(partial(verify, call), by_session=False, call=self._executing(call))
         return finding if isinstance(finding, Effect) else ExecutedCall(call, text_of(finding))
 
     def _has_effect(self, name: str) -> bool:
         tool = self.plan.tools.get(name)
         return tool is not None and not tool.idempotent
-
-    def _needs_approval(self, call: RequestedCall) -> bool:
-        approve = self.plan.approve
-        return approve(call) if callable(approve) else call.name in approve
 
     def _recorded_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call in a span, and return its result."""
@@ -460,6 +472,7 @@ class AgentLoop:
     def _execute_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
         plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
+        executing = self._executing(call)
         if has_effect and not self._begun:
             yield self._begin_call()
         text: str | None = None
@@ -476,24 +489,27 @@ class AgentLoop:
             try:
                 tool = plan.tools.get(call.name)
                 handler = bind_call(tool.function if tool is not None else None, call, sorted(plan.tools))
-                text = text_of((yield LoopStep(handler, by_session=False, call=self._executing(call))))
+                text = text_of((yield LoopStep(handler, by_session=False, call=executing)))
             except NotExecutedError as error:
                 text, is_error = str(error), True
             except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
                 text, is_error = error_text(error), True
+        yield from self._add_children(executing)
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
         return ExecutedCall(call, text, is_error, meta, media)
 
     def _executing(self, call: RequestedCall) -> ExecutingCall:
-        return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self)
+        return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self, {}, set())
 
     def _begin_call(self) -> LoopStep:
         """Say in the log that a call begins, where no reply's commit has said so."""
-        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
         self._begun = True
-        return LoopStep(lambda: session.patch_agent({"begun": True}, agent_id=agent_id, lease=token))
+        return self._patch({"begun": True})
+
+    def _patch(self, fields: Mapping[str, Any]) -> LoopStep:
+        return LoopStep(partial(self.plan.session.patch_agent, fields, agent_id=self.plan.agent_id, lease=self.token))
 
     def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
         """Return results as messages of the format, one each, and their metadata.
@@ -514,21 +530,18 @@ class AgentLoop:
     def _read(self) -> Step:
         """Return the agent's execution state, and take over its run and its limit."""
         agent = yield from self._agent()
-        self.run_id = self.run_id or str(agent.get("run_id") or "") or self.plan.new_id()
+        self.run_id = self.run_id or str(agent.get("run_id") or "") or _IDS.new_id()
         iteration = agent.get("iteration")
         self.iterations = iteration if isinstance(iteration, int) else 0
-        usage = agent.get("usage")
-        self.usage = dict(usage) if isinstance(usage, dict) else {}
-        self._stored_usage = dict(self.usage)
+        self.usage, self._stored_usage = _usage_of(agent), _usage_of(agent)
         limits = (self.plan.max_iterations, agent.get("max_iterations"), DEFAULT_MAX_ITERATIONS)
         self._max_iterations = next(limit for limit in limits if isinstance(limit, int))
         return agent
 
     def _agent(self) -> Step:
         """Return the agent's execution state, empty when the session has no such agent yet."""
-        session, agent_id = self.plan.session, self.plan.agent_id
         try:
-            return (yield LoopStep(lambda: session.agent(agent_id))).state
+            return (yield LoopStep(partial(self.plan.session.agent, self.plan.agent_id))).state
         except NotFoundError as error:
             if error.error_code != "not_found":
                 raise
@@ -560,7 +573,7 @@ class AgentLoop:
         window = yield self._window()
         calls = list[RequestedCall]()
         for open_call in window.open_calls:
-            recalled, author = yield LoopStep(_partial(_recorded_call, plan.session, open_call.ref))
+            recalled, author = yield LoopStep(partial(_recorded_call, plan.session, open_call.ref))
             if plan.author is None or author in (None, plan.author):
                 arguments = recalled.arguments
                 text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
@@ -578,9 +591,9 @@ class AgentLoop:
 
     def _newest(self) -> Step:
         """Return the newest message in view, of a run within a call the newest of its own; None without one."""
-        session, limit, before = self.plan.session, 100 if self.plan.is_nested else 1, None
+        session, limit, before = self.plan.session, 100 if self.plan.caller is not None else 1, None
         while True:
-            read = _partial(session.page, order="desc", limit=limit, in_view=True, before=before)
+            read = partial(session.page, order="desc", limit=limit, in_view=True, before=before)
             page = yield LoopStep(read)
             for message in page.messages:
                 if self._is_own(message):
@@ -590,24 +603,22 @@ class AgentLoop:
                 return None
 
     def _is_own(self, message: StoredMessage) -> bool:
-        parent = self.plan.parent
-        if not self.plan.is_nested or parent is None:
+        caller = self.plan.caller
+        if caller is None:
             return message.parent is None
-        return (message.parent, message.agent_id) == (parent.call.ref, self.plan.agent_id)
+        return (message.parent, message.agent_id) == (caller.call.ref, self.plan.agent_id)
 
     def _append(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> LoopStep:
         """Append messages in one commit, or in several when they do not fit one; the first commit takes the options.
 
         The commit takes or renews the run's lease; with ``release`` the last one gives it back.
         """
-        plan, key = self.plan, self.plan.new_id()
+        plan, key = self.plan, _IDS.new_id()
         metas = [dict(meta) for meta in options.pop("meta", None) or [{} for _ in messages]]
         if plan.author is not None:
             metas = [{"author": plan.author, **meta} for meta in metas]
-        if plan.is_nested and plan.parent is not None:
-            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id}
-        more = {name: options[name] for name in ("parent",) if name in options}
-        format, release, holder = options.pop("format", plan.format), options.pop("release", False), plan.new_id()
+        more: dict[str, Any] = {"parent": plan.place} if plan.place is not None else {}
+        format, release, holder = options.pop("format", plan.format), options.pop("release", False), _IDS.new_id()
 
         def append() -> list[Appended]:
             answers = list[Appended]()
@@ -619,7 +630,8 @@ class AgentLoop:
                     run_id=self.run_id,
                     lease=self._lease(holder, release=release and part.stop >= len(messages)),
                     idempotency_key=f"{key}-{part.start}",
-                    **(options if not part.start else more),
+                    **(options if not part.start else {}),
+                    **more,
                 )
                 if plan.on_busy is not None:
                     self.token = answer.lease.token if answer.lease is not None else None
@@ -632,8 +644,8 @@ class AgentLoop:
 
     def _lease(self, holder: str, *, release: bool) -> JsonObject | None:
         """Return what an append says of the lease. ``holder`` takes it when the run does not have it."""
-        if self.plan.is_nested and self.plan.parent is not None:
-            token = self.plan.parent.run.token
+        if self.plan.caller is not None:
+            token = self.plan.caller.run.token
             return {"token": token} if token is not None else None
         if self.plan.on_busy is None:
             return None
@@ -653,18 +665,20 @@ class AgentLoop:
             "parent": self.plan.parent.call.key if self.plan.parent is not None else None,
         }
 
-    def _result(
-        self,
-        status: RunStatus,
-        *,
-        pending: Mapping[str, Any] | None = None,
-    ) -> RunResult:
+    def _result(self, status: RunStatus, *, pending: Mapping[str, Any] | None = None) -> RunResult:
         reply, codec = self._last, codec_of(self.plan.format)
         messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
         text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
         reason = reply.finish_reason if reply is not None else None
-        usage = dict(self.usage) or None
-        return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending, usage)
+        return RunResult(
+            status, self.run_id, self.iterations, messages, text, reason, pending, dict(self.usage) or None
+        )
+
+
+def _usage_of(agent: JsonValue) -> dict[str, float]:
+    usage = agent.get("usage") if isinstance(agent, dict) else None
+    counts = usage.items() if isinstance(usage, dict) else ()
+    return {name: count for name, count in counts if isinstance(count, int | float)}
 
 
 def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:
@@ -686,9 +700,5 @@ def _recorded_call(session: Session, ref: str) -> tuple[Recalled, str | None]:
     return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None
 
 
-def _partial(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
-    return lambda: function(*arguments, **options)
-
-
 def _user_call(function: Callable[..., Any], *arguments: Any) -> LoopStep:
-    return LoopStep(_partial(function, *arguments), by_session=False)
+    return LoopStep(partial(function, *arguments), by_session=False)

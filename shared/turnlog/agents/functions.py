@@ -72,18 +72,24 @@ class ParentRun(Protocol):
     def token(self) -> int | None:
         """The token of its lease."""
 
-    def add_usage(self, usage: Mapping[str, int]) -> None:
-        """Count the tokens of a run within one of its calls."""
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        """Count what a run within one of its calls has used."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ExecutingCall:
-    """A call that is executed, with its session, its agent and its run."""
+    """A call that is executed, with its session, its agent and its run.
+
+    ``children`` are child sessions in which no run of this process has worked, by id, with the function that reads the state;
+    ``answered`` are session and agent of the runs within the call that are over.
+    """
 
     call: RequestedCall
     session_id: str
     agent_id: str
     run: ParentRun
+    children: dict[str, Callable[[], Any]]
+    answered: set[tuple[str, str]]
 
 
 _CURRENT: ContextVar[ExecutingCall | None] = ContextVar("turnlog_executing_call", default=None)
@@ -123,7 +129,8 @@ class RunResult:
     model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer), ``queued`` (the
     messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and ``text`` is its
     text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the action that waits.
-    ``usage`` sums the token counts that the provider told, with those of runs within this one's calls.
+    ``usage`` sums the token counts that the provider told, and the ``cost`` of replies, with those of runs within this one's
+    calls, also where these ran in other processes.
     """
 
     status: RunStatus
@@ -133,7 +140,7 @@ class RunResult:
     text: str = ""
     finish_reason: str | None = None
     pending: Mapping[str, Any] | None = None
-    usage: Mapping[str, int] | None = None
+    usage: Mapping[str, float] | None = None
 
 
 MAX_ERROR_CHARS = 2_000
@@ -225,10 +232,13 @@ _ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_i
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason."""
+    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason.
+
+    ``usage`` may have a ``cost`` besides ``input_tokens`` and ``output_tokens``, a number in your currency: a run sums it too.
+    """
 
     messages: Sequence[Mapping[str, Any]]
-    usage: Mapping[str, int] | None = None
+    usage: Mapping[str, float] | None = None
     finish_reason: str | None = None
 
 
@@ -292,7 +302,7 @@ def given_messages(values: Sequence[object], format: str | None) -> GivenMessage
 
 
 def _given(value: object, index: int, format: str | None) -> GivenMessages:
-    graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping) else (None, [])
+    graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping | Sequence) else (None, [])
     if graph_message is not None:
         return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)
     if isinstance(value, list | tuple):
@@ -376,11 +386,8 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
 
 def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
     counts = [usage.get(name) or 0 for name in names]
-    return (
-        usage_of(sum(counts), usage.get(output))
-        if all(isinstance(number, int) for number in counts) and usage
-        else None
-    )
+    is_told = bool(usage) and all(isinstance(number, int) for number in counts)
+    return usage_of(sum(counts), usage.get(output)) if is_told else None
 
 
 def _not_a_reply(value: object) -> InvalidInputError:

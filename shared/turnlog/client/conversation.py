@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from turnlog.client import (
@@ -18,7 +19,6 @@ from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import FormatName
-from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import (
@@ -83,7 +83,7 @@ class ConversationCalls(SessionResource):
             converted = given_messages(messages, format)
             messages, format = tuple(converted.reply.messages), format or converted.format
             meta = meta if meta is not None or not any(converted.metas) else converted.metas
-            usage = usage if usage is not None else converted.reply.usage
+            usage = usage if usage is not None else cast("Mapping[str, int] | None", converted.reply.usage)
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,
@@ -274,9 +274,6 @@ class ConversationCalls(SessionResource):
         return answer
 
 
-_IDS = RandomIds()
-
-
 class RunCalls(SessionResource):
     """Calls that start an agent loop, in a thread or in asyncio, take the session for one, or send messages to one."""
 
@@ -284,12 +281,13 @@ class RunCalls(SessionResource):
         """Return the session of an agent that works for the tool call that is executed: the same in every try of the call.
 
         Its id is ``<session id>/<ref>/<name>``, and its ``metadata.parent`` names the call. A run in it that is sent its message
-        again goes on where it stopped, and its tokens are counted among those of the caller's run. With ``fork`` the session begins
-        as this one was before the call. ``settings`` are those of `Sessions.create`. Raises `InvalidInputError` outside of a tool.
+        again goes on where it stopped. What it uses is counted in the caller's run; of runs in other processes, the newest of each
+        agent. With ``fork`` the session begins as this one was before the call. ``settings`` are those of `Sessions.create`.
+        Raises `InvalidInputError` outside of a tool.
         """
-        from turnlog.agents.functions import current_call
+        from turnlog.agents.functions import current_call, executing_call
 
-        call = current_call()
+        call, executing = current_call(), executing_call()
         fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **settings}
         fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
         if fork:
@@ -297,7 +295,10 @@ class RunCalls(SessionResource):
         if "policy" in fields:
             fields["policy"] = policy_field(fields["policy"])
         info = self._backend.call("create_session", body=fields)
-        return cast("Session", type(self)(self._backend, info.session_id))
+        child = cast("Session", type(self)(self._backend, info.session_id))
+        if executing is not None:
+            executing.children[child.id] = child.state
+        return child
 
     def acquire(self, holder: str, *, seconds: int = 120, idempotency_key: str | None = None) -> HeldLease:
         """Take the session for one run, until ``seconds`` after its newest append or renewal.
@@ -376,8 +377,8 @@ class RunCalls(SessionResource):
         """
         from turnlog.agents import Run
 
-        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
-        return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease))
+        options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
+        return Run(self._plan(model, tools, window, *options))
 
     def run_async(  # noqa: PLR0913
         self,
@@ -398,49 +399,28 @@ class RunCalls(SessionResource):
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
         from turnlog.agents import AsyncRun
 
-        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
-        return AsyncRun(
-            self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease)
-        )
+        options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
+        return AsyncRun(self._plan(model, tools, window, *options))
 
-    def _plan(  # noqa: PLR0913
+    def _plan(
         self,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any] | Tool] | None,
-        format: FormatName,
-        agent_id: str,
-        max_iterations: int | None,
-        approve: Approval,
-        hooks: Sequence[Hooks],
-        author: str | None,
         window: Mapping[str, Any],
-        lease: Mapping[str, Any],
+        *options: Any,
     ) -> RunPlan:
+        """Return the parameters of a run. ``options`` are those of `RunPlan` from ``format`` on."""
         from turnlog.agents.agent_loop import RunPlan
         from turnlog.agents.functions import Tool, executing_call
 
+        own_tools = {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()}
+        window = {("model" if name == "model_name" else name): value for name, value in window.items()}
+        plan = RunPlan(cast("Session", self), model, own_tools, window, *options)
         parent = executing_call()
         if parent is not None and parent.session_id == self.id:
-            _check_nested(parent.agent_id, agent_id, approve)
-            lease = {}
-        elif parent is not None and not self.id.startswith(f"{parent.call.key}/"):
-            parent = None
-        options = {("model" if name == "model_name" else name): value for name, value in window.items()}
-        return RunPlan(
-            cast("Session", self),
-            model,
-            {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()},
-            format,
-            agent_id,
-            max_iterations,
-            approve,
-            hooks,
-            author,
-            options,
-            _IDS.new_id,
-            parent=parent,
-            **lease,
-        )
+            _check_nested(parent.agent_id, plan.agent_id, plan.approve)
+            return replace(plan, parent=parent, on_busy=None)
+        return replace(plan, parent=parent if parent and self.id.startswith(f"{parent.call.key}/") else None)
 
 
 def _check_nested(parent: str, agent_id: str, approve: Approval) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -289,7 +289,10 @@ class SessionReport:
 
     def as_json(self) -> dict[str, Any]:
         names = ("file", "shape", "session_id", "source_id", "status", "messages", "present", "written", "more")
-        lists = {name: _noted(getattr(self, name)) for name in ("changed", "skipped", "warnings")}
+        lists = {
+            name: [{"place": remark.place, "reason": remark.reason} for remark in getattr(self, name)]
+            for name in ("changed", "skipped", "warnings")
+        }
         times = {"first_at": self.first_at, "last_at": self.last_at}
         error = {"code": self.error.error_code, "detail": self.error.detail} if self.error is not None else None
         return {**{name: getattr(self, name) for name in names}, **lists, **times, "error": error}
@@ -343,7 +346,3 @@ class Report:
         """Count the reasons of ``changed``, ``skipped`` or ``warnings``."""
         noted = [note.reason.split(" /")[0] for row in self.sessions for note in getattr(row, name)]
         return dict(sorted(Counter(noted).items()))
-
-
-def _noted(notes: Iterable[SourceRemark]) -> list[dict[str, str]]:
-    return [{"place": note.place, "reason": note.reason} for note in notes]

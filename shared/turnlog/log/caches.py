@@ -74,7 +74,7 @@ class Caches:
             payload = Payload(
                 str(system["at"]), cached_number(system, "sz"), str(system["d"]), str(system.get("hm", ""))
             )
-            content = self._payloads.fetch(keys, [payload])[payload.place]
+            content = self._payloads.content(keys, payload)
         else:
             content = unpack(_packed_in(system), item=item_name(system))
         with decoding(item_name(system)):

@@ -53,7 +53,8 @@ class DecidePendingActions:
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated or write.state is None:
-            return self._answer_repeated(keys, agent_id, written.commit)
+            state = States(self._log).at(keys, written.commit.header.last_state)
+            return _answer(agent_id, state, written.commit)
         write.write_caches(written)
         return _answer(agent_id, write.state, written.commit)
 
@@ -97,10 +98,6 @@ class DecidePendingActions:
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
         batch = understand_batch(append, self._counter)
         return AppendWrite(self._log, keys, append, batch, action=REJECT)
-
-    def _answer_repeated(self, keys: SessionKeys, agent_id: str, commit: Commit) -> Decided:
-        """Return the answer of the first request, read from its commit."""
-        return _answer(agent_id, States(self._log).at(keys, commit.header.last_state), commit)
 
     def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """Return the call id that a rejection's result must name; None unless the call of the action is open."""

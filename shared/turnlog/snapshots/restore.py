@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +21,7 @@ from turnlog.core.errors import (
     Problem,
     SessionExistsError,
 )
-from turnlog.core.events import Event, NoteEvent, Payload
+from turnlog.core.events import Event, NoteEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
@@ -186,7 +187,7 @@ class RestoreSnapshots:
                 last = sealed.commit.header
                 yield sealed
 
-        self._materialiser.add(target, tracked_commits(), self._blob_of(keys))
+        self._materialiser.add(target, tracked_commits(), partial(self._payloads.content, keys))
         if last.hash.hex() != digest:
             raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
         metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
@@ -201,9 +202,6 @@ class RestoreSnapshots:
                 f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         return self._full.archive(keys, record).commits()
-
-    def _blob_of(self, keys: SessionKeys) -> Callable[[Payload], bytes]:
-        return lambda payload: self._payloads.fetch(keys, [payload])[payload.place]
 
     def _made_before(self, target: SessionKeys, record: Record) -> Header:
         """Return the restore note of an earlier try. Raises `SessionExistsError` when the session is another one."""

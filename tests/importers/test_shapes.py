@@ -36,7 +36,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
 from turnlog.importers.models import SourceFile
-from turnlog.providers.registry import CODECS
+from turnlog.linter.routes import LINT_FORMATS
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
     assert lost(lines, [main, agent]) == []
     assert [one.reason for one in report.sessions[0].skipped].count("malformed") == 2
     assert "cut off" in json.dumps(held(main)) and "Kept by hand" in json.dumps(held(main))
-    for format in CODECS.keys() - {"turnlog"}:
+    for format in LINT_FORMATS:
         window = main.context(format=format)
         assert log.lint(window.messages, format=format).problems == []
 

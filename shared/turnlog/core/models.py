@@ -36,7 +36,9 @@ else:
 """A JSON object in a provider's format. For a type checker it is any type, so that it fits the provider's own types."""
 GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 """A caller's text in an answer, unchanged, also with lone surrogates."""
-FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+FormatName: TypeAlias = Literal[
+    "openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog", "ai_sdk", "openai_agents_js"
+]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"

@@ -80,6 +80,8 @@ def _bedrock_converse(name: str, description: str, parameters: JsonObject) -> Js
 _SHAPES: Mapping[str, Callable[[str, str, JsonObject], JsonObject]] = {
     "openai_chat": _openai_chat,
     "turnlog": _openai_chat,
+    "ai_sdk": _openai_chat,
+    "openai_agents_js": _openai_responses,
     "openai_responses": _openai_responses,
     "anthropic": _anthropic,
     "bedrock_converse": _bedrock_converse,

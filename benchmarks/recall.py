@@ -32,7 +32,8 @@ from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import MessageList, Source, WindowRequest, build
+from turnlog.windows.build import build
+from turnlog.windows.plan import MessageList, Source, WindowRequest
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}

@@ -16,7 +16,8 @@ from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import MessageList, WindowRequest, build, system_cost
+from turnlog.windows.build import build, system_cost
+from turnlog.windows.plan import MessageList, WindowRequest
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 
 AMPLE = 10_000_000

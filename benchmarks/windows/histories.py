@@ -14,7 +14,7 @@ from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_head, count_message, count_tools
-from turnlog.windows.build import Source
+from turnlog.windows.plan import Source
 
 FORMAT = "openai_chat"
 Body = dict[str, Any]

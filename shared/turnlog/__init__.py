@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+    from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
     from turnlog.client.async_client import AsyncTurnlog
     from turnlog.client.async_twins import AsyncSession
     from turnlog.client.aws import Aws
@@ -40,6 +40,7 @@ __all__ = [
     "lint",
     "load_graph_state",
     "save_graph_state",
+    "validate_graph_state",
     "with_state",
 ]
 
@@ -61,6 +62,7 @@ _HOMES = {
     "lint": "turnlog.client.stateless",
     "load_graph_state": "turnlog.agents.graph_state",
     "save_graph_state": "turnlog.agents.graph_state",
+    "validate_graph_state": "turnlog.agents.graph_state",
     "with_state": "turnlog.agents.graph_state",
 }
 

@@ -100,6 +100,17 @@ def parallel(session: Session) -> Any:
     return graph.compile()
 
 
+def shorthand(session: Session) -> Any:
+    """Answers with a pair of role and text, which the graph makes an object of."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("first", with_state(lambda state: {"messages": ("ai", "one")}, session))
+    graph.add_node("second", with_state(lambda state: {"messages": ["and?", ("ai", "two")]}, session))
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+    return graph.compile()
+
+
 def every_kind() -> list[AnyMessage | ChatMessage]:
     calls = [{"name": "f", "args": {"a": [1, None]}, "id": "c1"}, {"name": "g", "args": {}, "id": "c2"}]
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.effort import boundaries, examples
 from tests.support.graph_states import bodies, graph_state, messages, session_of
 from turnlog.agents.graph_state import load_graph_state, save_graph_state
-from turnlog.client.model import Turnlog
+from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, NotFoundError, SessionEndedError, TurnlogError
 
 
@@ -44,21 +45,16 @@ def test_a_state_comes_back_as_it_went_in(harness: Any) -> None:
     assert window.messages[0]["content"].startswith("You find things.")
 
 
-def test_one_call_validates_names_the_head_before_it_and_is_in_the_history(harness: Any) -> None:
+def test_one_call_validates_names_the_state_it_saved_and_is_in_the_history(harness: Any) -> None:
     log = harness.log()
     session = session_of(log)
     session.append({"role": "user", "content": "before"})
-    saved = save_graph_state(session, graph_state(), snapshot_after="post_execution")
+    saved = save_graph_state(session, graph_state())
     told = saved.state["metadata"]
     assert told == {"snapshot_id": saved.snapshot_id, "history_id": saved.history_id, "validation_errors": []}
     snapshot = session.snapshot("pre_execution")
-    assert (snapshot.snapshot_id, snapshot.kind, snapshot.position, snapshot.agent_id) == (
-        saved.snapshot_id,
-        "ref",
-        2,
-        "main",
-    )
-    assert session.snapshot("post_execution").content.state["agents"]["main"]["iteration"] == 2
+    assert (snapshot.snapshot_id, snapshot.kind, snapshot.agent_id) == (saved.snapshot_id, "ref", "main")
+    assert snapshot.content.message_count == 4 and snapshot.content.state["agents"]["main"]["iteration"] == 2
     (entry,) = session.history(action="state_conversion", agent="main")
     assert entry.history_id == saved.history_id
     assert entry.metadata["snapshot_id"] == saved.snapshot_id and entry.metadata["direction"] == "to_session"
@@ -100,15 +96,22 @@ def test_a_problem_is_told_and_stops_nothing(change: dict[str, Any], code: str, 
         saved = save_graph_state(session, graph_state(**change, errors=["an older one"]))
         assert (code, pointer) in [(one.code, one.pointer) for one in saved.problems]
         told = saved.state["metadata"]["validation_errors"]
-        assert saved.state["errors"] == ["an older one", *told] and told
+        assert saved.state["errors"][0] == "an older one" and saved.state["errors"][1]["errors"] == told != []
         again = save_graph_state(session, saved.state)
         assert again.state["errors"] == saved.state["errors"], "each problem once"
         loaded = load_graph_state(session, handlers=saved.handlers)
         for name, value in change.items():
             if name not in ("messages", "full_messages") or not isinstance(value, list):
                 assert loaded.state[name] == value, "also what is wrong comes back"
+        listed = [str(problem) for failure in loaded.state["errors"][1:] for problem in failure["errors"]]
+        assert len({*listed}) == len(listed)
         entry = next(session.history(action="state_conversion"))
         assert entry.diff is None
+        saving, *_ = [
+            one for one in session.history(action="state_conversion") if one.metadata["direction"] == "to_session"
+        ]
+        assert saving.metadata["type"] == "validation_failed" and saving.metadata["errors"] == told
+        assert saving.metadata["timestamp"]
 
 
 def test_a_field_that_was_right_once_does_not_hide_what_is_wrong_now(log: Turnlog) -> None:
@@ -211,15 +214,19 @@ def test_the_same_words_said_twice_are_two_messages(log: Turnlog) -> None:
     assert bodies(session) == said * 3
 
 
+def watch(session: Session, before: Callable[[str], object]) -> None:
+    """Call ``before`` with the name of each operation of the session's."""
+    backend = session._backend
+    call = backend.call
+    backend.call = lambda operation, **more: (before(operation), call(operation, **more))[1]  # type: ignore[assignment, func-returns-value]
+
+
 def test_long_lists_are_appended_once_and_only_the_end_of_the_log_is_read(log: Turnlog) -> None:
     session, said = session_of(log), messages(260)
     save_graph_state(session, {"messages": said[:250]})
-    read = list[Any]()
-    backend = session._backend
-    call = backend.call
-    backend.call = lambda operation, **more: (read.append(operation), call(operation, **more))[1]  # type: ignore[assignment, func-returns-value]
+    read = list[str]()
+    watch(session, read.append)
     save_graph_state(session, {"messages": said})
-    backend.call = call  # type: ignore[method-assign]
     assert read.count("read_messages") == 1 and bodies(session) == said
 
 
@@ -310,16 +317,14 @@ def test_two_conversions_at_once_append_once(harness: Any) -> None:
     """The second one writes between the first one's look at the log and its append."""
     log = harness.log()
     session = session_of(log)
-    backend, other = session._backend, harness.log().sessions.get("s")
-    call, started = backend.call, list[bool]()
+    other, started = harness.log().sessions.get("s"), list[bool]()
 
-    def meanwhile(operation: str, **more: Any) -> Any:
+    def meanwhile(operation: str) -> None:
         if operation == "append_messages" and not started:
             started.append(True)
             save_graph_state(other, {"messages": [*messages(3), {"role": "assistant", "content": "theirs"}]})
-        return call(operation, **more)
 
-    backend.call = meanwhile  # type: ignore[method-assign]
+    watch(session, meanwhile)
     save_graph_state(session, {"messages": messages(3)})
     assert bodies(session) == [*messages(3), {"role": "assistant", "content": "theirs"}]
 

@@ -69,3 +69,12 @@ def test_nodes_side_by_side_lose_and_double_nothing(log: Turnlog, graphs: Any) -
     graphs.parallel(session).invoke({"messages": [{"role": "user", "content": "all of you"}]})
     said = [one["content"] for one in bodies(session)]
     assert said[0] == "all of you" and sorted(said[1:]) == ["branch 0", "branch 1", "branch 2", "together"]
+
+
+def test_shorthand_messages_of_nodes_are_in_the_log_once(log: Turnlog, graphs: Any) -> None:
+    session = session_of(log)
+    state = graphs.shorthand(session).invoke({"messages": "hello"})
+    assert [one.content for one in state["messages"]] == ["hello", "one", "and?", "two"]
+    assert [one["content"] for one in bodies(session)] == ["hello", "one", "and?", "two"]
+    save_graph_state(session, state)
+    assert len(bodies(session)) == 4

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from tests.support.graph_states import CALL, bodies, graph_state, messages, session_of
-from turnlog.agents.graph_state import load_graph_state, save_graph_state, with_state
+from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog
+from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
@@ -44,6 +47,10 @@ def run_async(node: Callable[[Any], Any], state: Any, session: Any, **more: Any)
 EITHER = pytest.mark.parametrize("run", [run_sync, run_async])
 
 
+def problem_types(errors: list[Any]) -> list[str]:
+    return [problem["type"] for failure in errors for problem in failure["errors"]]
+
+
 @EITHER
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(log: Turnlog, run: Any, whole: bool) -> None:
@@ -64,7 +71,9 @@ def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(log: Turnlog, 
     entries = list(session.history(action="state_conversion"))
     assert answer["metadata"]["history_id"] == entries[0].history_id and len(entries) == 2
     assert answer["metadata"]["snapshot_id"] == session.snapshot("pre_execution").snapshot_id
-    assert session.snapshot("pre_execution").position == 1
+    before = session.snapshot("pre_execution").content
+    assert [one.body for one in before.messages] == state["full_messages"], "a restore has what the node was given"
+    assert before.state["agents"]["main"]["iteration"] == 2
     assert len(session.snapshot("post_execution").content.messages) == 4
     back = load_graph_state(session).state
     assert (back["iteration"], back["finish_reason"], back["messages"][-1]) == (3, "stop", REPLY)
@@ -82,8 +91,13 @@ def test_a_result_of_a_call_that_an_earlier_message_made_is_no_problem(log: Turn
     assert "errors" not in run(lambda given: {"messages": [result]}, state, session)
     orphan = {"role": "tool", "tool_call_id": "c9", "content": "?"}
     answer = run(lambda given: {"messages": [orphan]}, {"messages": [*state["messages"], result]}, session)
-    assert [(one["code"], one["pointer"]) for one in answer["errors"]] == [("result_without_call", "/messages/0")]
+    (failure,) = answer["errors"]
+    assert (failure["type"], datetime.fromisoformat(failure["timestamp"]).tzinfo) == ("validation_failed", UTC)
+    problem = {"type": "result_without_call", "path": "/messages/3", "message": "a result without a call"}
+    assert failure["errors"] == [problem] == answer["metadata"]["validation_errors"]
     assert bodies(session) == [*state["messages"], result, orphan]
+    again = {"messages": [*state["messages"], result, orphan], "errors": answer["errors"]}
+    assert "errors" not in run(lambda given: None, again, session), "a problem is listed once, also by later nodes"
 
 
 @EITHER
@@ -91,11 +105,11 @@ def test_problems_of_what_came_in_and_of_what_went_out_are_in_the_answer(log: Tu
     session = session_of(log)
     state = {"messages": messages(1), "iteration": 11, "max_iterations": 10, "errors": ["older"]}
     answer = run(lambda given: {"context": 7}, state, session)
-    told = [one["code"] for one in answer["metadata"]["validation_errors"]]
+    told = [one["type"] for one in answer["metadata"]["validation_errors"]]
     assert told == ["iteration_above_maximum", "wrong_type"]
-    assert answer["errors"][0] == "older" and [one["code"] for one in answer["errors"][1:]] == told
+    assert answer["errors"][0] == "older" and problem_types(answer["errors"][1:]) == told
     added = run(lambda given: {"context": 7}, state, session, reducers={"errors": operator.add})
-    assert [one["code"] for one in added["errors"]] == told, "a graph that adds them up gets the new ones"
+    assert problem_types(added["errors"]) == told, "a graph that adds them up gets the new ones"
 
 
 @EITHER
@@ -132,7 +146,78 @@ def test_what_a_node_raises_is_raised_and_its_state_was_saved(log: Turnlog, run:
 
     with pytest.raises(KeyError, match="of the node's own"):
         run(node, graph_state(), session)
-    assert len(bodies(session)) == 3 and session.snapshot("pre_execution").position == 1
+    assert len(bodies(session)) == 3 and session.snapshot("pre_execution").content.message_count == 3
+
+
+def test_thirty_nodes_leave_ten_snapshots_each_with_its_input_and_those_of_others_stay(log: Turnlog) -> None:
+    session, state = session_of(log), {"messages": messages(1), "iteration": 0}
+    session.create_snapshot("pre_execution", agent_id="main", pinned=True)
+    session.create_snapshot("mine")
+    node = with_state(lambda given: {"messages": [REPLY]}, session, snapshot_after="post_execution")
+    for number in range(30):
+        state = {"messages": [*state["messages"], {"role": "user", "content": f"{number}?"}], "iteration": number}
+        answer = node(state)
+        state["messages"] += answer["messages"]
+    names = [snapshot.name for snapshot in session.snapshots()]
+    assert {name: names.count(name) for name in names} == {"pre_execution": 11, "post_execution": 10, "mine": 1}
+    fork = session.restore_snapshot(answer["metadata"]["snapshot_id"], as_="fork", session_id="f")
+    assert fork.messages == 60
+    back = load_graph_state(log.sessions.get("f")).state
+    assert back["messages"][-1] == {"role": "user", "content": "29?"} and back["iteration"] == 29
+
+
+@EITHER
+def test_shorthand_messages_are_kept(log: Turnlog, run: Any) -> None:
+    """As LangGraph takes them: a text is the user's, a pair is a role and a text."""
+    session, said = session_of(log), ["hello", ("ai", "hi"), ["human", "?"]]
+    whole = [("user", "hello"), ("assistant", "hi"), ("user", "?"), ("assistant", "!")]
+    answer = run(lambda given: {"messages": ("ai", "!")}, {"messages": said}, session)
+    assert answer["messages"] == ("ai", "!") and "errors" not in answer
+    assert bodies(session) == [{"role": role, "content": text} for role, text in whole]
+    assert load_graph_state(session).state["messages"] == bodies(session)
+    run(lambda given: {"messages": ["and", ("ai", "so on")]}, {"messages": [*said, ("ai", "!")]}, session)
+    assert [one["content"] for one in bodies(session)] == ["hello", "hi", "?", "!", "and", "so on"]
+    short = {"messages": [("system", "Summary"), ("ai", "so on"), "new"], "compression_applied": True}
+    save_graph_state(session, short)
+    assert bodies(session)[-1] == {"role": "user", "content": "new"} and len(bodies(session)) == 7
+    assert [one["content"] for one in load_graph_state(session).state["messages"]] == ["Summary", "so on", "new"]
+
+
+class WithToDict:
+    """A state of a framework that is no mapping."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._values
+
+
+@EITHER
+def test_a_state_may_be_an_object_with_to_dict_and_others_are_refused(log: Turnlog, run: Any) -> None:
+    session = session_of(log)
+    run(lambda given: {"messages": [REPLY]}, WithToDict(messages=messages(1), iteration=2), session)
+    assert bodies(session) == [*messages(1), REPLY] and session.agent("main").state["iteration"] == 2
+    for wrong in (7, object(), "text", [1], WithToDict, None):
+        for use in (validate_graph_state, lambda state: save_graph_state(session, state)):
+            with pytest.raises(InvalidInputError, match="is no state") as refused:
+                use(wrong)
+            assert refused.value.error_code == "not_a_state"
+    assert len(bodies(session)) == 2
+
+
+def test_a_state_is_validated_without_a_session() -> None:
+    state = graph_state(iteration=11, full_messages=[], messages=[("ai", "hi"), 7, {"content": "x"}], dump={1})
+    given = copy.deepcopy(state)
+    problems = validate_graph_state(state)
+    assert [(one["type"], one["path"]) for one in problems] == [
+        ("wrong_type", "/messages/1"),
+        ("invalid_message", "/messages/2"),
+        ("iteration_above_maximum", "/iteration"),
+        ("not_stored", "/dump"),
+    ]
+    assert all(set(one) == {"type", "path", "message"} for one in problems) and state == given
+    assert validate_graph_state(graph_state()) == []
 
 
 @EITHER
@@ -225,7 +310,7 @@ def test_a_service_over_http_holds_it_as_an_engine_does() -> None:
         with Turnlog.open(server.url) as log:
             session, state = session_of(log), graph_state(iteration=11, callback_meta={"h": print})
             answer = with_state(lambda given: {"messages": [REPLY]}, session)(state)
-            assert [one["code"] for one in answer["errors"]] == ["iteration_above_maximum"]
+            assert problem_types(answer["errors"]) == ["iteration_above_maximum"]
             assert bodies(session) == [*state["full_messages"], REPLY]
             loaded = load_graph_state(session).state
             assert (loaded["iteration"], loaded["their_own"]) == (11, state["their_own"])

@@ -60,6 +60,21 @@ def test_all_tools_of_an_owner(harness: Harness) -> None:
     assert log.sessions.get("desk").info().head == 6
 
 
+def test_a_window_recalls_what_its_caller_asks_for(harness: Harness) -> None:
+    from turnlog.integrations.mcp import make_server
+
+    session, order = harness.log().sessions.create("desk", policy="recall"), "The order of the bicycle is AX-77012."
+    session.append({"role": "user", "content": order}, {"role": "assistant", "content": "Noted."})
+    for number in range(60):
+        said = {"role": "user", "content": f"{number}: the weather is fine and the coffee was good again"}
+        session.append(said, {"role": "assistant", "content": f"Yes, {number}."})
+    session.append({"role": "user", "content": "Go on, please."})
+    window = {"session_id": "desk", "budget": 1_200}
+    calls = [("build_context", window), ("build_context", {**window, "query": "the order of the bicycle"})]
+    (plain, _), (recalling, _) = asyncio.run(asked(make_server(harness.log()), *calls))
+    assert order not in plain and order in recalling
+
+
 def test_an_image_is_content_of_its_own(harness: Harness) -> None:
     from mcp import Client
 

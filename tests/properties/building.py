@@ -19,7 +19,8 @@ from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_mes
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import MessageList, Source, Window, WindowRequest, build, system_cost
+from turnlog.windows.build import Window, build, system_cost
+from turnlog.windows.plan import MessageList, Source, WindowRequest
 from turnlog.windows.policy import policy_of
 from turnlog.windows.recall import with_recall
 

@@ -18,7 +18,7 @@ from turnlog.core.memory import Memory
 from turnlog.memory.bootstrap import MAX_CHARS, memories_text
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.windows.build import Source
+from turnlog.windows.plan import Source
 
 NOON = 1_763_683_200_000
 MARKS = (

@@ -21,7 +21,8 @@ from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.linter.rules import lint
 from turnlog.providers.cache_breakpoints import KINDS, MAX_BREAKPOINTS
 from turnlog.windows import build as caching
-from turnlog.windows.build import MessageList, Window, build
+from turnlog.windows.build import Window, build
+from turnlog.windows.plan import MessageList
 
 FORMATS: tuple[Format, ...] = ("anthropic", "bedrock_converse")
 MARKS = {"anthropic": "cache_control", "bedrock_converse": "cachePoint"}

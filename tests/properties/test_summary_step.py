@@ -14,7 +14,7 @@ from tests.properties.building import COUNTER
 from turnlog import Turnlog
 from turnlog.core.events import SummaryEvent
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.windows.policy import Summary
+from turnlog.windows.digest_steps import Summary
 from turnlog.windows.steps import Room
 from turnlog.windows.text import summary_body, summary_text, summary_tokens
 from turnlog.windows.view import WindowDraft

@@ -432,17 +432,17 @@ def test_an_expired_session_is_not_found_by_what_was_remembered(harness: Any) ->
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_the_memory_of_indexes_is_bounded(harness: Any) -> None:
     log, warm = harness.log(), WarmSessions[WarmIndex](30_000)
-    harness.app.corpus._warm = warm
+    harness.app.corpus._warm, sessions = warm, warm._sessions
     for number in range(8):
         session = log.sessions.create(f"s{number}")
         spoken(session, 5, start=7 * number)
         assert session.search("boats").results
-    assert 0 < warm._bytes <= 30_000 and 0 < len(warm._sessions) < 8
-    assert warm._bytes == sum(index.size_bytes for index, _ in warm._sessions.values())
+    assert 0 < warm._bytes <= 30_000 and 0 < len(sessions) < 8
+    assert warm._bytes == sum(index.size_bytes for index, _ in sessions.values())
     large = log.sessions.create("large")
     spoken(large, 60)
     before = asked(large)
-    assert SessionKeys(OWNER, "large") not in warm._sessions and asked(large) == before
+    assert SessionKeys(OWNER, "large") not in sessions and asked(large) == before
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

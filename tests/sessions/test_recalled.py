@@ -302,6 +302,49 @@ def test_what_the_caller_asks_for_is_recalled_in_place_of_the_users_message(harn
         session.context(query="")
 
 
+def test_the_last_messages_are_the_query_where_the_step_says_so(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    talk(session, 3)
+    session.append({"role": "user", "content": ORDER}, {"role": "assistant", "content": "Noted."})
+    talk(session, 60)
+    session.append(
+        {"role": "user", "content": "Is there anything else?"},
+        {"role": "assistant", "content": "We have not talked of the green bicycle."},
+        {"role": "user", "content": "What about this?"},
+    )
+
+    def policy(**fields: Any) -> dict[str, Any]:
+        return {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": 200, **fields}]}
+
+    by_last = policy(query="last_messages")
+    window = session.context(budget=1_800, policy=by_last)
+    assert ORDER in str(window.messages[-2]["content"])
+    assert ORDER not in str(session.context(budget=1_800, policy=policy()).messages)
+    look_up(session, "It is on its way.")
+    later = session.context(budget=1_800, policy=by_last)
+    assert later.messages[: len(window.messages)] == window.messages
+    assert cold(harness, session, budget=1_800, policy=by_last) == later.model_dump(mode="json")
+
+
+def test_agents_within_a_call_recall_nothing_and_are_not_recalled(harness: Harness) -> None:
+    session = harness.log().sessions.create(policy="recall")
+    talk(session, 3)
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    position = session.append({"role": "assistant", "content": None, "tool_calls": [call]}).first
+    parent = {"ref": f"{position}.0", "agent_id": "finder"}
+    session.append({"role": "user", "content": ORDER}, parent=parent)
+    session.append({"role": "assistant", "content": "The green bicycle is with Meyer."}, parent=parent)
+    session.append({"role": "tool", "tool_call_id": "c1", "content": "The number of the green bicycle is known."})
+    talk(session, 60)
+    session.append(QUESTION)
+    window = session.context(budget=1_500)
+    assert window.manifest.recalled and "Meyer" not in str(window.messages)
+    nested = session.context(budget=1_500, parent={**parent, "others": "all"})
+    assert (part(nested), nested.manifest.recalled) == (None, [])
+    with pytest.raises(InvalidInputError, match="query can't be sent with parent"):
+        session.context(parent=parent, query="bicycle")
+
+
 def test_a_list_of_messages_needs_no_store_to_be_searched(harness: Harness) -> None:
     bodies = asked(harness).context(policy="full").messages
     window = turnlog.build_window(bodies, policy="recall", budget=1_500)

@@ -10,7 +10,10 @@ from tests.support.window_levels import counted, levels
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.windows.policy import PRESETS, Clause, Policy, Recent, Summary, Trigger, classic, policy_of
+from turnlog.windows.digest_steps import Summary
+from turnlog.windows.keep_newest import Recent
+from turnlog.windows.policy import PRESETS, Policy, classic, policy_of
+from turnlog.windows.triggers import Clause, Trigger
 
 
 def turn(number: int, *, words: int = 1, calls: int = 0) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.windows.assembly import assemble
-from turnlog.windows.build import entry_of
 from turnlog.windows.large_results import LEAST_TOKENS, capped_tokens, cut_middle, cut_results, results_tokens
+from turnlog.windows.plan import entry_of
 from turnlog.windows.steps import pinned
 from turnlog.windows.stubs import stub_results
 from turnlog.windows.view import Unit

@@ -11,7 +11,6 @@ from turnlog.core.calls import outline_of
 from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.messages import Message, Text, ToolCall, ToolResult
 from turnlog.log.payloads import make_card
-from turnlog.windows.build import Source, entry_of
 from turnlog.windows.ledger import (
     bounded,
     chosen,
@@ -23,6 +22,7 @@ from turnlog.windows.ledger import (
     ledger_of_message,
     values_of,
 )
+from turnlog.windows.plan import Source, entry_of
 
 
 def values(text: str) -> list[str]:

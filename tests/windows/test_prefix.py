@@ -13,7 +13,8 @@ from tests.support.prefix_laws import assert_prefix
 from tests.support.window_messages import calling, given, result, said
 from turnlog import build_window
 from turnlog.windows import prefix as prefixes
-from turnlog.windows.build import MessageList, build
+from turnlog.windows.build import build
+from turnlog.windows.plan import MessageList
 from turnlog.windows.policy import policy_of
 from turnlog.windows.prefix import Prefix
 

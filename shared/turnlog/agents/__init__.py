@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
@@ -75,14 +75,14 @@ class Run(_BaseRun):
         another run has the session and takes the messages.
         """
         with self._recorded() as record:
-            return record(_drive(self._loop.send(self._messages(value))))
+            return record(_finish(_drive(self._loop.send(self._messages(value)), _perform)))
 
     def resume(self) -> RunResult:
         """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
         ``max_iterations``. Calls that had not begun are executed first. What becomes of one that had begun says its `Tool`.
         """
         with self._recorded() as record:
-            return record(_drive(self._loop.resume()))
+            return record(_finish(_drive(self._loop.resume(), _perform)))
 
     def __enter__(self) -> Run:
         return self
@@ -99,12 +99,12 @@ class AsyncRun(_BaseRun):
     async def send(self, value: RunInput) -> RunResult:
         """Append the user's message and run the loop. See `Run.send`."""
         with self._recorded() as record:
-            return record(await _drive_async(self._loop.send(self._messages(value))))
+            return record(await _drive(self._loop.send(self._messages(value)), _perform_async))
 
     async def resume(self) -> RunResult:
         """Continue the agent's newest run. See `Run.resume`."""
         with self._recorded() as record:
-            return record(await _drive_async(self._loop.resume()))
+            return record(await _drive(self._loop.resume(), _perform_async))
 
     async def __aenter__(self) -> AsyncRun:
         return self
@@ -115,7 +115,7 @@ class AsyncRun(_BaseRun):
         """Do nothing: all messages are in the log."""
 
 
-def _drive(loop: Step) -> RunResult:
+async def _drive(loop: Step, perform: Callable[[Any], Awaitable[Any]]) -> RunResult:
     """Perform the steps of a loop until it returns its result."""
     answer: Any = None
     failure: BaseException | None = None
@@ -127,13 +127,23 @@ def _drive(loop: Step) -> RunResult:
             return result
         answer, failure = None, None
         try:
-            answer = _perform(step)
+            answer = await perform(step)
         except BaseException as error:  # noqa: BLE001 - the loop handles it
             failure = error
 
 
-def _perform(step: LoopStep | StreamEvents) -> Any:
-    """Perform a step and return its value. Raises `InvalidInputError` for a stream or a function that is async."""
+def _finish(driving: Coroutine[Any, Any, RunResult]) -> RunResult:
+    """Run a coroutine that waits for nothing, without an event loop."""
+    try:
+        driving.send(None)
+    except StopIteration as stop:
+        result: RunResult = stop.value
+        return result
+    raise AssertionError("a step in this thread waits for nothing")
+
+
+async def _perform(step: LoopStep | StreamEvents) -> Any:
+    """Perform a step in this thread. Raises `InvalidInputError` for a stream or a function that is async."""
     if isinstance(step, LoopStep):
         with executing(step.call):
             return _sync(step.function())
@@ -157,25 +167,8 @@ def _needs_async(reason: str) -> InvalidInputError:
     return InvalidInputError(f"{reason}: use session.run_async()", code="needs_async")
 
 
-async def _drive_async(loop: Step) -> RunResult:
-    """Perform the steps of a loop until it returns its result."""
-    answer: Any = None
-    failure: BaseException | None = None
-    while True:
-        try:
-            step = loop.throw(failure) if failure is not None else loop.send(answer)
-        except StopIteration as stop:
-            result: RunResult = stop.value
-            return result
-        answer, failure = None, None
-        try:
-            answer = await _perform_async(step)
-        except BaseException as error:  # noqa: BLE001 - the loop handles it
-            failure = error
-
-
 async def _perform_async(step: LoopStep | StreamEvents) -> Any:
-    """Perform a step and return its value."""
+    """Perform a step in asyncio."""
     if isinstance(step, LoopStep):
         # A session call ends also when the caller is cancelled, so that the loop knows what is in the log.
         return await (run_to_end(step.function) if step.by_session else _call_user_function(step))

@@ -12,31 +12,32 @@ import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
-from turnlog.agents.streams import Event, index_of, input_of, list_or_empty, mapping_or_empty, text_of, usage_of
+from turnlog.agents.streams import (
+    Accumulator,
+    Event,
+    index_of,
+    input_of,
+    list_or_empty,
+    mapping_or_empty,
+    text_of,
+    usage_of,
+)
 from turnlog.core.json_values import JsonObject, JsonValue
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class AnthropicAccumulator:
-    """`Accumulator` for Anthropic Messages."""
+class AnthropicAccumulator(Accumulator):
+    """Accumulator for Anthropic Messages."""
 
     format = "anthropic"
 
     def __init__(self) -> None:
-        self.finish_reason: str | None = None
-        self.is_broken = False
         self._role = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
         self._usage: dict[str, int] = {}
-
-    @property
-    def usage(self) -> dict[str, int] | None:
-        if "input_tokens" not in self._usage:
-            return None
-        return usage_of(sum(self._usage.get(name, 0) for name in _INPUT), self._usage.get("output_tokens"))
 
     def add(self, event: Event) -> None:
         kind, index = event.get("type"), index_of(event.get("index"), 0)
@@ -92,20 +93,20 @@ class AnthropicAccumulator:
         for name, value in mapping_or_empty(event.get("usage")).items():
             if isinstance(value, int):
                 self._usage[name] = value
+        if "input_tokens" in self._usage:
+            read = sum(self._usage.get(name, 0) for name in _INPUT)
+            self.usage = usage_of(read, self._usage.get("output_tokens"))
 
 
 _BEDROCK_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-class ConverseAccumulator:
+class ConverseAccumulator(Accumulator):
     """`Accumulator` for Bedrock's ConverseStream."""
 
     format = "bedrock_converse"
 
     def __init__(self) -> None:
-        self.finish_reason: str | None = None
-        self.is_broken = False
-        self.usage: dict[str, int] | None = None
         self._role = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
@@ -205,15 +206,12 @@ def _text(block: JsonObject) -> str:
 _OWN = frozenset({"role", "content", "tool_calls", "function_call"})
 
 
-class ChatAccumulator:
+class ChatAccumulator(Accumulator):
     """`Accumulator` for Chat Completions. It reads the first choice only."""
 
     format = "openai_chat"
 
     def __init__(self) -> None:
-        self.finish_reason: str | None = None
-        self.is_broken = False
-        self.usage: dict[str, int] | None = None
         self._role = "assistant"
         self._content: str | list[JsonValue] | None = None
         self._calls: list[_Call] = []
@@ -347,15 +345,12 @@ _THOUGHTS = {
 }
 
 
-class ResponsesAccumulator:
+class ResponsesAccumulator(Accumulator):
     """`Accumulator` for OpenAI Responses."""
 
     format = "openai_responses"
 
     def __init__(self) -> None:
-        self.finish_reason: str | None = None
-        self.is_broken = False
-        self.usage: dict[str, int] | None = None
         self._items: dict[int, JsonObject] = {}
 
     def add(self, event: Event) -> None:
@@ -441,3 +436,8 @@ def _part_at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
 
 def _is_empty(item: JsonObject) -> bool:
     return item.get("type") == "message" and not item.get("content")
+
+
+ACCUMULATORS: dict[str, type[Accumulator]] = {
+    kind.format: kind for kind in (ChatAccumulator, ResponsesAccumulator, AnthropicAccumulator, ConverseAccumulator)
+}

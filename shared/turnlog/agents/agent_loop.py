@@ -11,6 +11,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.agents.functions import (
@@ -45,6 +46,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, ToolResult
+from turnlog.engines import RandomIds
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.search.models import Recalled
@@ -57,8 +59,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MAX_ITERATIONS = 20
-
-DEFAULT_LEASE_SECONDS = 120
+_IDS = RandomIds()
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 Approval = Collection[str] | Callable[[RequestedCall], bool]
 
@@ -94,22 +95,27 @@ class RunPlan:
     session: Session
     model: Callable[[WindowAnswer], Any]
     tools: Mapping[str, Tool]
+    window: Mapping[str, Any]
     format: str
     agent_id: str
     max_iterations: int | None
     approve: Approval
     hooks: Sequence[Hooks]
     author: str | None
-    window: Mapping[str, Any]
-    new_id: Callable[[], str]
-    on_busy: OnBusy | None = None
-    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    on_busy: OnBusy | None
+    lease_seconds: int
     parent: ExecutingCall | None = None
 
     @property
-    def is_nested(self) -> bool:
-        """Whether the run works within a call of another agent in the same session."""
-        return self.parent is not None and self.parent.session_id == self.session.id
+    def caller(self) -> ExecutingCall | None:
+        """The call of another agent in the same session that the run works within, or None."""
+        parent = self.parent
+        return parent if parent is not None and parent.session_id == self.session.id else None
+
+    @property
+    def place(self) -> JsonObject | None:
+        """The call and the agent that messages of the run name, when it works within a call."""
+        return {"ref": self.caller.call.ref, "agent_id": self.agent_id} if self.caller is not None else None
 
 
 @dataclass(slots=True)
@@ -139,7 +145,7 @@ class AgentLoop:
             self._head = None  # nothing before its first commit can cancel a new run
             try:
                 # An agent's own session begins a loop, whatever the fork has left open.
-                options = {"loop": "new"} if self.plan.parent is not None and not self.plan.is_nested else {}
+                options = {"loop": "new"} if self.plan.parent is not self.plan.caller else {}
                 yield self._append([dict(message) for message in messages], run=self._state(), **options)
             except RunActiveError as error:
                 if "token" not in error.details or self.plan.on_busy in (None, "reject"):
@@ -152,7 +158,7 @@ class AgentLoop:
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
         if self.plan.on_busy is not None:
-            acquire, holder, seconds = self.plan.session.acquire, self.plan.new_id(), self.plan.lease_seconds
+            acquire, holder, seconds = self.plan.session.acquire, _IDS.new_id(), self.plan.lease_seconds
             self.token = (yield LoopStep(lambda: acquire(holder, seconds=seconds))).token
         return (yield from self._with_lease(self._resume()))
 
@@ -211,11 +217,11 @@ class AgentLoop:
 
     def _send_to_run(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Send messages to the run that has the session; return whether one has it."""
-        plan, key = self.plan, self.plan.new_id()
-        send = _partial(
+        plan, key = self.plan, _IDS.new_id()
+        send = partial(
             plan.session.send_to_run,
             *messages,
-            mode=plan.on_busy,
+            mode=cast("Any", plan.on_busy),
             format=plan.format,
             agent_id=plan.agent_id,
             idempotency_key=key,
@@ -253,7 +259,7 @@ class AgentLoop:
         return self._append(messages, run=run, format=entry.get("format"), **options)
 
     def _begin_run(self) -> None:
-        self.run_id, self.iterations, self._last, self._begun = self.plan.new_id(), 0, None, False
+        self.run_id, self.iterations, self._last, self._begun = _IDS.new_id(), 0, None, False
         self.usage, self._stored_usage = {}, {}
 
     def add_usage(self, usage: Mapping[str, int]) -> None:
@@ -293,9 +299,9 @@ class AgentLoop:
 
     def _window(self) -> LoopStep:
         plan, options = self.plan, dict(self.plan.window)
-        if plan.is_nested and plan.parent is not None:
+        if plan.place is not None:
             own = {name: options.pop(name) for name in ("others", "system") if name in options}
-            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id, **own}
+            options["parent"] = {**plan.place, **own}
         return LoopStep(lambda: plan.session.context(format=plan.format, **options))
 
     def facts(self, operation: str) -> dict[str, Any]:
@@ -332,7 +338,7 @@ class AgentLoop:
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
             accumulated.add(as_mapping(event))
-            return [_partial(hook.on_event, event) for hook in plan.hooks]
+            return [partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
             yield StreamEvents(events, take)
@@ -361,7 +367,7 @@ class AgentLoop:
         names = [call.name for message in messages for call in codec_of(plan.format).parse(message).tool_calls]
         self._begun = any(map(self._has_effect, names))
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"release": not names} if plan.is_nested else {"window": window, "release": not names}
+        options: dict[str, Any] = {"release": not names} if plan.caller else {"window": window, "release": not names}
         if reply.usage is not None:
             options["usage"] = dict(reply.usage)
             self.add_usage(options["usage"])
@@ -372,10 +378,9 @@ class AgentLoop:
     def _requested_calls(self, reply: Reply, appended: Sequence[Appended]) -> list[RequestedCall]:
         """Return the calls of a reply, with their refs in the log."""
         codec, position = codec_of(self.plan.format), appended[0].first
-        assert self._last is not None  # noqa: S101 - `_append_reply` has set it
         return [
             self._requested(f"{position + offset}.{index}", call.id, call.name, call.arguments)
-            for offset, body in enumerate(self._last.messages)
+            for offset, body in enumerate(self._last.messages if self._last is not None else reply.messages)
             for index, call in enumerate(codec.parse(dict(body)).tool_calls)
         ]
 
@@ -436,7 +441,7 @@ class AgentLoop:
         verify = self.plan.tools[call.name].verify
         if verify is None:
             return Effect.UNKNOWN
-        finding = yield LoopStep(_partial(verify, call), by_session=False, call=self._executing(call))
+        finding = yield LoopStep(partial(verify, call), by_session=False, call=self._executing(call))
         return finding if isinstance(finding, Effect) else ExecutedCall(call, text_of(finding))
 
     def _has_effect(self, name: str) -> bool:
@@ -512,7 +517,7 @@ class AgentLoop:
     def _read(self) -> Step:
         """Return the agent's execution state, and take over its run and its limit."""
         agent = yield from self._agent()
-        self.run_id = self.run_id or str(agent.get("run_id") or "") or self.plan.new_id()
+        self.run_id = self.run_id or str(agent.get("run_id") or "") or _IDS.new_id()
         iteration = agent.get("iteration")
         self.iterations = iteration if isinstance(iteration, int) else 0
         usage = agent.get("usage")
@@ -558,7 +563,7 @@ class AgentLoop:
         window = yield self._window()
         calls = list[RequestedCall]()
         for open_call in window.open_calls:
-            recalled, author = yield LoopStep(_partial(_recorded_call, plan.session, open_call.ref))
+            recalled, author = yield LoopStep(partial(_recorded_call, plan.session, open_call.ref))
             if plan.author is None or author in (None, plan.author):
                 arguments = recalled.arguments
                 text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
@@ -576,9 +581,9 @@ class AgentLoop:
 
     def _newest(self) -> Step:
         """Return the newest message in view, of a run within a call the newest of its own; None without one."""
-        session, limit, before = self.plan.session, 100 if self.plan.is_nested else 1, None
+        session, limit, before = self.plan.session, 100 if self.plan.caller is not None else 1, None
         while True:
-            read = _partial(session.page, order="desc", limit=limit, in_view=True, before=before)
+            read = partial(session.page, order="desc", limit=limit, in_view=True, before=before)
             page = yield LoopStep(read)
             for message in page.messages:
                 if self._is_own(message):
@@ -588,24 +593,22 @@ class AgentLoop:
                 return None
 
     def _is_own(self, message: StoredMessage) -> bool:
-        parent = self.plan.parent
-        if not self.plan.is_nested or parent is None:
+        caller = self.plan.caller
+        if caller is None:
             return message.parent is None
-        return (message.parent, message.agent_id) == (parent.call.ref, self.plan.agent_id)
+        return (message.parent, message.agent_id) == (caller.call.ref, self.plan.agent_id)
 
     def _append(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> LoopStep:
         """Append messages in one commit, or in several when they do not fit one; the first commit takes the options.
 
         The commit takes or renews the run's lease; with ``release`` the last one gives it back.
         """
-        plan, key = self.plan, self.plan.new_id()
+        plan, key = self.plan, _IDS.new_id()
         metas = [dict(meta) for meta in options.pop("meta", None) or [{} for _ in messages]]
         if plan.author is not None:
             metas = [{"author": plan.author, **meta} for meta in metas]
-        if plan.is_nested and plan.parent is not None:
-            options["parent"] = {"ref": plan.parent.call.ref, "agent_id": plan.agent_id}
-        more = {name: options[name] for name in ("parent",) if name in options}
-        format, release, holder = options.pop("format", plan.format), options.pop("release", False), plan.new_id()
+        more: dict[str, Any] = {"parent": plan.place} if plan.place is not None else {}
+        format, release, holder = options.pop("format", plan.format), options.pop("release", False), _IDS.new_id()
 
         def append() -> list[Appended]:
             answers = list[Appended]()
@@ -617,7 +620,8 @@ class AgentLoop:
                     run_id=self.run_id,
                     lease=self._lease(holder, release=release and part.stop >= len(messages)),
                     idempotency_key=f"{key}-{part.start}",
-                    **(options if not part.start else more),
+                    **(options if not part.start else {}),
+                    **more,
                 )
                 if plan.on_busy is not None:
                     self.token = answer.lease.token if answer.lease is not None else None
@@ -630,8 +634,8 @@ class AgentLoop:
 
     def _lease(self, holder: str, *, release: bool) -> JsonObject | None:
         """Return what an append says of the lease. ``holder`` takes it when the run does not have it."""
-        if self.plan.is_nested and self.plan.parent is not None:
-            token = self.plan.parent.run.token
+        if self.plan.caller is not None:
+            token = self.plan.caller.run.token
             return {"token": token} if token is not None else None
         if self.plan.on_busy is None:
             return None
@@ -651,12 +655,7 @@ class AgentLoop:
             "parent": self.plan.parent.call.key if self.plan.parent is not None else None,
         }
 
-    def _result(
-        self,
-        status: RunStatus,
-        *,
-        pending: Mapping[str, Any] | None = None,
-    ) -> RunResult:
+    def _result(self, status: RunStatus, *, pending: Mapping[str, Any] | None = None) -> RunResult:
         reply, codec = self._last, codec_of(self.plan.format)
         messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
         text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
@@ -684,9 +683,5 @@ def _recorded_call(session: Session, ref: str) -> tuple[Recalled, str | None]:
     return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None
 
 
-def _partial(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
-    return lambda: function(*arguments, **options)
-
-
 def _user_call(function: Callable[..., Any], *arguments: Any) -> LoopStep:
-    return LoopStep(_partial(function, *arguments), by_session=False)
+    return LoopStep(partial(function, *arguments), by_session=False)

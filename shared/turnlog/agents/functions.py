@@ -292,7 +292,7 @@ def given_messages(values: Sequence[object], format: str | None) -> GivenMessage
 
 
 def _given(value: object, index: int, format: str | None) -> GivenMessages:
-    graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping) else (None, [])
+    graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping | Sequence) else (None, [])
     if graph_message is not None:
         return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)
     if isinstance(value, list | tuple):
@@ -376,11 +376,8 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
 
 def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
     counts = [usage.get(name) or 0 for name in names]
-    return (
-        usage_of(sum(counts), usage.get(output))
-        if all(isinstance(number, int) for number in counts) and usage
-        else None
-    )
+    is_told = bool(usage) and all(isinstance(number, int) for number in counts)
+    return usage_of(sum(counts), usage.get(output)) if is_told else None
 
 
 def _not_a_reply(value: object) -> InvalidInputError:

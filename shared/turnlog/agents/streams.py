@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
@@ -21,27 +23,28 @@ from turnlog.sessions.message_models import Appended
 Event = Mapping[str, Any]
 
 
-class Accumulator(Protocol):
+class Accumulator(ABC):
     """Builds messages from events. It may be read at any time, and keeps no reference to the events."""
 
     format: str
-    finish_reason: str | None
+    finish_reason: str | None = None
     """The provider's finish reason; None before it came."""
-    is_broken: bool
+    is_broken = False
     """Whether the stream reported an error."""
+    usage: dict[str, int] | None = None
+    """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
 
-    @property
-    def usage(self) -> dict[str, int] | None:
-        """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
-
+    @abstractmethod
     def add(self, event: Event) -> None:
         """Add an event. Unknown fields and types are ignored."""
 
     @property
+    @abstractmethod
     def messages(self) -> list[JsonObject]:
         """The messages so far, in the stream's format; empty before the first content."""
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """The text so far, without thinking."""
 
@@ -97,22 +100,10 @@ def usage_of(input_tokens: object, output_tokens: object) -> dict[str, int] | No
 
 def accumulator(format: str = "openai_chat") -> Accumulator:
     """Return an accumulator for a format's events: ``add`` each event, read ``messages`` at any time. It stores nothing."""
-    if format == "openai_chat":
-        from turnlog.agents.accumulators import ChatAccumulator
+    from turnlog.agents.accumulators import ACCUMULATORS
 
-        return ChatAccumulator()
-    if format == "openai_responses":
-        from turnlog.agents.accumulators import ResponsesAccumulator
-
-        return ResponsesAccumulator()
-    if format == "anthropic":
-        from turnlog.agents.accumulators import AnthropicAccumulator
-
-        return AnthropicAccumulator()
-    if format == "bedrock_converse":
-        from turnlog.agents.accumulators import ConverseAccumulator
-
-        return ConverseAccumulator()
+    if format in ACCUMULATORS:
+        return ACCUMULATORS[format]()
     raise InvalidInputError(f"no provider streams in format {format!r}", code="unknown_format")
 
 
@@ -122,12 +113,22 @@ Append: TypeAlias = Callable[..., Appended]
 _IDS = RandomIds()
 
 
-class _SavingStream:
+class _SavingStream(Generic[E]):
     """Base of both streams: the reply so far, and its append."""
 
+    _iterate: Callable[[Any], Any]
+
     def __init__(
-        self, append: Append, format: str, on_break: OnBreak, meta: Mapping[str, Any] | None, options: Mapping[str, Any]
+        self,
+        events: Iterable[E] | AsyncIterable[E],
+        append: Append,
+        format: str,
+        on_break: OnBreak,
+        meta: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
     ) -> None:
+        self._events = events
+        self._iterator = self._iterate(events)
         self._append = append
         self._accumulated = accumulator(format)
         self._on_break = on_break
@@ -186,21 +187,10 @@ class _SavingStream:
         return self._append(*part, meta=metas, format=self._accumulated.format, **options)
 
 
-class SessionStream(_SavingStream, Generic[E]):
+class SessionStream(_SavingStream[E]):
     """A stream for ``with`` and ``for``. See `Session.stream`."""
 
-    def __init__(
-        self,
-        events: Iterable[E],
-        append: Append,
-        format: str,
-        on_break: OnBreak,
-        meta: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        super().__init__(append, format, on_break, meta, options)
-        self._events = events
-        self._iterator = iter(events)
+    _iterate = staticmethod(iter)
 
     def __iter__(self) -> Iterator[E]:
         return self
@@ -209,7 +199,7 @@ class SessionStream(_SavingStream, Generic[E]):
         if self._is_over:
             raise StopIteration
         try:
-            event = next(self._iterator)
+            event: E = next(self._iterator)
         except StopIteration:
             self._is_over = True
             self.save()
@@ -242,21 +232,10 @@ class SessionStream(_SavingStream, Generic[E]):
             _save_after_error(error, self.close)
 
 
-class AsyncSessionStream(_SavingStream, Generic[E]):
+class AsyncSessionStream(_SavingStream[E]):
     """A stream for ``async with`` and ``async for``. See `Session.stream_async`."""
 
-    def __init__(
-        self,
-        events: AsyncIterable[E],
-        append: Append,
-        format: str,
-        on_break: OnBreak,
-        meta: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        super().__init__(append, format, on_break, meta, options)
-        self._events = events
-        self._iterator = aiter(events)
+    _iterate = staticmethod(aiter)
 
     def __aiter__(self) -> AsyncIterator[E]:
         return self
@@ -265,14 +244,14 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
         if self._is_over:
             raise StopAsyncIteration
         try:
-            event = await anext(self._iterator)
+            event: E = await anext(self._iterator)
         except StopAsyncIteration:
             self._is_over = True
-            await self._save()
+            await run_to_end(self.save)
             raise
         except BaseException as error:
             self._is_over = True
-            await self._save_after_error(error)
+            await run_to_end(partial(_save_after_error, error, self.save))
             raise
         self._accumulated.add(as_mapping(event))
         return event
@@ -286,7 +265,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
                 closing = close()
                 if asyncio.iscoroutine(closing):
                     await closing
-        await self._save()
+        await run_to_end(self.save)
 
     async def __aenter__(self) -> AsyncSessionStream[E]:
         return self
@@ -298,16 +277,7 @@ class AsyncSessionStream(_SavingStream, Generic[E]):
             await self.aclose()
         else:
             self._is_over = True
-            await self._save_after_error(error)
-
-    async def _save(self) -> Appended | None:
-        return await run_to_end(self.save)
-
-    async def _save_after_error(self, error: BaseException) -> None:
-        try:
-            await self._save()
-        except Exception as failure:  # noqa: BLE001 - the caller gets the stream's own error
-            error.add_note(f"what was streamed was not saved: {failure}")
+            await run_to_end(partial(_save_after_error, error, self.save))
 
 
 def _save_after_error(error: BaseException, save: Callable[[], object]) -> None:

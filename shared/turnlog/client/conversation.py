@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from turnlog.client import (
@@ -18,7 +19,6 @@ from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import FormatName
-from turnlog.engines import RandomIds
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import (
@@ -274,9 +274,6 @@ class ConversationCalls(SessionResource):
         return answer
 
 
-_IDS = RandomIds()
-
-
 class RunCalls(SessionResource):
     """Calls that start an agent loop, in a thread or in asyncio, take the session for one, or send messages to one."""
 
@@ -376,8 +373,8 @@ class RunCalls(SessionResource):
         """
         from turnlog.agents import Run
 
-        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
-        return Run(self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease))
+        options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
+        return Run(self._plan(model, tools, window, *options))
 
     def run_async(  # noqa: PLR0913
         self,
@@ -398,49 +395,28 @@ class RunCalls(SessionResource):
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
         from turnlog.agents import AsyncRun
 
-        lease = {"on_busy": on_busy, "lease_seconds": lease_seconds}
-        return AsyncRun(
-            self._plan(model, tools, format, agent_id, max_iterations, approve, hooks, author, window, lease)
-        )
+        options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
+        return AsyncRun(self._plan(model, tools, window, *options))
 
-    def _plan(  # noqa: PLR0913
+    def _plan(
         self,
         model: Callable[[WindowAnswer], Any],
         tools: Mapping[str, Callable[..., Any] | Tool] | None,
-        format: FormatName,
-        agent_id: str,
-        max_iterations: int | None,
-        approve: Approval,
-        hooks: Sequence[Hooks],
-        author: str | None,
         window: Mapping[str, Any],
-        lease: Mapping[str, Any],
+        *options: Any,
     ) -> RunPlan:
+        """Return the parameters of a run. ``options`` are those of `RunPlan` from ``format`` on."""
         from turnlog.agents.agent_loop import RunPlan
         from turnlog.agents.functions import Tool, executing_call
 
+        own_tools = {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()}
+        window = {("model" if name == "model_name" else name): value for name, value in window.items()}
+        plan = RunPlan(cast("Session", self), model, own_tools, window, *options)
         parent = executing_call()
         if parent is not None and parent.session_id == self.id:
-            _check_nested(parent.agent_id, agent_id, approve)
-            lease = {}
-        elif parent is not None and not self.id.startswith(f"{parent.call.key}/"):
-            parent = None
-        options = {("model" if name == "model_name" else name): value for name, value in window.items()}
-        return RunPlan(
-            cast("Session", self),
-            model,
-            {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()},
-            format,
-            agent_id,
-            max_iterations,
-            approve,
-            hooks,
-            author,
-            options,
-            _IDS.new_id,
-            parent=parent,
-            **lease,
-        )
+            _check_nested(parent.agent_id, plan.agent_id, plan.approve)
+            return replace(plan, parent=parent, on_busy=None)
+        return replace(plan, parent=parent if parent and self.id.startswith(f"{parent.call.key}/") else None)
 
 
 def _check_nested(parent: str, agent_id: str, approve: Approval) -> None:

@@ -107,7 +107,7 @@ class SnapshotCalls(SessionResource):
     ) -> Snapshot | Job:
         """Name the session's head; ``kind="full"`` copies the history, so that it outlives the session.
 
-        ``keep`` deletes older unnamed snapshots of this kind and agent, and leaves that many of the newest. The session's
+        ``keep`` deletes older snapshots of this name, kind and agent, and leaves that many of the newest. The session's
         policy (``snapshots={"keep_named": 10, "named_days": 30}``) deletes old named ones, but for ``pinned`` ones. Raises
         `ConflictError` with ``if_name_absent`` when a snapshot has the name. For a full snapshot of a long history the answer
         is a job.

@@ -51,16 +51,8 @@ from turnlog.sessions.session_history import (
     read_up_to,
 )
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import (
-    RENDERER_VERSION,
-    MessageList,
-    Source,
-    Window,
-    WindowRequest,
-    build,
-    system_cost,
-    upper_bound_of_json,
-)
+from turnlog.windows.build import RENDERER_VERSION, Window, build, system_cost, upper_bound_of_json
+from turnlog.windows.plan import MessageList, Source, WindowRequest
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]

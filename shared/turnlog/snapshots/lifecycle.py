@@ -68,17 +68,15 @@ class SnapshotCleaner:
         with suppress(UnavailableError):
             self._start_job(keys.owner, "sweep", keys.session_id, {})
 
-    def older(self, keys: SessionKeys, *, kind: str, agent: str | None, keep: int, automatic: bool = False) -> None:
-        """Delete the unnamed snapshots of a kind and an agent, except for the ``keep`` newest.
+    def older(self, keys: SessionKeys, newest: Record, *, keep: int) -> None:
+        """Delete the snapshots with the name, kind and agent of this one, except for the ``keep`` newest and pinned ones.
 
         Automatic snapshots and requested ones are counted separately. One call reads a bounded number of records; the next
         call deletes older ones.
         """
-        wanted_group, seen = (None, kind, agent, automatic), 0
+        seen = 0
         for record in islice(self._log.records.every(keys.snapshots), keep + _MAX_EXTRA_RECORDS):
-            content = record.content
-            group = (content.get("name"), content.get("kind"), content.get("agent"), content.get("auto", False))
-            if group == wanted_group:
+            if _group(record) == _group(newest) and not record.content.get("pinned"):
                 seen += 1
                 if seen > keep:
                     self.delete(keys, record)
@@ -243,12 +241,12 @@ class CreateSnapshots:
             records.point_name(record_keys, body.name, record)
         # The snapshot is durable already: the next one cleans up what this one can't.
         with suppress(UnavailableError):
-            self._clean_up(keys, body, tail)
+            self._clean_up(keys, body, tail, record)
         return Snapshot(**snapshot_fields(record))
 
-    def _clean_up(self, keys: SessionKeys, body: CreateSnapshot, tail: Tail) -> None:
+    def _clean_up(self, keys: SessionKeys, body: CreateSnapshot, tail: Tail, record: Record) -> None:
         if body.keep is not None:
-            self._clean.older(keys, kind=body.kind, agent=body.agent_id, keep=body.keep)
+            self._clean.older(keys, record, keep=body.keep)
         policy = self._log.short_settings(keys, tail).settings.snapshots if body.name is not None else None
         if policy is not None:
             self._clean.named(keys, _policy(policy))
@@ -367,8 +365,13 @@ class AutomaticSnapshots:
         record_id = f"{header.time_ms:013d}-{short_hash(f'automatic {session_id} {header.first}').hex()}"
         content = ref_content(before) | {"name": None, "agent": None, "metadata": {"automatic": True}, "auto": True}
         with suppress(UnavailableError):
-            self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, "ready", content))
-            self._clean.older(keys, kind="ref", agent=None, keep=policy.keep, automatic=True)
+            record = self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, "ready", content))
+            self._clean.older(keys, record, keep=policy.keep)
+
+
+def _group(record: Record) -> tuple[object, ...]:
+    content = record.content
+    return content.get("name"), content.get("kind"), content.get("agent"), content.get("auto", False)
 
 
 def _policy(stored: JsonObject | None) -> SnapshotPolicy:

@@ -32,7 +32,7 @@ class CreateSnapshot(Body):
     if_name_absent: bool = Field(default=False, description="409 if a snapshot with this name exists")
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] | None = Field(
         default=None,
-        description="Afterwards, keep this many of the newest unnamed snapshots of this kind and agent, and delete the older ones",
+        description="Afterwards, keep this many of the newest snapshots of this name, kind and agent, and delete the older ones",
     )
     pinned: bool = Field(default=False, description="The session's policy does not delete it, however old it is")
     mode: Literal["sync", "async"] = Field(

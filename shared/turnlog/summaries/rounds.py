@@ -33,8 +33,8 @@ from turnlog.summaries.covering import Coverage, Facts, chosen_facts, closed_ste
 from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
-from turnlog.windows.build import Source
 from turnlog.windows.keep_newest import Pin
+from turnlog.windows.plan import Source
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Room
 from turnlog.windows.text import MOST_AROUND, most_tokens_around, summary_body, summary_tokens

@@ -31,11 +31,8 @@ from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import (
     History,
-    MessageList,
     Settled,
-    Source,
     WindowRequest,
-    entry_of,
     settled,
 )
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
@@ -112,20 +109,6 @@ def _blocks_between(made: Made, start: End, end: End) -> int:
         return len(content) if isinstance(content, list) else 1
 
     return sum(count(index) for index in range(start.message, end.message)) - start.blocks + end.blocks
-
-
-__all__ = [
-    "History",
-    "MessageList",
-    "Source",
-    "Window",
-    "WindowRequest",
-    "build",
-    "entry_of",
-    "system_cost",
-    "upper_bound_of_json",
-    "with_tools_of",
-]
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -20,27 +20,7 @@ from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
 from turnlog.windows.steps import MAX_MESSAGE_CHARS, DigestWhenFull, Step
-from turnlog.windows.stubs import StubToolResults
 from turnlog.windows.triggers import Clause, Trigger
-
-__all__ = [
-    "PRESETS",
-    "Clause",
-    "DigestWhenFull",
-    "Loops",
-    "Messages",
-    "Pin",
-    "Policy",
-    "RecallMessages",
-    "Recent",
-    "StubToolResults",
-    "Summary",
-    "Tokens",
-    "Trigger",
-    "Turns",
-    "policy_of",
-    "stored_policy",
-]
 
 
 class Policy(BaseModel):

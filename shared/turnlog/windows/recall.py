@@ -16,7 +16,8 @@ from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.blocks import tool_name
 from turnlog.providers.registry import codec_of
-from turnlog.windows.build import WindowRequest, system_cost, upper_bound_of_json, with_tools_of
+from turnlog.windows.build import system_cost, upper_bound_of_json, with_tools_of
+from turnlog.windows.plan import WindowRequest
 
 RECALL_LINE = (
     "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "

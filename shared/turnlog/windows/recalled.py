@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal, TypeAlias
 
 from pydantic import Field
@@ -37,6 +37,8 @@ from turnlog.windows.view import Entry, Loop, RecalledPart, WindowDraft, never_s
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
 """A shorter question is asked with the user's message before it."""
+LAST_MESSAGES = 3
+"""Messages before the user's that are a part of the query ``last_messages``."""
 MAX_HITS = 128
 MAX_LOOPS = 64
 """Loops that have their parts in a window: a process that has not made them searches for each."""
@@ -66,7 +68,8 @@ class RecallMessages(Step):
     ``tokens``; null: no such limit. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
     message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
     more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
-    nothing is recalled for a message without such a sentence.
+    nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
+    ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
     """
 
     step: Literal["recall"] = "recall"
@@ -75,6 +78,7 @@ class RecallMessages(Step):
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.05, ge=0, lt=1)
     questions_only: bool = False
+    query: Literal["user", "last_messages"] = "user"
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         return view
@@ -220,7 +224,7 @@ def with_recalled(
     total, most = message_tokens(view) - sum(loop.tokens for loop in loops), min(room, step.tokens or room)
     asked = list[Asked]()
     for loop in loops:
-        question = _question(loop, step, query)
+        question = _question(view, loop, step, query)
         if question is not None:
             taken = total + sum(unit.tokens for unit in loop.units if unit.position <= question.position)
             # When its base is newer than the question, what was free is not known.
@@ -278,10 +282,11 @@ def _place(loop: Loop) -> int:
     return loop.units[0].position if loop.units else loop.first
 
 
-def _question(loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
+def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
     """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
-    Of a long text it is the beginning and the end, because the question may stand at either.
+    Of a long text it is the beginning and the end, because the question may stand at either. Earlier messages come before it
+    where the step asks for them.
     """
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
@@ -298,7 +303,17 @@ def _question(loop: Loop, step: RecallMessages, query: str | None) -> Question |
     half = MAX_QUESTION_CHARS // 2
     if len(text) > MAX_QUESTION_CHARS:
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
+    if step.query == "last_messages":
+        text = "\n".join((*_said_before(view, loop), text))
     return Question(text, _day_of(entries[-1]), entries[-1].position, 0, step.min_score / max(_LEAST_ASKED, asked**2))
+
+
+def _said_before(view: WindowDraft, loop: Loop) -> list[str]:
+    """Return the beginnings of the newest texts that user and assistant said before a loop, oldest first."""
+    earlier = (before for before in reversed(view.loops) if before.number < loop.number)
+    entries = (entry for before in earlier for unit in reversed(before.units) for entry in reversed(unit.said))
+    texts = (entry.facts.head[: MAX_QUESTION_CHARS // 2] for entry in entries if entry.facts.head)
+    return list(islice(texts, LAST_MESSAGES))[::-1]
 
 
 def _share_asked(text: str) -> float:
@@ -347,7 +362,7 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
             break
         line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
-        if cost > left or never_sent(hit.entry) or (hit.entry.facts.head and hit.entry.facts.head in summary):
+        if cost > left or not _may_return(hit.entry, summary):
             continue
         days.add(line.day)
         lines.append(line)
@@ -360,6 +375,12 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
     shown = _in_order(lines)
     messages = tuple(RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens) for line in shown)
     return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages)
+
+
+def _may_return(entry: Entry, summary: str) -> bool:
+    """Return whether the message was sent in the session's own loops, and the summary does not say it."""
+    head = entry.facts.head
+    return not never_sent(entry) and entry.event.envelope.parent is None and not (head and head in summary)
 
 
 def _in_order(lines: Sequence[_Line]) -> list[_Line]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from turnlog.client.model import Session
@@ -50,16 +50,18 @@ def problems_of(
     *,
     source: str = MESSAGES,
     earlier: Sequence[dict[str, Any]] = (),
+    offset: int = 0,
 ) -> list[Problem]:
     """Return all problems, with pointers into the graph's state.
 
-    ``messages`` are bodies, ``source`` is their key in the state, ``earlier`` are the bodies before them.
+    ``messages`` are bodies, ``source`` is their key in the state, where ``offset`` messages come before them; ``earlier`` are
+    bodies that may have the calls of their results.
     """
     fields = {name: values[name] for name in EXECUTION if name in values}
     own_id = values.get("agent_id", agent_id)
     bodies = None if messages is None else [*earlier, *messages]
     problems = validate({**fields, "agent_id": own_id, MESSAGES: bodies})
-    renamed = [placed for problem in problems if (placed := _placed(problem, source, len(earlier))) is not None]
+    renamed = [placed for problem in problems if (placed := _placed(problem, source, len(earlier), offset)) is not None]
     for name, types in _TYPES.items():
         if values.get(name) is not None and not isinstance(values[name], types):
             renamed.append(Problem("wrong_type", f"/{name}", f"{name} is not {_WORDS[types[0]]} or null"))
@@ -69,7 +71,7 @@ def problems_of(
 _WORDS = {str: "a string", dict: "an object", list: "a list", bool: "true, false"}
 
 
-def _placed(problem: Problem, source: str, earlier: int) -> Problem | None:
+def _placed(problem: Problem, source: str, earlier: int, offset: int) -> Problem | None:
     """Return the problem with its pointer below ``source``; None when it concerns an earlier message."""
     steps = problem.pointer.split("/")
     if steps[1:2] != [MESSAGES]:
@@ -79,7 +81,7 @@ def _placed(problem: Problem, source: str, earlier: int) -> Problem | None:
         index = int(steps[2]) - earlier
         if index < 0:
             return None
-        steps[2] = str(index)
+        steps[2] = str(index + offset)
     return Problem(problem.code, "/".join(steps), problem.message)
 
 
@@ -170,6 +172,10 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
 
 ACTION = "state_conversion"
 PRE_EXECUTION = "pre_execution"
+KEPT_SNAPSHOTS = 10
+"""Snapshots of a name that the conversions of an agent leave."""
+_MAX_RECORDED = 20
+"""Problems that an entry of the history names."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -189,51 +195,59 @@ class Converted:
     last: int | None = None
 
 
-def take_snapshot(session: Session, name: str | None, agent_id: str) -> str | None:
-    """Make a ``ref`` snapshot, and return its id; None without a name."""
-    if name is None:
-        return None
-    snapshot = session.create_snapshot(name, agent_id=agent_id, metadata={"action": ACTION})
-    return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else None
+def listed_problems(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    """Return problems as JSON: the ``type``, the ``path`` (a JSON pointer into the state) and a ``message`` of each."""
+    return [{"type": problem.code, "path": problem.pointer, "message": problem.message} for problem in problems]
 
 
-def record_conversion(  # noqa: PLR0913
+def record_conversion(
     session: Session,
     state: dict[str, Any],
     handlers: Handlers,
     problems: Sequence[Problem],
     agent_id: str,
     snapshot: str | None,
-    direction: Literal["to_session", "from_session"],
-    appended: tuple[int, int] | None,
+    appended: tuple[int, int] | None = None,
     *,
-    snapshot_id: str | None = None,
+    direction: Literal["to_session", "from_session"],
 ) -> Converted:
-    """Record the conversion in the history, and return the state with its metadata and problems."""
-    snapshot_id = snapshot_id or take_snapshot(session, snapshot, agent_id)
+    """Take the snapshot, record the conversion in the history, and return the state with its metadata and problems."""
+    snapshot_id = take_snapshot(session, snapshot, agent_id)
     metadata: dict[str, Any] = {"direction": direction, "snapshot_id": snapshot_id}
     if appended is not None:
         metadata["appended"] = list(appended)
     if problems:
-        metadata["validation_errors"] = [problem.code for problem in problems[:100]]
+        metadata |= _failure(listed_problems(problems[:_MAX_RECORDED]))
     entry = session.record(ACTION, agent_id=agent_id, metadata=metadata)
+    state = with_problems(state, problems)
+    ids = {"history_id": entry.history_id} | ({"snapshot_id": snapshot_id} if snapshot_id is not None else {})
+    state["metadata"] |= ids
     first, last = appended if appended is not None else (None, None)
-    converted = Converted(state, handlers, (), snapshot_id, entry.history_id, first, last)
-    return with_problems(converted, problems)
+    return Converted(state, handlers, tuple(problems), snapshot_id, entry.history_id, first, last)
 
 
-def with_problems(converted: Converted, problems: Sequence[Problem]) -> Converted:
-    """Add the problems to the state's ``metadata`` and, without repeating, to its ``errors``."""
-    entries = [{"code": problem.code, "pointer": problem.pointer, "message": problem.message} for problem in problems]
-    state = dict(converted.state)
-    metadata = state.get("metadata")
-    ids = {"history_id": converted.history_id, "validation_errors": entries}
-    if converted.snapshot_id is not None:
-        ids["snapshot_id"] = converted.snapshot_id
-    state["metadata"] = {**(metadata if isinstance(metadata, Mapping) else {}), **ids}
-    errors = state.get("errors")
+def take_snapshot(session: Session, name: str | None, agent_id: str) -> str | None:
+    """Make a ``ref`` snapshot, delete the oldest of its name and agent, and return its id; None without a name."""
+    if name is None:
+        return None
+    metadata = {"action": ACTION}
+    snapshot = session.create_snapshot(name, agent_id=agent_id, metadata=metadata, keep=KEPT_SNAPSHOTS)
+    return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else None
+
+
+def with_problems(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the state with all problems in its ``metadata``, and an entry in its ``errors`` for those that are new."""
+    entries, metadata, errors = listed_problems(problems), state.get("metadata"), state.get("errors")
     known = list(errors) if isinstance(errors, list | tuple) else [] if errors is None else [errors]
-    new = [entry for entry in entries if entry not in known]
-    if new:
-        state["errors"] = [*known, *new]
-    return replace(converted, state=state, problems=tuple(problems))
+    earlier = [problem for error in known if isinstance(error, Mapping) for problem in _listed(error.get("errors"))]
+    new = [entry for entry in entries if entry not in earlier]
+    metadata = {**(metadata if isinstance(metadata, Mapping) else {}), "validation_errors": entries}
+    return {**state, "metadata": metadata, **({"errors": [*known, _failure(new)]} if new else {})}
+
+
+def _failure(problems: list[dict[str, str]]) -> dict[str, Any]:
+    return {"type": "validation_failed", "errors": problems, "timestamp": datetime.now(UTC).isoformat()}
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

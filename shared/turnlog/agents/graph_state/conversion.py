@@ -18,17 +18,18 @@ from turnlog.agents.graph_state.checks import (
     Handlers,
     Place,
     has_compressed,
+    listed_problems,
     problems_of,
     put_back,
     record_conversion,
     split_storable,
-    take_snapshot,
     valid_fields,
     with_problems,
 )
 from turnlog.agents.graph_state.messages import (
     GRAPH_METADATA,
     GraphMessage,
+    is_one_message,
     is_removal,
     merge_answer,
     original_form,
@@ -51,26 +52,23 @@ _TRIES = 10
 class Saving:
     """Saves one state to a session.
 
-    ``replacement`` is used instead of the state's messages when only it can be new: a key of the state, and the messages.
-    ``earlier`` are the messages before them.
+    ``replacement`` is used instead of the state's messages when only it can be new: a key of the state, and the messages, with
+    ``offset`` messages before them there. ``earlier`` are messages that may have the calls of their results.
     """
 
     def __init__(
         self,
-        session: Session,
-        state: Mapping[str, Any],
+        state: Any,
         agent_id: str,
-        snapshot: str | None,
-        snapshot_after: str | None,
         *,
+        snapshot: str | None = None,
         replacement: tuple[str, Any] | None = None,
         earlier: Sequence[Any] = (),
+        offset: int = 0,
         is_compressed: bool | None = None,
     ) -> None:
-        self._session = session
-        self._state = dict(state)
+        self._state = _values(state)
         self._snapshot = snapshot
-        self._snapshot_after = snapshot_after
         self._problems = list[Problem]()
         self._agent_id = self._check_agent(agent_id)
         self._source, listed = replacement if replacement is not None else self._own_messages()
@@ -79,36 +77,39 @@ class Saving:
         )
         self._lists = [name for name in (MESSAGES, FULL) if isinstance(self._state.get(name), list | tuple)]
         self._parsed = list[GraphMessage | None]()
-        self._earlier = earlier
+        self._earlier, self._offset = earlier, offset
         self._is_compressed = is_compressed if is_compressed is not None else has_compressed(self._state)
 
-    def run(self) -> Converted:
-        """Save the state, and return it with the metadata of the conversion."""
+    def check(self) -> tuple[list[Problem], dict[str, Any], Handlers]:
+        """Return the problems of the state, and its values apart from messages: those that can be stored, and the others."""
         values = {name: value for name, value in self._state.items() if name not in self._lists}
         stored, handlers, lost = split_storable(values)
         for index, message in enumerate(self._messages or []):
-            parsed, problems = to_graph_message(message, f"/{self._source}/{index}")
+            parsed, problems = to_graph_message(message, f"/{self._source}/{self._offset + index}")
             self._parsed.append(parsed)
             self._problems += problems
         self._check(stored)
         self._problems += lost
-        snapshot_id = take_snapshot(self._session, self._snapshot, self._agent_id)
+        self._problems = list(dict.fromkeys(self._problems))
+        return self._problems, stored, handlers
+
+    def run(self, session: Session) -> Converted:
+        """Save the state to the session, and return it with the metadata of the conversion."""
+        self._session = session
+        _, stored, handlers = self.check()
         aligned, positions = self._append_messages()
-        converted = record_conversion(
-            self._session,
-            self._state,
+        state = with_problems(self._state, self._problems)
+        self._store_state(state, stored, aligned, positions)
+        return record_conversion(
+            session,
+            state,
             handlers,
             self._problems,
             self._agent_id,
-            None,
-            "to_session",
+            self._snapshot,
             (positions[0], positions[-1]) if positions else None,
-            snapshot_id=snapshot_id,
+            direction="to_session",
         )
-        converted = self._store_state(converted, aligned, stored)
-        if self._snapshot_after is not None:
-            take_snapshot(self._session, self._snapshot_after, self._agent_id)
-        return converted
 
     def _check_agent(self, agent_id: str) -> str:
         own = self._state.get("agent_id", agent_id)
@@ -127,7 +128,9 @@ class Saving:
         bodies = None if self._messages is None else [_body(message) for message in self._parsed]
         has_all_calls = self._source == FULL or not self._is_compressed
         earlier = [_body(to_graph_message(message, "")[0]) for message in self._earlier]
-        problems = problems_of(stored, bodies, self._agent_id, source=self._source, earlier=earlier)
+        problems = problems_of(
+            stored, bodies, self._agent_id, source=self._source, earlier=earlier, offset=self._offset
+        )
         # A compressed list may have a result without its call.
         self._problems += [problem for problem in problems if has_all_calls or problem.code != "result_without_call"]
 
@@ -155,24 +158,22 @@ class Saving:
             known = None
         return None if run_id is None or known is None else bool(known == run_id)
 
-    def _store_state(self, converted: Converted, aligned: Aligned, stored: Mapping[str, Any]) -> Converted:
+    def _store_state(
+        self, state: Mapping[str, Any], stored: Mapping[str, Any], aligned: Aligned, positions: Sequence[int]
+    ) -> None:
         """Store the execution state and the graph's other values; a refusal becomes a problem."""
-        own_fields, _, _ = split_storable(
-            {name: converted.state[name] for name in ("metadata", "errors") if name in converted.state}
-        )
+        own_fields, _, _ = split_storable({name: state[name] for name in ("metadata", "errors") if name in state})
         values = {**stored, **own_fields}
         fields = valid_fields(values, self._agent_id)
         kept = {
             "values": {name: value for name, value in values.items() if name not in fields},
-            "view": self._view(aligned, converted.last),
+            "view": self._view(aligned, positions[-1] if positions else aligned.head),
             "lists": self._lists,
         }
         try:
             self._store({**fields, GRAPH: kept}, values)
         except InvalidInputError as error:
-            problem = Problem(error.error_code, "", error.detail)
-            return with_problems(converted, [*converted.problems, problem])
-        return converted
+            self._problems.append(Problem(error.error_code, "", error.detail))
 
     def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
         """Store the fields; other fields of the agent stay as they are."""
@@ -203,8 +204,8 @@ class Saving:
         if isinstance(system, str) and system and system != known:
             self._session.update(system=system)
 
-    def _view(self, aligned: Aligned, last: int | None) -> dict[str, Any] | None:
-        """Describe a compressed list: positions of messages in the log, and bodies of the others.
+    def _view(self, aligned: Aligned, head: int) -> dict[str, Any] | None:
+        """Describe a compressed list: positions of messages in the log up to ``head``, and bodies of the others.
 
         Returns None when the list is not compressed.
         """
@@ -222,28 +223,37 @@ class Saving:
                 if position is not None
                 else [parsed.body, (parsed.meta.get("metadata") or {}).get(GRAPH_METADATA)]
             )
-        return {"shown": shown, "head": last if last is not None else aligned.head}
+        return {"shown": shown, "head": head}
 
 
 def _body(message: GraphMessage | None) -> dict[str, Any]:
     return message.body if message is not None else {}
 
 
+def validate_graph_state(state: Any, *, agent_id: str = DEFAULT_AGENT) -> list[dict[str, str]]:
+    """List what is wrong with a graph's state, each with ``type``, ``path`` (a JSON pointer) and ``message``. Stores nothing.
+
+    Raises `InvalidInputError`, code ``not_a_state``, for a value that is no state.
+    """
+    problems, _, _ = Saving(state, agent_id).check()
+    return listed_problems(problems)
+
+
 def save_graph_state(
     session: Session,
-    state: Mapping[str, Any],
+    state: Any,
     *,
     agent_id: str = DEFAULT_AGENT,
     snapshot: str | None = PRE_EXECUTION,
-    snapshot_after: str | None = None,
 ) -> Converted:
     """Save a graph's state to the session: new messages to the log, the rest to the agent's execution state.
 
-    ``full_messages`` is used before ``messages``. ``snapshot`` names the head before, ``snapshot_after`` the head after; None
-    makes no snapshot. Problems do not stop the conversion. Errors of a session that has ended, or of an engine that does not
-    answer, are raised.
+    The state is a dict, a dataclass, a pydantic model, or an object with ``to_dict()``. ``full_messages`` is used before
+    ``messages``. ``snapshot`` names the head behind them, so that a restore has the state; None makes no snapshot, and of a
+    name the 10 newest stay. Problems do not stop the conversion. Errors of a session that has ended, or of an engine that does
+    not answer, are raised.
     """
-    return Saving(session, state, agent_id, snapshot, snapshot_after).run()
+    return Saving(state, agent_id, snapshot=snapshot).run(session)
 
 
 def load_graph_state(
@@ -267,10 +277,11 @@ def load_graph_state(
     lists = {FULL: full, MESSAGES: full if kept.get("view") is None else _compressed_list(kept["view"], stored)}
     values |= {name: lists[name] for name in kept["lists"]}
     bodies = [message.body for message in stored]
-    problems = problems_of({**values, FULL: bodies, MESSAGES: bodies}, bodies, agent_id)
+    source = FULL if FULL in kept["lists"] else MESSAGES
+    problems = problems_of({**values, FULL: bodies, MESSAGES: bodies}, bodies, agent_id, source=source)
     state = put_back(values, handlers or {})
     return record_conversion(
-        session, state, Handlers(handlers or {}), problems, agent_id, snapshot, "from_session", None
+        session, state, Handlers(handlers or {}), problems, agent_id, snapshot, direction="from_session"
     )
 
 
@@ -303,8 +314,9 @@ def with_state(
     """Wrap a node, sync or async: save its state to the session before it runs, and its answer after.
 
     An answer is a part of the state, a command with one, or None. The wrapped node's answer also has ``metadata``, and
-    ``errors`` when there are problems. ``session`` may be a function of the state. ``reducers`` are those of the graph's keys,
-    so that an answer is merged as the graph merges it; `messages` needs none. Errors of the node are raised.
+    ``errors`` when there are problems. ``session`` may be a function of the state. ``snapshot`` names the head with the node's
+    input, ``snapshot_after`` the one with its answer. ``reducers`` are those of the graph's keys, so that an answer is merged as
+    the graph merges it; `messages` needs none. Errors of the node are raised.
     """
     wrap = _NodeConversion(session, agent_id, snapshot, snapshot_after, reducers or {})
     if inspect.iscoroutinefunction(node) or inspect.iscoroutinefunction(getattr(node, "__call__", None)):  # noqa: B004
@@ -338,7 +350,7 @@ class _NodeConversion:
     reducers: Mapping[str, Reducer]
 
     def before(self, state: Any) -> Converted:
-        return save_graph_state(self._session(state), _values(state), agent_id=self.agent_id, snapshot=self.snapshot)
+        return save_graph_state(self._session(state), state, agent_id=self.agent_id, snapshot=self.snapshot)
 
     def after(self, state: Any, before: Converted, answer: Any) -> Any:
         if answer is not None and not isinstance(answer, Mapping):
@@ -358,17 +370,17 @@ class _NodeConversion:
             else:
                 merged[name] = merge_answer(earlier, _listed(value)) if name == MESSAGES else value
         source = FULL if FULL in update else MESSAGES
+        new = [message for message in _listed(update.get(source)) if not is_removal(message)]
         saving = Saving(
-            self._session(state),
             merged,
             self.agent_id,
-            None,
-            self.snapshot_after,
-            replacement=(source, _listed(update.get(source))),
+            snapshot=self.snapshot_after,
+            replacement=(source, new),
             earlier=earlier if source == MESSAGES else (),
+            offset=len(_listed(merged.get(source))) - len(new),
             is_compressed=self._is_compressed(before.state, merged, update),
         )
-        return self._answer(state, update, before, saving.run())
+        return self._answer(state, update, before, saving.run(self._session(state)))
 
     def _answer(self, state: Any, update: Mapping[str, Any], before: Converted, after: Converted) -> dict[str, Any]:
         """Return the node's answer with the metadata and problems of both conversions."""
@@ -395,13 +407,20 @@ class _NodeConversion:
 
 def _listed(value: Any) -> list[Any]:
     """Return the messages of a node's answer, which may be one message or several."""
-    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    if value is None:
+        return []
+    return [value] if is_one_message(value) else list(value)
 
 
 def _values(state: Any) -> dict[str, Any]:
-    """Return the keys of a state: a dict, a dataclass or a pydantic model."""
-    if isinstance(state, Mapping):
-        return dict(state)
-    if dataclasses.is_dataclass(state):
+    """Return the keys of a state: a dict, a dataclass, a pydantic model, or an object with ``to_dict()``.
+
+    Raises `InvalidInputError`, code ``not_a_state``, for another value.
+    """
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
         return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return dict(state)
+    try:
+        return dict(state.to_dict() if hasattr(state, "to_dict") and not isinstance(state, Mapping) else state)
+    except (TypeError, ValueError) as error:
+        kinds = "a dict, a dataclass, a pydantic model, or an object with to_dict()"
+        raise InvalidInputError(f"a {type(state).__name__} is no state: pass {kinds}", code="not_a_state") from error

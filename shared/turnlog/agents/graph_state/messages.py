@@ -57,11 +57,29 @@ class GraphMessage:
     identity: Identity
 
 
+def whole_message(value: Any) -> Any:
+    """Return the message that LangGraph's shorthand stands for, ``"text"`` or ``("ai", "text")``; other values as they are."""
+    if isinstance(value, str):
+        return {"role": "user", "content": value}
+    if isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str):
+        return {"role": _ROLES.get(value[0], value[0]), "content": value[1]}
+    return value
+
+
+def is_one_message(value: Any) -> bool:
+    """Return whether an update of ``messages`` is one message. LangGraph takes a pair for one in a tuple, for two in a list."""
+    return not isinstance(value, list | tuple) or (isinstance(value, tuple) and whole_message(value) is not value)
+
+
 def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, list[Problem]]:
     """Convert a message of a graph. Returns None when it can't be appended, and the problems found."""
+    value = whole_message(value)
     converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
     if converted is None:
-        return None, [Problem("wrong_type", pointer, "a message is neither an object nor a message of LangChain")]
+        message = (
+            f"a {type(value).__name__} is no message: an object, a message of LangChain, a text, or a role and a text"
+        )
+        return None, [Problem("wrong_type", pointer, message)]
     (body, _, problems), meta = split_storable(converted[0]), converted[1]
     placed = [Problem(problem.code, pointer + problem.pointer, problem.message) for problem in problems]
     try:
@@ -92,8 +110,8 @@ def merge_answer(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
 
 def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
     """Give an id to each message object without one. The graph would add an id later, which the log would not have."""
-    if isinstance(answer, list | tuple):
-        return [with_ids(message, make_id) for message in answer]
+    if not is_one_message(answer):
+        return [with_ids(message, make_id) if _is_object(message) else message for message in answer]
     return answer.model_copy(update={"id": make_id()}) if _is_object(answer) and answer.id is None else answer
 
 

@@ -27,7 +27,8 @@ def _text(value: object) -> str:
     return value
 
 
-JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
+_ANY_OBJECT = {"type": "object", "additionalProperties": True}
+JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema(_ANY_OBJECT)]
 """Any JSON object that has passed `check_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
 if TYPE_CHECKING:
     ProviderJson: TypeAlias = Any
@@ -80,7 +81,8 @@ class Body(BaseModel):
 class Answer(BaseModel):
     """An answer, to which later versions may add fields. ``answer["field"]`` reads the same as ``answer.field``."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    # Every field is in each answer, so a schema says that each is required.
+    model_config = ConfigDict(frozen=True, defer_build=True, json_schema_serialization_defaults_required=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in type(self).model_fields:

@@ -104,10 +104,13 @@ PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
 """The name of a test that shows a property of docs/contributing/properties.md."""
 
 
+gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests, and all that they import, are there to the end: they are not looked through for garbage."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 20, 50)
 
 
@@ -151,6 +154,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         command = "make faults" + (" ARGS=--full" if is_full() else "")
         page = report.page(commit=commit_id(), command=command)
         Path(session.config.getoption("--faults-report")).write_text(page, encoding="utf-8")
+        (ROOT / "tools" / "faults_tried.json").write_text(report.operations(), encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
 
+from tests.effort import is_full
 from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
 
 Operation = Callable[[ItemTable, BlobStore], Any]
@@ -213,10 +214,11 @@ def explore(
 ) -> int:
     """Try every order of the operations' requests, each on a fresh engine from ``make``, and check it. Returns the number tried.
 
-    ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, orders
-    that differ only in independent requests are tried once: an order is changed only where two requests conflict (dynamic
-    partial-order reduction).
+    ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, and
+    without that bound in `make pr`, orders that differ only in independent requests are tried once: an order is changed only
+    where two requests conflict (dynamic partial-order reduction).
     """
+    only_conflicts = only_conflicts or (max_preemptions is None and not is_full())
     tried, pending, known = 0, [list[int]()], set[tuple[int, ...]]()
     while pending:
         choices = pending.pop()

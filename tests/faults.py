@@ -1,40 +1,35 @@
-"""What faults were tried: tests tell it, and docs/contributing/faults.md is made of it (`make faults`)."""
+"""What faults were tried: tests tell it, and `make faults` writes docs/contributing/faults.md and tools/faults_tried.json."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 FAULT = "fault"
 """Of a test's report: (kind, operation, engine, tried)."""
 
 KINDS: Mapping[str, str] = {
-    "no answer before": "a request never takes effect, at each call in turn; then the same call again",
-    "no answer after": "the same, but the request took effect and its answer is lost",
+    "no answer before": "each request of a call in turn never takes effect; then the call is repeated",
+    "no answer after": "each request takes effect, but its answer is lost; then the call is repeated",
     "throttled": "30 % of all requests are throttled",
-    "denied": "a KMS key is off, or a permission gone; then restored, and the same call again",
-    "unprocessed": "DynamoDB takes a part of every batch and leaves the other keys unprocessed",
-    "clock": "the clock jumps a day back or thirty years ahead between a call and the same call again",
-    "damaged": "an item of the kind is damaged: a byte, an attribute of another type, one that is missing",
-    "newer": "an item of the kind is of a newer version",
-    "blob": "a blob of the kind is cut short, is another, or is gone",
-    "bomb": "something small that unpacks to more than there is memory for",
-    "dead letter": "a job that failed five times is a dead letter, and is redriven",
-    "full disk": "the disk is full after so many bytes; then there is space again",
-    "worker ends": "the worker ends in the middle of a job, before and after each request",
-    "at once": "a second operation at the same time, in every order of requests that conflict",
+    "denied": "a KMS key or a permission is gone; then it is restored and the call repeated",
+    "unprocessed": "DynamoDB processes only a part of every batch",
+    "clock": "the clock jumps a day back, or thirty years ahead, before the call is repeated",
+    "damaged": "an item has a wrong byte, an attribute of another type, or one missing",
+    "newer": "an item has a newer version",
+    "blob": "a blob is cut short, exchanged or gone",
+    "bomb": "a small value unpacks to more than the memory",
+    "dead letter": "a job fails five times, becomes a dead letter and is redriven",
+    "full disk": "the disk is full after some bytes; then there is space again",
+    "worker ends": "the worker ends before or after each request of a job",
+    "at once": "a second operation runs at the same time, in every order of conflicting requests",
 }
 """Kind -> what is done."""
-TABLES = (
-    ("no answer before", "no answer after", "throttled", "denied", "unprocessed", "clock", "full disk", "at once"),
-    ("damaged", "newer", "blob", "bomb", "dead letter", "worker ends"),
-)
-"""Kinds of a table of the page: those of requests, those of what is stored and of jobs."""
 
 
 @dataclass
@@ -77,11 +72,9 @@ class FaultReport:
             "on SQLite and on moto (DynamoDB, S3, SQS).",
             f"By `{command}` at commit `{commit}`.",
             "",
-            "*Survived*: the call was done, once, or ended in a typed error and was done when it was made again; nothing half",
-            "written, nothing twice, nothing lost. What is damaged was read from what is not, or told by a typed error that names",
-            "the item. Each is asserted by the test that has told it.",
-            "Without `ARGS=--full` it is a sample: on SQLite every call of an operation fails in turn, on moto some do; of what",
-            "can be damaged every third is.",
+            "*Survived*: the call had its effect once, or raised a typed error and had its effect when it was repeated. Nothing",
+            "was lost, doubled or half written. Damaged data was read from its source, or a typed error named the item. Without",
+            "`ARGS=--full` a sample runs: every request on SQLite, some on moto, and a third of the damages.",
             "",
             "| kind | what is done | operations | tried | lost |",
             "|---|---|---:|---:|---:|",
@@ -90,27 +83,15 @@ class FaultReport:
             cells = [cell for (found, _), cell in self.cells.items() if found == kind]
             tried, survived = sum(cell.tried for cell in cells), sum(cell.survived for cell in cells)
             lines.append(f"| {kind} | {KINDS[kind]} | {len(cells)} | {tried:,} | {tried - survived:,} |")
-        lines += [
-            "",
-            "## By operation",
-            "",
-            "How many were tried; with `+ n lost` where a test has failed.",
-            "",
-        ]
-        shown = {place: _shown(cell) for place, cell in self.cells.items()}
-        return "\n".join([*lines, *by_operation(shown)])
+        return "\n".join([*lines, "", "Each operation: [tools/faults_tried.json](../../tools/faults_tried.json).", ""])
 
-
-def by_operation(shown: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return the lines of the tables of operations, of (kind, operation) -> what is shown there."""
-    lines = list[str]()
-    for kinds in TABLES:
-        lines += [f"| operation | {' | '.join(kinds)} |", "|---" + "|---:" * len(kinds) + "|"]
-        for operation in sorted({operation for kind, operation in shown if kind in kinds}):
-            row = [operation, *(shown.get((kind, operation), "") for kind in kinds)]
-            lines.append(f"| {' | '.join(row)} |")
-        lines.append("")
-    return lines
+    def operations(self) -> str:
+        """Return JSON of each kind and operation: how many faults were tried, and how many of them lost something."""
+        kinds = {kind: dict[str, list[int]]() for kind in KINDS if any(found == kind for found, _ in self.cells)}
+        for (kind, operation), cell in sorted(self.cells.items()):
+            kinds[kind][operation] = [cell.tried, cell.tried - cell.survived]
+        lines = (f"{json.dumps(kind)}: {json.dumps(counts)}" for kind, counts in kinds.items())
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def commit_id() -> str:
@@ -119,21 +100,3 @@ def commit_id() -> str:
         return "unknown"
     done = subprocess.run([git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def _shown(cell: Told) -> str:
-    lost = cell.tried - cell.survived
-    return f"{cell.tried:,}" + (f" + {lost:,} lost" if lost else "")
-
-
-def cells_of(page: Path) -> dict[tuple[str, str], str]:
-    """(Kind, operation) -> what the page shows of it."""
-    cells = dict[tuple[str, str], str]()
-    kinds = list[str]()
-    for line in page.read_text(encoding="utf-8").partition("## By operation")[2].splitlines():
-        operation, *row = [cell.strip() for cell in line.strip("|").split("|")]
-        if operation == "operation":
-            kinds = row
-        elif row and not operation.startswith("---"):
-            cells |= {(kind, operation): shown for kind, shown in zip(kinds, row, strict=True) if shown}
-    return cells

@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing's own constant, whose import takes as long as all else of `turnlog --version`
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
     from turnlog.client.async_client import AsyncTurnlog
     from turnlog.client.async_twins import AsyncSession

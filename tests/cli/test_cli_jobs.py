@@ -297,5 +297,6 @@ def test_commands_that_wait_do_their_job_themselves_under_any_url(data: Path) ->
     """No service runs beside them: `compress`, `redact` and `erase` on an engine's URL end with their job done."""
     url = location_url(data)
     assert "is done: published, after 1 try" in ok("compress", SESSION, "--url", url)
-    assert "looks again 15 minutes later" in ok("redact", SESSION, 2, "--yes", "--url", url)
+    redacted = ok("redact", SESSION, 2, "--yes", "--url", url)
+    assert ": 1 commit, " in redacted and "looks again 15 minutes later" in redacted
     assert "looks again 15 minutes later" in ok("erase", SESSION, "--yes", "--url", url)

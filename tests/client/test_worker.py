@@ -327,3 +327,23 @@ def test_a_session_that_falls_silent_for_minutes_is_handed_to_memory_by_itself(
         until_idle()
         assert session.info().status == "inactive"
         assert [memory.text for memory in log.memory()] == ["I live in Lisbon"]
+
+
+def test_without_a_worker_run_jobs_hands_silent_sessions_to_memory_and_erases_expired_ones(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process, "_RETENTION_SECONDS", 0.0)
+    clock = FixedClock()
+    app = make_application(Settings(engine=url), clock=clock)
+    with Turnlog(InProcessBackend(app, Owner.of("local", "me"))) as log:
+        session = log.sessions.create("s", inactive_after_minutes=5)
+        session.append({"role": "user", "content": "I live in Lisbon."}, {"role": "assistant", "content": "Noted."})
+        log.sessions.create("short", ttl_days=1)
+        clock.advance(6 * 60)
+        log.run_jobs()
+        assert session.info().status == "inactive"
+        assert [memory.text for memory in log.memory()] == ["I live in Lisbon"]
+        clock.advance(2 * 86_400)
+        log.run_jobs()
+        assert [summary.session_id for summary in log.sessions.list()] == ["s"]
+    assert not threads()

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.talks import filled, turn
-from turnlog.client.model import Session
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS
@@ -259,7 +258,7 @@ def test_an_id_that_is_none(log: Any, job_id: str) -> None:
 
 def test_a_job_for_no_session_is_refused_before_it_is_one(log: Any) -> None:
     with pytest.raises(NotFoundError):
-        Session(log._backend, "nobody").compress(mode="async")
+        log.sessions.of("nobody").compress(mode="async")
     assert list(log.jobs()) == []
 
 

@@ -111,7 +111,7 @@ def test_a_session_is_erased_as_soon_as_there_is_space(disk: tuple[Harness, Path
         assert log.job(job.job_id).status != "done"
         harness.clock.advance(3_600)
     for _ in range(2):
-        log._backend.run_jobs()
+        log.run_jobs()
         harness.clock.advance(SECOND_PASS_SECONDS + 1)
     assert log.job(job.job_id).status == "done"
     assert "something" not in str(items_of(harness)) and blobs_of(harness) == {}
@@ -120,4 +120,4 @@ def test_a_session_is_erased_as_soon_as_there_is_space(disk: tuple[Harness, Path
 
 def run_jobs(log: Turnlog) -> None:
     with contextlib.suppress(UnavailableError):
-        log._backend.run_jobs()
+        log.run_jobs()

@@ -31,7 +31,6 @@ from turnlog.log.keys import commit_sort_key
 from turnlog.ports import Item
 from turnlog.providers.token_rules import Calibration
 
-HOUR_MS = 3_600_000
 PLAIN = Header(first=7, last=9, kind="m", time_ms=1_000, nonce=b"n" * 8, flow=Flow())
 FULL = Header(
     first=7,
@@ -48,7 +47,6 @@ FULL = Header(
         lead=Amount(1, 2),
         closed=Amount(3, 4),
     ),
-    keys=b"k" * 20,
     idempotency=b"i" * 32,
     last_state=2,
     last_settings=4,
@@ -100,7 +98,6 @@ def test_a_header_is_stored_in_these_attributes() -> None:
         "n": b"n" * 8,
         "ct": "11 120",
         "ol": "3 6 uaf",
-        "w": b"k" * 20,
         "ik": b"i" * 32,
         "om": 2,
         "pr": "user",
@@ -147,7 +144,6 @@ def test_totals_of_loops_are_stored_when_any_is_not_zero(part: tuple[int, int, i
         {"lt": "1 2 3"},
         {"lt": "1 2 3 4 5"},
         {"k": "x"},
-        {"w": b"k" * 9},
         {"pn": "7"},
         {"pn": "7.8.9"},
         {"pn": "7.8 "},
@@ -231,11 +227,6 @@ def test_the_next_header_begins_behind_the_last_position_and_keeps_the_state() -
 @pytest.mark.parametrize(("now_ms", "expected"), [(0, 2_001), (2_000, 2_001), (2_001, 2_001), (2_002, 2_002)])
 def test_times_of_commits_increase_by_a_millisecond_at_least(now_ms: int, expected: int) -> None:
     assert following(FULL, kind="m", events=1, now_ms=now_ms).time_ms == expected
-
-
-@pytest.mark.parametrize(("pause_ms", "is_kept"), [(HOUR_MS - 1, True), (HOUR_MS, False)])
-def test_an_old_key_ring_goes_after_an_hour_without_commits(pause_ms: int, is_kept: bool) -> None:
-    assert bool(following(FULL, kind="m", events=1, now_ms=FULL.time_ms + pause_ms).keys) is is_kept
 
 
 def test_status_and_expiry_follow_the_newest_activity() -> None:

@@ -168,7 +168,7 @@ class Sessions(RuleBasedStateMachine):
         self._poll()
         # An entry in the history of each session that has it.
         for session_id, one in self.plain.items():
-            for _ in range(Session(self.log._backend, session_id).info().head - one.head):
+            for _ in range(self.log.sessions.of(session_id).info().head - one.head):
                 one.note()
 
     @rule(at=at_some)
@@ -221,7 +221,7 @@ class Sessions(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for session_id, plain in self.plain.items():
-            session = Session(self.log._backend, session_id)
+            session = self.log.sessions.of(session_id)
             _same(session, plain)
             assert [one.position for one in session.messages(order="desc")] == sorted(plain.messages)[::-1]
         listed = {one.session_id: one.head for one in self.log.sessions.list()}
@@ -235,7 +235,7 @@ class Sessions(RuleBasedStateMachine):
         ids = list(self.plain)
         session_id = ids[min(int(at * len(ids)), len(ids) - 1)]
         self.newest = session_id
-        return Session(self.log._backend, session_id), self.plain[session_id]
+        return self.log.sessions.of(session_id), self.plain[session_id]
 
 
 def _same(session: Session, plain: PlainSession) -> None:

@@ -20,14 +20,11 @@ from tests.support.with_queue import with_queue
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
-from turnlog.engines.files import MemoryBlobStore
-from turnlog.engines.sqlite import MEMORY, SqliteDatabase
-from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.linter.rules import lint
 from turnlog.log.commits import CommitLog
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
-from turnlog.ports import BlobStore, ItemTable, Query
+from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 OWNER = Owner.of("acme", "ada")
@@ -43,27 +40,8 @@ def prepared(log: Turnlog) -> None:
     session.patch_state({"m": 1})
 
 
-def copies() -> Callable[[], tuple[ItemTable, BlobStore]]:
-    """Engines that all begin with what `prepared` has made, once."""
-    items, blobs = fresh(prepared)()
-    partitions = ["T#acme#U#ada", "T#acme#U#ada#S#s", "#turnlog"]
-    stored = [item for pk in partitions for item in items.query(Query(pk, "", "~")).items]
-    contents = {name: blobs.get(name) or b"" for name in blobs.names("")}
-
-    def make() -> tuple[ItemTable, BlobStore]:
-        table, store = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-        table.write_many(stored)
-        for name, data in contents.items():
-            store.put(name, data)
-        return table, store
-
-    return make
-
-
 def of(operation: str, start: int) -> Callable[[ItemTable, BlobStore], Any]:
-    return lambda items, blobs: OPERATIONS[operation](
-        Session(with_queue(items, blobs, SequentialIds(start))._backend, "s")
-    )
+    return lambda items, blobs: OPERATIONS[operation](with_queue(items, blobs, SequentialIds(start)).sessions.of("s"))
 
 
 def may_be_refused(operation: str, other: str, error: TurnlogError) -> bool:
@@ -133,6 +111,6 @@ def test_d2_every_order_of_a_pair_of_operations(one: str, other: str, tells: Cal
 
     operations = [of(one, 2_000), of(other, 3_000)]
     most = 3 if is_full() else 1
-    tried = explore(operations, copies(), check, max_preemptions=most, only_conflicts=True)
+    tried = explore(operations, fresh(prepared), check, max_preemptions=most, only_conflicts=True)
     assert tried >= 1
     tells("at once", one, tried)

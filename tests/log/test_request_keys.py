@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -27,9 +27,11 @@ from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.log.commit import VERIFIED, stored_lines
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import following, short_hash
+from turnlog.log.headers import chain_hash, following, hashed_header, short_hash
 from turnlog.log.keys import REQUESTS, SessionKeys
+from turnlog.log.packing import pack
 from turnlog.log.request_keys import RequestKey
 from turnlog.ports import Key
 from turnlog.settings import Settings
@@ -225,48 +227,22 @@ def test_a_request_to_a_session_that_is_not_there_leaves_nothing(harness: Harnes
 # ------------------------------------------------------------ logs of before
 
 
-def append_as_before(harness: Harness, text: str, key: str) -> Any:
-    """An append of a Turnlog that wrote the last 24 keys into headers, and no record."""
-    session = Session(harness.log()._backend, "s")
-    answer = session.append(user(text), idempotency_key=key)
-    items, at = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
-    items.delete_many([at.request(short_hash(key))])
-    log = harness.app.log.commits
-    commit = log.get(at, answer.first)
-    assert commit is not None
-    before = log.get(at, answer.first - 1)
+def test_a_log_whose_headers_have_keys_is_read_and_carried_on_without_them(harness: Harness) -> None:
+    """A Turnlog of before wrote the last 24 keys into headers, and no record."""
+    session = begun(harness.log())
+    answer = session.append(user("PAY 100"), idempotency_key="pay")
+    items, keys = harness.app.engine.items, SessionKeys(Owner.of("acme", "ada"), "s")
+    (item,) = (item for item in items_of(harness) if item["sk"] == f"C#{answer.first:012d}")
+    ring = short_hash("pay")[:6] + answer.first.to_bytes(4, "big")
+    before = harness.app.log.commits.get(keys, answer.first - 1)
     assert before is not None
-    ring = (before.header.keys + short_hash(key)[:6] + answer.first.to_bytes(4, "big"))[-240:]
-    items.delete_many([at.commit(answer.first)])
-    (event,) = log.events(at, [commit])
-    draft = Draft(replace(commit.header, keys=ring, hash=b"", nonce=b""), (event,))
-    assert log.put(at, draft, nonce=b"12345678", previous=before.header.hash) is not None
-    return answer
-
-
-def test_a3_the_keys_of_a_log_of_before_are_recognised_and_carried(harness: Harness) -> None:
-    session = begun(harness.log())
-    answers = [append_as_before(harness, f"PAY {at}", f"pay-{at}") for at in range(26)]
-    for at in range(30):
-        session.append(user(f"new {at}"), idempotency_key=f"new-{at}")
-    for at in range(2, 26):
-        assert session.append(user(f"PAY {at}"), idempotency_key=f"pay-{at}") == answers[at]
-    with pytest.raises(IdempotencyMismatchError):
-        session.append(user("PAY 9"), idempotency_key="pay-7")
-    head = harness.app.log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
-    assert (head.last, len(head.keys)) == (12 + 26 + 30, 240)
-    assert session.append(user("new 0"), idempotency_key="new-0").first == 39
-
-
-def test_the_keys_of_a_log_of_before_go_when_nothing_was_said_for_an_hour(harness: Harness) -> None:
-    session = begun(harness.log())
-    append_as_before(harness, "PAY 100", "pay")
-    tail = harness.app.log.commits.tail(SessionKeys(Owner.of("acme", "ada"), "s")).header
-    assert len(tail.keys) == 10
-    for minutes, kept in ((59, 10), (60, 0)):
-        later = following(tail, kind="m", events=1, now_ms=tail.time_ms + minutes * 60_000)
-        assert len(later.keys) == kept
-    harness.clock.advance(HOUR + 60)  # times of commits are ahead of the clock, by a millisecond each
+    old = {name: value for name, value in {**item, "w": ring}.items() if name not in ("h", "b")}
+    digests = [sha256(line).digest() for line in stored_lines(item)]
+    covered = hashed_header(str(item["sk"]), old)
+    chained = chain_hash(before.header.hash, covered, digests)
+    items.write_many([{**old, "h": chained, "b": pack(b"\n".join(stored_lines(item)), beside=covered)}])
+    VERIFIED.clear()
+    assert [message.body["content"] for message in session.messages()][-1] == "PAY 100"
     session.append(user("later"))
-    (newest,) = (item for item in items_of(harness) if item["sk"] == f"C#{14:012d}")
-    assert "w" not in newest
+    assert [message.body["content"] for message in session.messages()][-2:] == ["PAY 100", "later"]
+    assert "w" not in items_of(harness)[-1] and harness.log().verify("s").damages == []

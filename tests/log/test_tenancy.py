@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.session_routes import BODIES, CANARY, QUERIES, SESSION_ROUTES
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.models import Cursors
@@ -112,8 +112,8 @@ def test_t1_an_illegal_session_id_is_refused_everywhere(log: Turnlog, bad: str) 
     calls: list[Callable[[], Any]] = [
         lambda: log.sessions.create(bad),
         lambda: log.sessions.get(bad),
-        lambda: Session(log._backend, bad).append({"role": "user", "content": "x"}),
-        lambda: Session(log._backend, bad).context(),
+        lambda: log.sessions.of(bad).append({"role": "user", "content": "x"}),
+        lambda: log.sessions.of(bad).context(),
     ]
     for make in calls:
         with pytest.raises(InvalidInputError):

@@ -14,7 +14,6 @@ from tests.log.everything import blobs_of, held, items_of
 from tests.support.erasing import CANARY, KEYS, OWNER, TOMBSTONE, message_of, noise, of_session, said, worked
 from tests.support.jobs import deliver
 from tests.support.session_routes import BODIES, QUERIES, SESSION_ROUTES
-from turnlog.client.model import Session
 from turnlog.core.errors import (
     IdempotencyMismatchError,
     InvalidInputError,
@@ -193,7 +192,7 @@ def test_a_key_has_one_effect_and_one_receipt(harness: Harness) -> None:
 def test_sessions_in_every_state_and_none(harness: Harness) -> None:
     log = harness.log()
     with pytest.raises(NotFoundError):
-        Session(log._backend, "never").erase()
+        log.sessions.of("never").erase()
     ended = log.sessions.create("ended")
     ended.append({"role": "user", "content": CANARY})
     ended.end()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.recalls import LONG, calls, filled, result, user
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 
 
@@ -284,7 +284,7 @@ def test_what_is_no_question_is_refused(log: Turnlog) -> None:
         with pytest.raises(InvalidInputError):
             session.search(q)
     with pytest.raises(NotFoundError):
-        Session(log._backend, "nobody").search("x")
+        log.sessions.of("nobody").search("x")
 
 
 # ------------------------------------------------------------ search

@@ -150,7 +150,7 @@ def test_a_search_is_understood_too(session: Session, arguments: Any, positions:
         (RECALL_TOOL, {"ref": "3.1", "pointer": "x"}, "begin with /"),
         (RECALL_TOOL, {"ref": "3.0", "from_line": 9, "to_line": 3}, "before from_line"),
         (SEARCH_TOOL, {}, "give q"),
-        (SEARCH_TOOL, {"q": "again", "after": "yesterday"}, "RFC 3339"),
+        (SEARCH_TOOL, {"q": "again", "after": "yesterday"}, "a time such as 2026-01-31T12:00:00Z"),
     ],
 )
 def test_a_mistake_is_an_answer_that_says_what_is_wrong(session: Session, name: str, arguments: Any, says: str) -> None:

@@ -20,7 +20,6 @@ from tests.effort import is_full
 from tests.support.exports import zipped
 from tests.support.forged_exports import forged, held_payloads, lines, world
 from turnlog import Turnlog
-from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, TurnlogError
 from turnlog.core.json_values import encode_json
 
@@ -100,7 +99,7 @@ def forgeries(part: int) -> Iterator[tuple[str, Callable[[list[dict[str, Any]]],
 
 def _uses(log: Turnlog) -> Iterator[tuple[str, Callable[[], object]]]:
     """All that can be done with a session, what changes it last."""
-    session = Session(log._backend, "x")
+    session = log.sessions.of("x")
     yield "info", session.info
     yield "list", lambda: list(log.sessions.list())
     yield "messages", lambda: list(session.messages())
@@ -131,13 +130,13 @@ def _uses(log: Turnlog) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "rewind", lambda: session.rewind(3)
     yield "fork", lambda: session.fork("y")
     yield "export", lambda: session.export(io.BytesIO())
-    yield "jobs", log._backend.run_jobs
+    yield "jobs", log.run_jobs
     yield "redact", lambda: session.redact(2)
     yield "end", session.end
     yield "reset", session.reset
     yield "list again", lambda: list(log.sessions.list())
     yield "erase", session.erase
-    yield "jobs again", log._backend.run_jobs
+    yield "jobs again", log.run_jobs
 
 
 @pytest.mark.parametrize("part", range(PARTS))

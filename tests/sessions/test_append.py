@@ -447,11 +447,11 @@ def test_an_interrupted_stream_is_kept_marked_and_stays_out_of_the_window(log: T
 def test_a_session_that_is_not_there_is_not_found(log: Turnlog) -> None:
     for call in (
         lambda: log.sessions.get("nobody"),
-        lambda: Session(log._backend, "nobody").append(user("a")),
-        lambda: Session(log._backend, "nobody").context(),
-        lambda: list(Session(log._backend, "nobody").messages()),
-        lambda: list(Session(log._backend, "nobody").loops()),
-        lambda: Session(log._backend, "nobody").agent(),
+        lambda: log.sessions.of("nobody").append(user("a")),
+        lambda: log.sessions.of("nobody").context(),
+        lambda: list(log.sessions.of("nobody").messages()),
+        lambda: list(log.sessions.of("nobody").loops()),
+        lambda: log.sessions.of("nobody").agent(),
     ):
         with pytest.raises(NotFoundError):
             call()

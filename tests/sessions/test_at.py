@@ -154,7 +154,7 @@ def test_above_the_head_is_refused_with_the_head(log: Any) -> None:
     assert raised.value.details == {"head": 5}
     for at in (3, "2100-01-01T00:00:00Z"):
         with pytest.raises(NotFoundError):
-            Session(log._backend, "nobody").context(at=at)
+            log.sessions.of("nobody").context(at=at)
 
 
 def test_a_build_that_this_log_can_not_give_is_a_typed_error(log: Any) -> None:

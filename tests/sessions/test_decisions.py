@@ -207,14 +207,14 @@ def test_a_refusal_in_every_format_is_valid(here: Turnlog) -> None:
 
 def doing(start: int, act: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        return act(Session(application(items, blobs, SequentialIds(start))._backend, "s"))
+        return act(application(items, blobs, SequentialIds(start)).sessions.of("s"))
 
     return operation
 
 
 def test_every_order_of_a_refusal_and_the_result_answers_the_call_once_first() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
-        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
         refusal, appended = run.results
         assert not isinstance(appended, BaseException), appended
         assert "pending_action" not in session.agent().state
@@ -235,7 +235,7 @@ def test_every_order_of_a_refusal_and_the_result_answers_the_call_once_first() -
 
 def test_every_order_of_two_decisions_lets_the_first_one_count() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
-        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
         failed = [one for one in run.results if isinstance(one, BaseException)]
         assert len(failed) == 1 and isinstance(failed[0], ConflictError), run.results
         assert failed[0].error_code in ("nothing_pending", "already_decided")
@@ -252,11 +252,13 @@ def test_every_order_of_two_decisions_lets_the_first_one_count() -> None:
 @pytest.mark.parametrize("after", [False, True])
 def test_a_refusal_that_crashes_anywhere_is_whole_or_not_there(after: bool) -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
-        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
         answers = [message for message in session.messages() if message.body["role"] == "tool"]
         assert len(answers) == (0 if "pending_action" in session.agent().state else 1)
-        again = Session(application(items, blobs, SequentialIds(5_000))._backend, "s").decide_pending(
-            "reject", idempotency_key="k"
+        again = (
+            application(items, blobs, SequentialIds(5_000))
+            .sessions.of("s")
+            .decide_pending("reject", idempotency_key="k")
         )
         assert "pending_action" not in again.state
         refused = [message for message in session.messages() if message.body["role"] == "tool"]

@@ -222,9 +222,9 @@ def test_documents_go_with_their_session(harness: Harness, session: Session) -> 
     harness.clock.advance(READING_MS / 1000)
     with pytest.raises(NotFoundError):
         reading.get("small")
-    harness.log()._backend.run_jobs()
+    harness.log().run_jobs()
     harness.clock.advance(SECOND_PASS_SECONDS + 1)
-    harness.log()._backend.run_jobs()
+    harness.log().run_jobs()
     assert held("NEEDLE", harness) == []
 
 

@@ -11,7 +11,7 @@ from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.support.steps import application, fresh
 from tests.support.talks import filled
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.log.caches import LISTING_MS
 from turnlog.ports import BlobStore, ItemTable
@@ -102,15 +102,15 @@ def test_ending_twice_is_one_end(log: Turnlog) -> None:
     with pytest.raises(IdempotencyMismatchError):
         session.end(idempotency_key="a")
     with pytest.raises(NotFoundError):
-        Session(log._backend, "not-there").end()
+        log.sessions.of("not-there").end()
 
 
 def _appending(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(application(items, blobs, SequentialIds(1000))._backend, "s").append(ASK, ANSWER)
+    return application(items, blobs, SequentialIds(1000)).sessions.of("s").append(ASK, ANSWER)
 
 
 def _ending(start: int = 2000) -> Callable[[ItemTable, BlobStore], Any]:
-    return lambda items, blobs: Session(application(items, blobs, SequentialIds(start))._backend, "s").end()
+    return lambda items, blobs: application(items, blobs, SequentialIds(start)).sessions.of("s").end()
 
 
 def _is_over(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:

@@ -226,9 +226,9 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
     with pytest.raises(InvalidInputError, match="a fork takes its state"):
         session.fork("other", state={})
     with pytest.raises(NotFoundError):
-        Session(log._backend, "not-there").fork("other")
+        log.sessions.of("not-there").fork("other")
     with pytest.raises(NotFoundError):
-        Session(harness.log(user="bob")._backend, "s").fork("other")
+        harness.log(user="bob").sessions.of("s").fork("other")
     assert {one.session_id for one in log.sessions.list()} == {"s", "fork", session.fork(idempotency_key="made").id}
     assert log.sessions.create("fork", if_exists="return").info().forked_from == "s"
 
@@ -265,11 +265,7 @@ def test_nothing_is_copied(harness: Harness) -> None:
 
 
 def forking(items: ItemTable, blobs: BlobStore) -> Any:
-    return (
-        Session(application(items, blobs, SequentialIds(2_000))._backend, "s")
-        .fork("fork", idempotency_key="fork")
-        .info()
-    )
+    return application(items, blobs, SequentialIds(2_000)).sessions.of("s").fork("fork", idempotency_key="fork").info()
 
 
 def creating(items: ItemTable, blobs: BlobStore) -> Any:

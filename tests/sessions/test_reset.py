@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Harness
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.support.steps import application, fresh
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import IdempotencyMismatchError, NotFoundError, SessionEndedError, TurnlogError
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.fixed import SequentialIds
@@ -62,7 +62,7 @@ def test_a_session_has_one_in_its_place_however_often_it_is_asked_for(log: Turnl
     with pytest.raises(IdempotencyMismatchError):
         session.end(idempotency_key="k")
     with pytest.raises(NotFoundError):
-        Session(log._backend, "not-there").reset()
+        log.sessions.of("not-there").reset()
 
 
 def test_one_that_has_ended_is_begun_anew_with_the_settings_that_it_has_now(log: Turnlog) -> None:
@@ -74,11 +74,11 @@ def test_one_that_has_ended_is_begun_anew_with_the_settings_that_it_has_now(log:
 
 
 def _resetting(start: int) -> Callable[[ItemTable, BlobStore], Any]:
-    return lambda items, blobs: Session(application(items, blobs, SequentialIds(start))._backend, "s").reset().id
+    return lambda items, blobs: application(items, blobs, SequentialIds(start)).sessions.of("s").reset().id
 
 
 def _appending(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(application(items, blobs, SequentialIds(3000))._backend, "s").append(ASK)
+    return application(items, blobs, SequentialIds(3000)).sessions.of("s").append(ASK)
 
 
 def _one_in_its_place(items: ItemTable, blobs: BlobStore) -> Turnlog:

@@ -176,9 +176,9 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
     with pytest.raises(InvalidInputError):
         session.rewind("yesterday")
     with pytest.raises(NotFoundError):
-        Session(log._backend, "not-there").rewind(1)
+        log.sessions.of("not-there").rewind(1)
     with pytest.raises(NotFoundError):
-        Session(harness.log(user="bob")._backend, "s").rewind(1)
+        harness.log(user="bob").sessions.of("s").rewind(1)
     session.end()
     with pytest.raises(SessionEndedError):
         session.rewind(1)
@@ -265,7 +265,7 @@ def test_stretches() -> None:
 
 
 def rewinding(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(application(items, blobs, SequentialIds(2_000))._backend, "s").rewind(2)
+    return application(items, blobs, SequentialIds(2_000)).sessions.of("s").rewind(2)
 
 
 def test_d2_every_order_of_a_rewind_and_an_append() -> None:

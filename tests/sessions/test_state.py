@@ -82,7 +82,7 @@ def test_d3_any_state_comes_back_equal(log: Turnlog, session: Session) -> None:
         assert same(session.state().state, state)
         operations = [{"op": "replace", "path": "", "value": {"x": state}}] if at < len(ODD) - 1 else []
         assert same(log.sessions.create(f"s{at}", state=state).state().state, state)
-        patched = Session(log._backend, f"s{at}").patch_state(operations)
+        patched = log.sessions.of(f"s{at}").patch_state(operations)
         assert same(patched.state, {"x": state} if operations else state)
 
 
@@ -452,13 +452,13 @@ def test_the_fold_of_changes_is_a_plain_model(
 
 def changing(start: int, change: Callable[[Session], Any]) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        return change(Session(application(items, blobs, SequentialIds(start))._backend, "s"))
+        return change(application(items, blobs, SequentialIds(start)).sessions.of("s"))
 
     return operation
 
 
 def of(items: ItemTable, blobs: BlobStore) -> Session:
-    return Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+    return application(items, blobs, SequentialIds(10**9)).sessions.of("s")
 
 
 def _start(log: Turnlog) -> None:

@@ -168,7 +168,7 @@ def test_settings_together_have_a_limit(log: Turnlog) -> None:
         session.update(system="z" * 900_000)
     assert session.info().head == 1
     with pytest.raises(NotFoundError):
-        Session(log._backend, "not-there").update(title="x")
+        log.sessions.of("not-there").update(title="x")
 
 
 def test_history_tells_which_settings_were_given(log: Turnlog) -> None:
@@ -180,10 +180,10 @@ def test_history_tells_which_settings_were_given(log: Turnlog) -> None:
 
 def test_every_order_of_an_append_and_an_update_keeps_both() -> None:
     def appending(items: ItemTable, blobs: BlobStore) -> Any:
-        return Session(application(items, blobs, SequentialIds(1000))._backend, "s").append(ASK)
+        return application(items, blobs, SequentialIds(1000)).sessions.of("s").append(ASK)
 
     def updating(items: ItemTable, blobs: BlobStore) -> Any:
-        session = Session(application(items, blobs, SequentialIds(2000))._backend, "s")
+        session = application(items, blobs, SequentialIds(2000)).sessions.of("s")
         return session.update(title="New", system="Answer in verse.")
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
@@ -203,9 +203,7 @@ def test_every_order_of_an_append_and_an_update_keeps_both() -> None:
 
 def test_every_order_of_two_updates_of_different_fields_keeps_both() -> None:
     def updating(start: int, **fields: Any) -> Any:
-        return lambda items, blobs: Session(application(items, blobs, SequentialIds(start))._backend, "s").update(
-            **fields
-        )
+        return lambda items, blobs: application(items, blobs, SequentialIds(start)).sessions.of("s").update(**fields)
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [result for result in run.results if isinstance(result, BaseException)]

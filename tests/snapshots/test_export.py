@@ -25,7 +25,7 @@ from turnlog import import_files
 from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client import documents, exports
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.identity import Owner
@@ -298,7 +298,7 @@ def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
     for body in bodies:
         session.append(body)
     harness.log(user="eve").sessions.import_(io.BytesIO(exported(session)))
-    found = [one.body for one in Session(harness.log(user="eve")._backend, "s").messages()]
+    found = [one.body for one in harness.log(user="eve").sessions.of("s").messages()]
     assert list(map(repr, found)) == list(map(repr, bodies))
 
 
@@ -373,7 +373,7 @@ def test_it_never_writes_over_another_session(harness: Any) -> None:
     filled(log, 2, "taken")
     with pytest.raises(SessionExistsError):
         log.sessions.import_(io.BytesIO(data), session_id="taken")
-    session = Session(log._backend, "s")
+    session = log.sessions.of("s")
     session.append(said(7))
     assert log.sessions.import_(io.BytesIO(data))[0].status == "existing"
     assert session.info().messages == 6
@@ -436,7 +436,7 @@ def test_t1_an_export_is_its_owners(harness: Any) -> None:
     made = session._backend.call("export_session", path={"session_id": "s"})
     stranger = harness.log(user="eve")
     with pytest.raises(NotFoundError):
-        exported(Session(stranger._backend, "s"))
+        exported(stranger.sessions.of("s"))
     if made.url.startswith("/"):
         with pytest.raises(NotFoundError):
             stranger._backend.download(made.url, io.BytesIO())

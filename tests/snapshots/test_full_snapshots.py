@@ -422,7 +422,7 @@ def test_t1_t2_parts_and_downloads_are_their_owners(harness: Any, few: None) -> 
     session = filled(harness.log(), 2 * FEW, batch=4)
     made = session.create_snapshot("mine", kind="full")
     other = harness.log(user="eve")
-    stranger = Session(other._backend, "s")
+    stranger = other.sessions.of("s")
     for attempt in (
         lambda: stranger.snapshot(made.snapshot_id),
         lambda: stranger.delete_snapshot(made.snapshot_id),

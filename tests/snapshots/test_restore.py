@@ -221,7 +221,7 @@ def test_a_long_history_is_restored_by_a_job(harness: Any, few: None, monkeypatc
 def test_t1_another_owner_restores_nothing(harness: Any) -> None:
     session = filled(harness.log(), 5)
     made = session.create_snapshot("whole", kind="full")
-    stranger = Session(harness.log(user="eve")._backend, "s")
+    stranger = harness.log(user="eve").sessions.of("s")
     for name in ("whole", made.snapshot_id):
         with pytest.raises(NotFoundError):
             stranger.restore_snapshot(name, session_id="mine")
@@ -318,7 +318,7 @@ def test_d1_a_fault_at_every_call_of_a_restore(harness: Any, few: None, when: st
 
 def on(start: int, do: Callable[[Session], Any], session_id: str = "s") -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        return do(Session(application(items, blobs, SequentialIds(start))._backend, session_id))
+        return do(application(items, blobs, SequentialIds(start)).sessions.of(session_id))
 
     return operation
 
@@ -346,7 +346,7 @@ OTHERS: dict[str, Callable[[Session], Any]] = {
 def test_d2_every_order_of_a_full_snapshot_and_another_operation(few: None, other: str) -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [one for one in run.results if isinstance(one, Exception)], run.results
-        session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
         messages = list(session.messages())
         for made in session.snapshots():
             content = session.snapshot(made.snapshot_id).content

@@ -27,7 +27,7 @@ from tests.support.memory import GOLDEN, golden_item
 from tests.support.segments import FEW, KEYS, OWNER, filled, noise, rich, said
 from tests.support.steps import application, fresh
 from turnlog.cli.transcripts import read_transcripts
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError, UnavailableError
 from turnlog.core.events import MessageEvent
@@ -106,7 +106,7 @@ def test_names_and_borders_are_those_of_the_positions(harness: Any) -> None:
     data = harness.app.engine.blobs.get(name)
     assert name == f"acme/ada/s/seg/000000000001-000000000256-{sha256(data).hexdigest()}"
     assert len(data) == segment.size_bytes <= 0.4 * segment.body_bytes
-    Session(harness.log()._backend, "s").append(*(said(at) for at in range(25)))
+    harness.log().sessions.of("s").append(*(said(at) for at in range(25)))
     assert seal_all(harness) == {"segments": 0, "last": 256}, "the next is not complete"
 
 
@@ -287,7 +287,7 @@ def test_every_order_of_a_worker_and_an_append(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
 
     def appending(items: ItemTable, blobs: BlobStore) -> Any:
-        return Session(application(items, blobs, SequentialIds(5000))._backend, "s").append(said(1), said(2))
+        return application(items, blobs, SequentialIds(5000)).sessions.of("s").append(said(1), said(2))
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not any(isinstance(result, BaseException) for result in run.results), run.results

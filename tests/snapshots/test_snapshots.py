@@ -93,7 +93,7 @@ def test_t1_t2_another_owner_sees_nothing(harness: Any, session: Session) -> Non
     call = session._backend.call
     cursor = call("list_snapshots", path={"session_id": "s"}, query={"limit": 1}).next_cursor
     other = harness.log(user="eve")
-    stranger = Session(other._backend, "s")
+    stranger = other.sessions.of("s")
     for attempt in (
         lambda: stranger.snapshot(made.snapshot_id),
         lambda: stranger.snapshot("mine"),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.talks import AMPLE, filled, texts, turn
-from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
@@ -251,9 +250,9 @@ def test_loops_in_any_disorder_can_be_covered(log: Any) -> None:
 def test_no_session_no_summary(log: Any) -> None:
     with pytest.raises(NotFoundError):
         log.sessions.create("t")
-        Session(log._backend, "nobody").compress()
+        log.sessions.of("nobody").compress()
     with pytest.raises(NotFoundError):
-        Session(log._backend, "nobody").summary()
+        log.sessions.of("nobody").summary()
 
 
 def test_a_missing_kept_commit_is_named(harness: Any) -> None:

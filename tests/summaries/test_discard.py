@@ -182,15 +182,15 @@ def test_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: 
 
 def covered(log: Turnlog) -> None:
     log.sessions.create("s").append(*LONG)
-    Session(log._backend, "s").compress(keep_loops=2)
+    log.sessions.of("s").compress(keep_loops=2)
 
 
 def discarding(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(with_queue(items, blobs, SequentialIds(1000))._backend, "s").discard_summary()
+    return with_queue(items, blobs, SequentialIds(1000)).sessions.of("s").discard_summary()
 
 
 def compressing(items: ItemTable, blobs: BlobStore) -> Any:
-    return Session(with_queue(items, blobs, SequentialIds(2000))._backend, "s").compress(keep_loops=1)
+    return with_queue(items, blobs, SequentialIds(2000)).sessions.of("s").compress(keep_loops=1)
 
 
 def test_every_order_of_a_discard_and_a_summary_leaves_none_or_one_of_the_history() -> None:
@@ -198,7 +198,7 @@ def test_every_order_of_a_discard_and_a_summary_leaves_none_or_one_of_the_histor
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [result for result in run.results if isinstance(result, BaseException)], run.results
-        session = Session(with_queue(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = with_queue(items, blobs, SequentialIds(10**9)).sessions.of("s")
         summary = session.summary()
         seen.add("none" if summary is None else "one")
         if summary is not None:
@@ -213,7 +213,7 @@ def test_every_order_of_a_discard_and_a_summary_leaves_none_or_one_of_the_histor
 def test_every_order_of_a_discard_and_an_append_keeps_both() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [result for result in run.results if isinstance(result, BaseException)], run.results
-        session = Session(with_queue(items, blobs, SequentialIds(10**9))._backend, "s")
+        session = with_queue(items, blobs, SequentialIds(10**9)).sessions.of("s")
         assert (session.summary(), session.info().head) == (None, 14)
         assert [message.body["content"] for message in session.messages()][-1] == "new"
 

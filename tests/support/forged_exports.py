@@ -68,9 +68,9 @@ def world() -> dict[str, bytes]:
         session.append({"role": "user", "content": "more"})
         session.compress(keep_loops=0)
         session.redact(5)
-        log._backend.run_jobs()
+        log.run_jobs()
         session.discard_summary()
-        log._backend.run_jobs()
+        log.run_jobs()
         session.patch_agent({"pending_action": {"tool": "y"}})
         return members(exported(session))
 

@@ -23,6 +23,8 @@ def quick_moto() -> Iterator[None]:
         _serialise_the_type_that_is_there(patch)
         _compare_plain_values_at_once(patch)
         _list_the_partition_that_a_query_asks_for(patch)
+        _look_names_up_once(patch)
+        _read_replaced_items_from_memory(patch)
         yield
 
 
@@ -105,3 +107,53 @@ def _list_the_partition_that_a_query_asks_for(patch: pytest.MonkeyPatch) -> None
 
     patch.setattr(Table, "query", query_of)
     patch.setattr(Table, "all_items", items_of)
+
+
+def _look_names_up_once(patch: pytest.MonkeyPatch) -> None:
+    """botocore renames the events of each client anew and builds its name for each request; moto lists a class's methods."""
+    from botocore import useragent
+    from botocore.hooks import EventAliaser
+    from moto.core import responses
+
+    aliases: Any = EventAliaser(None)
+    renamed = functools.cache(aliases._alias_event_name)
+
+    def name_of(self: Any, event_name: str) -> str:
+        return str(renamed(event_name))
+
+    patch.setattr(EventAliaser, "_alias_event_name", name_of)
+    for module, name in (
+        (useragent, "sanitize_user_agent_string_component"),
+        (responses, "method_names_from_class"),
+        (responses, "camelcase_to_underscores"),
+    ):
+        patch.setattr(module, name, functools.cache(getattr(module, name)))
+
+
+def _read_replaced_items_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """The guard asks for the items that a write replaces, since they decide its price: a request more for each write."""
+    from moto.core.models import DEFAULT_ACCOUNT_ID
+    from moto.dynamodb.models import dynamodb_backends
+
+    from turnlog.testing import aws
+    from turnlog.testing.dynamodb_rules import key_of, table_of, written_keys
+
+    ask = aws.Guard._old_items
+
+    def old_items(self: Any, client: Any, operation: str, params: Any) -> dict[tuple[str, str], Any]:
+        if self._turn is not aws._ONE_AT_A_TIME:  # an emulator
+            return ask(self, client, operation, params)
+        table = dynamodb_backends[DEFAULT_ACCOUNT_ID][client.meta.region_name].tables.get(table_of(params))
+        items = dict[tuple[str, str], Any]()
+        for pk, sk in map(key_of, written_keys(operation, params)) if table is not None else ():
+            item = table.get_item(*(_plain_type(text) for text in (pk, sk)))
+            if item is not None:
+                items[pk, sk] = {name: {value.type: value.value} for name, value in item.attrs.items()}
+        return items
+
+    patch.setattr(aws.Guard, "_old_items", old_items)
+
+
+def _plain_type(text: str) -> Any:
+    kind: Any = importlib.import_module("moto.dynamodb.models.dynamo_type").DynamoType
+    return kind({"S": text})

@@ -61,7 +61,7 @@ def step_of(harness: Any) -> int:
 
 def unseen(log: Turnlog, session_id: str, messages: list[Any]) -> bool:
     """Whether nothing tells of a session; pages of its messages may, when they are whole."""
-    session = Session(log._backend, session_id)
+    session = log.sessions.of(session_id)
     reads: list[Callable[[], Any]] = [
         session.info,
         lambda: session.append(said(0)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.model import Session, Turnlog
+from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
 from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
@@ -35,27 +35,25 @@ CALLS = {
 STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "create": lambda log: log.sessions.create("s", system="Be brief.", state={"a": 1}, idempotency_key="create").id,
     "create with a made id": lambda log: log.sessions.create(idempotency_key="made").id,
-    "append small": lambda log: Session(log._backend, "base").append(
+    "append small": lambda log: log.sessions.of("base").append(
         {"role": "user", "content": "hi"}, idempotency_key="small"
     ),
-    "append with payloads": lambda log: Session(log._backend, "base").append(
-        CALLS, LARGE, HUGE, idempotency_key="large"
-    ),
-    "append with run": lambda log: Session(log._backend, "base").append(
+    "append with payloads": lambda log: log.sessions.of("base").append(CALLS, LARGE, HUGE, idempotency_key="large"),
+    "append with run": lambda log: log.sessions.of("base").append(
         {"role": "user", "content": "hi"}, run={"iteration": 1}, idempotency_key="run"
     ),
-    "patch agent": lambda log: Session(log._backend, "base").patch_agent({"iteration": 2}, idempotency_key="patch"),
+    "patch agent": lambda log: log.sessions.of("base").patch_agent({"iteration": 2}, idempotency_key="patch"),
     "lease": lambda log: log.sessions.of("base").acquire("run", idempotency_key="lease"),
-    "put state": lambda log: Session(log._backend, "base").put_state({"n": 1}, idempotency_key="put"),
-    "put a large state": lambda log: Session(log._backend, "base").put_state(
+    "put state": lambda log: log.sessions.of("base").put_state({"n": 1}, idempotency_key="put"),
+    "put a large state": lambda log: log.sessions.of("base").put_state(
         {"n": 1, "x": HUGE["content"]}, idempotency_key="put"
     ),
-    "patch state": lambda log: Session(log._backend, "base").patch_state(
+    "patch state": lambda log: log.sessions.of("base").patch_state(
         [{"op": "add", "path": "/n", "value": 1}], if_version=0, idempotency_key="patch"
     ),
-    "refuse": lambda log: Session(log._backend, "base").decide_pending("reject", reason="no", idempotency_key="refuse"),
-    "approve": lambda log: Session(log._backend, "base").decide_pending("approve", idempotency_key="approve"),
-    "append what waited": lambda log: Session(log._backend, "base").append(RESULT, idempotency_key="result"),
+    "refuse": lambda log: log.sessions.of("base").decide_pending("reject", reason="no", idempotency_key="refuse"),
+    "approve": lambda log: log.sessions.of("base").decide_pending("approve", idempotency_key="approve"),
+    "append what waited": lambda log: log.sessions.of("base").append(RESULT, idempotency_key="result"),
     "put documents": lambda log: [
         one.revision
         for one in log._backend.call(
@@ -65,25 +63,21 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
             idempotency_key="documents",
         ).documents
     ],
-    "record": lambda log: Session(log._backend, "base").record("handed_over", idempotency_key="record"),
-    "update": lambda log: Session(log._backend, "base").update(
-        title="New", system="x" * 3_000, idempotency_key="update"
-    ),
-    "update with payloads": lambda log: Session(log._backend, "base").update(
+    "record": lambda log: log.sessions.of("base").record("handed_over", idempotency_key="record"),
+    "update": lambda log: log.sessions.of("base").update(title="New", system="x" * 3_000, idempotency_key="update"),
+    "update with payloads": lambda log: log.sessions.of("base").update(
         title="New", system=HUGE["content"], idempotency_key="update"
     ),
-    "end": lambda log: Session(log._backend, "base").end(idempotency_key="end"),
-    "end without a key": lambda log: Session(log._backend, "base").end(),
-    "reset": lambda log: Session(log._backend, "base").reset(idempotency_key="reset").info(),
-    "rewind": lambda log: Session(log._backend, "base").rewind(1, idempotency_key="rewind"),
-    "fork": lambda log: Session(log._backend, "base").fork("fork", at=2, title="Fork", idempotency_key="fork").info(),
-    "fork with a made id": lambda log: (
-        Session(log._backend, "base").fork(system="x" * 3_000, idempotency_key="fork").info()
-    ),
-    "compress": lambda log: Session(log._backend, "base").compress(idempotency_key="compress"),
-    "compress as a job": lambda log: Session(log._backend, "base").compress(mode="async", idempotency_key="job"),
-    "snapshot": lambda log: Session(log._backend, "base").create_snapshot("a name", idempotency_key="snapshot"),
-    "snapshot of an unused name": lambda log: Session(log._backend, "base").create_snapshot(
+    "end": lambda log: log.sessions.of("base").end(idempotency_key="end"),
+    "end without a key": lambda log: log.sessions.of("base").end(),
+    "reset": lambda log: log.sessions.of("base").reset(idempotency_key="reset").info(),
+    "rewind": lambda log: log.sessions.of("base").rewind(1, idempotency_key="rewind"),
+    "fork": lambda log: log.sessions.of("base").fork("fork", at=2, title="Fork", idempotency_key="fork").info(),
+    "fork with a made id": lambda log: log.sessions.of("base").fork(system="x" * 3_000, idempotency_key="fork").info(),
+    "compress": lambda log: log.sessions.of("base").compress(idempotency_key="compress"),
+    "compress as a job": lambda log: log.sessions.of("base").compress(mode="async", idempotency_key="job"),
+    "snapshot": lambda log: log.sessions.of("base").create_snapshot("a name", idempotency_key="snapshot"),
+    "snapshot of an unused name": lambda log: log.sessions.of("base").create_snapshot(
         "a name", if_name_absent=True, idempotency_key="snapshot"
     ),
 }
@@ -117,7 +111,7 @@ def begin(log: Turnlog, step: str) -> None:
 def check(log: Turnlog, step: str) -> None:
     listed = {session.session_id for session in log.sessions.list()}
     assert len(listed) == (2 if step.startswith(("create", "reset", "fork")) else 1)
-    bodies = [message.body for message in Session(log._backend, "base").messages()]
+    bodies = [message.body for message in log.sessions.of("base").messages()]
     added = {
         "append small": [{"role": "user", "content": "hi"}],
         "append with payloads": [CALLS, LARGE, HUGE],
@@ -127,7 +121,7 @@ def check(log: Turnlog, step: str) -> None:
     }.get(step, [])
     before = LONG if step.startswith("compress") else [CALLS] if step in WAITING else []
     assert bodies == [{"role": "user", "content": "before"}, *before, *added]
-    base = Session(log._backend, "base")
+    base = log.sessions.of("base")
     if step == "compress":
         assert base.info().head == 13, "exactly one summary"
         assert base.summary().position == 13
@@ -156,15 +150,15 @@ def check(log: Turnlog, step: str) -> None:
     if step == "rewind":
         assert (base.info().head, base.info().messages, list(base.messages(in_view=True))) == (3, 0, [])
     if step.startswith("fork"):
-        (fork,) = (Session(log._backend, one) for one in listed if one != "base")
+        (fork,) = (log.sessions.of(one) for one in listed if one != "base")
         assert [(one.position, one.body["content"]) for one in fork.messages()] == [(2, "before")]
         assert (fork.info().head, fork.info().forked_from, base.info().head) == (3, "base", 2)
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]
     if step == "append with run":
-        assert Session(log._backend, "base").agent().state["iteration"] == 1
+        assert log.sessions.of("base").agent().state["iteration"] == 1
     if step == "patch agent":
-        assert Session(log._backend, "base").agent().state["iteration"] == 2
+        assert log.sessions.of("base").agent().state["iteration"] == 2
 
 
 def application(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnlog:
@@ -174,10 +168,18 @@ def application(items: ItemTable, blobs: BlobStore, ids: SequentialIds) -> Turnl
 
 
 def fresh(prepare: Callable[[Turnlog], Any]) -> Callable[[], tuple[ItemTable, BlobStore]]:
+    """Return a maker of engines that all begin with what ``prepare`` has written, once."""
+    prepared = SqliteDatabase(MEMORY), MemoryBlobStore()
+    calls = iter([lambda: prepare(application(SqliteItemTable(prepared[0]), prepared[1], SequentialIds()))])
+
     def make() -> tuple[ItemTable, BlobStore]:
-        items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
-        prepare(application(items, blobs, SequentialIds()))
-        return items, blobs
+        for call in calls:
+            call()
+        database, blobs = SqliteDatabase(MEMORY), MemoryBlobStore()
+        prepared[0].connection().backup(database.connection())
+        for name in prepared[1].names(""):
+            blobs.put(name, prepared[1].get(name) or b"")
+        return SqliteItemTable(database), blobs
 
     return make
 
@@ -186,7 +188,7 @@ def appending(
     start: int, *contents: str, key: str | None = None, if_head: int | None = None
 ) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        session = Session(application(items, blobs, SequentialIds(start))._backend, "s")
+        session = application(items, blobs, SequentialIds(start)).sessions.of("s")
         return session.append(
             *({"role": "user", "content": text} for text in contents), idempotency_key=key, if_head=if_head
         )
@@ -195,5 +197,5 @@ def appending(
 
 
 def contents(items: ItemTable, blobs: BlobStore) -> list[tuple[int, str]]:
-    session = Session(application(items, blobs, SequentialIds(10**9))._backend, "s")
+    session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
     return [(message.position, message.body["content"]) for message in session.messages()]

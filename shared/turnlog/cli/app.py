@@ -95,7 +95,8 @@ def run_and_exit(main: Callable[..., Any], *args: Any, **extra: Any) -> NoReturn
         # Usage errors of typer, or of click under older versions of typer.
         if not hasattr(error, "format_message"):
             raise
-        _say(f"{error.format_message().rstrip('.')} (turnlog --help)")
+        context = getattr(error, "ctx", None)
+        _say(f"{error.format_message().rstrip('.')} ({context.command_path if context else 'turnlog'} --help)")
         raise SystemExit(2) from error
     raise SystemExit(code if isinstance(code, int) else 0)
 

@@ -389,12 +389,19 @@ def _has_first_pass(job: Job) -> bool:
     return job.status != "queued" or job.result is not None or job.error is not None
 
 
+_NOUNS = {"memories": "memory"} | {name: name[:-1] for name in ("commits", "items", "parts", "blobs", "requests")}
+
+
 def erasure_line(job: Job, what: str) -> str:
     """Describe an erasure job in one line, such as ``session s: 12 commits, ...``."""
     if job.error is not None:
         return plain(f"{what}: no longer readable; {job.error.detail} ({job.error.code}); job {job.job_id} continues")
     result = job.result or {}
-    counts = ", ".join(f"{format_number(count)} {name}" for name, count in result.items() if isinstance(count, int))
+    counts = ", ".join(
+        f"{format_number(count)} {_NOUNS.get(name, name) if count == 1 else name}"
+        for name, count in result.items()
+        if isinstance(count, int)
+    )
     again = "" if job.status == "done" else f"; job {job.job_id} looks again 15 minutes later"
     return f"{what}: {counts or 'in progress'}{again}"
 

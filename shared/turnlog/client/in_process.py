@@ -72,6 +72,11 @@ class JobWorker:
             elif due_ms <= self._app.clock.now_ms() and self._changes.empty():
                 self._changes.put(None)
 
+    def retain_sessions(self) -> None:
+        """Start what sessions are due for that have expired or fallen silent. Looks for them once a minute."""
+        if self._app.engine.next_job_ms is not None and self._finds_due_sessions():
+            self._app.retain_sessions()
+
     def run_next(self) -> tuple[int, int]:
         """Run the next job that is due. Return how many jobs were received and how many of them are done: 0 or 1 each."""
         queue, done = self._app.engine.queue, 0
@@ -245,6 +250,7 @@ class InProcessBackend:
 
     def run_jobs(self) -> int:
         self._check_open()
+        self._worker.retain_sessions()
         total = 0
         while (counts := self._worker.run_next())[0]:
             total += counts[1]

@@ -145,8 +145,9 @@ class JobCalls(OwnerResource):
     def run_jobs(self) -> int:
         """Run the jobs that are due in the engine's queue, and return the number of jobs done.
 
-        When the call returns, the job that the client's own worker ran at the moment is over too. Call it to wait for a summary,
-        or to do the jobs of an engine that was opened with ``worker=False``. A service does its own jobs; this returns 0.
+        Call it to wait for a summary, or to do the worker's part for an engine that was opened with ``worker=False``: that
+        also erases expired sessions and hands silent ones to long-term memory, at most once a minute. A job that the worker
+        runs at the moment is over when the call returns. A service does its own jobs; there the call returns 0.
         """
         return self._backend.run_jobs()
 

@@ -68,8 +68,8 @@ def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
     """Return ``value``, or raise `InvalidInputError` when it is not a legal session id."""
     if not is_session_id(value):
         raise _invalid_id(
-            f"session id {value[:80]!r} is not 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, begins with 'h_', "
-            "or has a part between slashes that is empty or begins with a dot",
+            f"session id {value[:80]!r} is invalid: use 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, not "
+            "'h_' at the start, and no part between slashes that is empty or begins with a dot",
             pointer,
         )
     return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 from turnlog.core.errors import MalformedError, TooLargeError
@@ -96,24 +96,29 @@ def check_json(value: object) -> None:
     stack: list[tuple[object, int]] = [(value, 1)]
     while stack:
         item, depth = stack.pop()
-        if item is None or isinstance(item, (str, bool)):
-            continue
-        if isinstance(item, int):
-            _check_int(item)
-        elif isinstance(item, float):
-            if not math.isfinite(item):
-                raise MalformedError("NaN and infinity are not JSON")
-        elif isinstance(item, (dict, Mapping)):
-            _check_depth(depth)
-            for key, child in item.items():
+        if isinstance(item, (dict, Mapping)):
+            for key in item:
                 if not isinstance(key, str):
                     raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
-                stack.append((child, depth + 1))
+            children: Iterable[object] = item.values()
         elif isinstance(item, list | tuple):
-            _check_depth(depth)
-            stack.extend((child, depth + 1) for child in item)
+            children = item
         else:
-            raise MalformedError(f"a {type(item).__name__} is not JSON")
+            _check_scalar(item)
+            continue
+        _check_depth(depth)
+        stack.extend((child, depth + 1) for child in children)
+
+
+def _check_scalar(value: object) -> None:
+    if value is None or isinstance(value, (str, bool)):
+        return
+    if isinstance(value, int):
+        _check_int(value)
+    elif not isinstance(value, float):
+        raise MalformedError(f"a {type(value).__name__} is not JSON")
+    elif not math.isfinite(value):
+        raise MalformedError("NaN and infinity are not JSON")
 
 
 def _check_depth(depth: int) -> None:

@@ -284,6 +284,11 @@ def _check_content(findings: _Findings, arrival: Arrival) -> None:
         findings.add("empty_content", "/content")
     if _CONTROL.search(facts.head) or any(_CONTROL.search(result.text) for result in message.tool_results):
         findings.add("control_chars", "/content")
+    _check_calls(findings, message)
+
+
+def _check_calls(findings: _Findings, message: Message) -> None:
+    """Check the ids of calls and results, and the arguments of calls."""
     for index, call in enumerate(message.tool_calls):
         if not call.id:
             findings.add("missing_id", f"/tool_calls/{index}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.errors import InvalidInputError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.jobs.models import JobMessage, Redriven
+from turnlog.jobs.models import Redriven
 from turnlog.jobs.worker import TTL_SECONDS, QueueOf, read_message, send_job
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
@@ -82,7 +82,7 @@ class _Letters:
 
     def __init__(self, queues: Mapping[JobKind, JobQueue], *, only: tuple[str, Owner] | None = None) -> None:
         self._queues = queues
-        self._only = only
+        self._only = (only[0], only[1].tenant_id, only[1].user_id) if only is not None else None
         self.left = 0
 
     def group_of(self, body: str, queue: JobQueue) -> str | None:
@@ -91,7 +91,7 @@ class _Letters:
         except InvalidInputError:
             self.left += 1
             return None
-        if self._only is not None and not _is_of(message, *self._only):
+        if self._only is not None and (message.job_id, message.tenant, message.user) != self._only:
             return None
         if self._queues.get(message.kind) is not queue:
             self.left += 1
@@ -112,10 +112,6 @@ def _once_each(queues: Mapping[JobKind, JobQueue]) -> Iterator[tuple[JobKind, Jo
         if not any(queue is other for other in seen):
             seen.append(queue)
             yield kind, queue
-
-
-def _is_of(message: JobMessage, job_id: str, owner: Owner) -> bool:
-    return (message.job_id, message.tenant, message.user) == (job_id, owner.tenant_id, owner.user_id)
 
 
 def _kind(record: Record) -> JobKind:

@@ -363,8 +363,14 @@ class _Reader:
         for key in _REQUIRED_STRINGS.get(kind, ()):
             if not isinstance(block.get(key), str) or (key == "data" and not block[key]):
                 self._add("block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string")
-        if kind == "text" and isinstance(block.get("text"), str):
-            self._check_text(f"{pointer}/text", block["text"])
+        self._check_block_content(pointer, block, kind)
+        self._check_breakpoint(f"{pointer}/cache_control", block.get("cache_control"))
+        return True
+
+    def _check_block_content(self, pointer: str, block: dict[str, object], kind: str) -> None:
+        text = block.get("text")
+        if kind == "text" and isinstance(text, str):
+            self._check_text(f"{pointer}/text", text)
         elif kind == "thinking" and not is_filled(block.get("signature")):
             self._add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
         elif kind in _SOURCES:
@@ -373,8 +379,6 @@ class _Reader:
             self._take_data(pointer, kind, source.get("data") if isinstance(source, dict) else None)
         elif kind == "search_result":
             self._check_nested(f"{pointer}/content", block.get("content"), {"text"})
-        self._check_breakpoint(f"{pointer}/cache_control", block.get("cache_control"))
-        return True
 
     def _check_text(self, pointer: str, text: str) -> None:
         if not text.strip():

@@ -272,7 +272,10 @@ def _check_part(findings: Findings, pointer: str, part: object, role: str) -> No
         )
         return
     findings.unknown_keys(pointer, part, _PART_KEYS)
-    body, pointer = part.get(kind), f"{pointer}/{kind}"
+    _check_part_body(findings, f"{pointer}/{kind}", kind, part.get(kind))
+
+
+def _check_part_body(findings: Findings, pointer: str, kind: str, body: object) -> None:
     if kind in {"text", "refusal"}:
         if not isinstance(body, str):
             findings.add("part_field", pointer, f"{kind} is {kind_of(body)}, not a string")

@@ -274,6 +274,9 @@ class _Reader:
         status = item.get("status")
         if kind in _TYPES_WITH_STATUS and status is not None and not is_one_of(status, _STATUS):
             self._add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
+        self._take_body(pointer, item, kind)
+
+    def _take_body(self, pointer: str, item: dict[str, object], kind: str) -> None:
         if kind == "message":
             self._check_message(pointer, item)
         elif kind == "reasoning":

@@ -45,7 +45,7 @@ from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Lost, Query, item_size_bytes
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Query, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
@@ -208,7 +208,7 @@ class CommitLog:
             item |= {"sk": commit_sort_key(1), "fp": header.first, "bs": fork_of[0].session_id, "fa": fork_of[1]}
         item["b"] = pack(content, beside=covered, item_bytes=item_size_bytes(item) + 1)
         outcome = self._items.put(item, condition=Absent())
-        if outcome is not None and not _is_ours(outcome, nonce):
+        if outcome is not None and (outcome.existing is None or outcome.existing.get("n") != nonce):
             return None
         header = replace(header, nonce=nonce, hash=chained)
         VERIFIED.keep(item, Verified(header, content, covered, digests))
@@ -428,7 +428,3 @@ def _number(cache: Item, name: str) -> int:
     if not isinstance(value, int):
         raise CorruptError(f"attribute {name!r} is not a number", item=item_name(cache))
     return value
-
-
-def _is_ours(lost: Lost, nonce: bytes) -> bool:
-    return lost.existing is not None and lost.existing.get("n") == nonce

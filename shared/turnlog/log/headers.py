@@ -28,10 +28,6 @@ HASH_BYTES = 16
 MAX_PINNED = 16
 """Pinned messages that a header lists."""
 GENESIS = bytes(HASH_BYTES)
-KEY_HASH_BYTES = 6
-KEY_ENTRY_BYTES = KEY_HASH_BYTES + 4
-"""Size of an entry in the key ring of old headers: the first bytes of a key's hash, and a position. Key records replace it."""
-_RING_GAP_MS = 60 * 60_000
 _NONE_PINNED = "-"
 CREATION = "c"
 """The kind of a session's first commit."""
@@ -85,7 +81,6 @@ class Header:
     """A commit's header: its place in the log, and the state of the session after it.
 
     - ``first``, ``last``: positions of the commit's first and last event.
-    - ``keys``: the key ring of a log that was begun before there were key records.
     - ``idempotency``: hash of the key (16 bytes) and of the payload (16 bytes), or empty.
     - ``last_state``, ``last_settings``: positions of the newest state event and settings event.
     - ``last_frame``: position of the newest settings event that changes windows; for old headers ``last_settings``.
@@ -110,7 +105,6 @@ class Header:
     nonce: bytes
     flow: Flow
     hash: bytes = b""
-    keys: bytes = b""
     idempotency: bytes = b""
     last_state: int = 0
     last_settings: int = 1
@@ -156,18 +150,15 @@ def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
 def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[str, Any]:
     """Return the fields of a header in which each commit differs from the commit before it.
 
-    Times of commits always increase, whatever the clock does. An old key ring is dropped after an hour without commits,
-    because no request with one of its keys is retried after that.
+    Times of commits always increase, whatever the clock does.
     """
-    time_ms = max(now_ms, before.time_ms + 1)
     return {
         "first": before.last + 1,
         "last": before.last + events,
         "kind": kind,
-        "time_ms": time_ms,
+        "time_ms": max(now_ms, before.time_ms + 1),
         "nonce": b"",
         "hash": b"",
-        "keys": before.keys if time_ms - before.time_ms < _RING_GAP_MS else b"",
         "idempotency": b"",
         "idle_ms": 0,
         "version": SCHEMA_VERSION,
@@ -189,7 +180,6 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ol": flow.loop.encode(),
     }
     optional: dict[str, AttributeValue] = {
-        "w": header.keys,
         "ik": header.idempotency,
         "oc": open_calls,
         "om": more,
@@ -236,9 +226,6 @@ def _read(item: Item) -> Header:
     kind = _text(item, "k")
     if kind not in _KINDS:
         raise ValueError(kind)
-    recent = _bytes(item, "w")
-    if len(recent) % KEY_ENTRY_BYTES:
-        raise ValueError("w")
     first = position_of(log_key(item))
     return Header(
         first=first,
@@ -247,7 +234,6 @@ def _read(item: Item) -> Header:
         time_ms=_number(item, "t"),
         nonce=_bytes(item, "n"),
         hash=_bytes(item, "h"),
-        keys=recent,
         idempotency=_bytes(item, "ik"),
         flow=Flow(
             loop=LoopState.decode(_text(item, "ol")),

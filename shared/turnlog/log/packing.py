@@ -174,7 +174,8 @@ def checksum(item: Item) -> bytes:
 
 
 def _sealed(item: Item) -> Item:
-    return item if _covers_itself(item) else {**item, CHECKSUM: checksum(item)}
+    covers_itself = str(item.get("sk")).startswith((COMMITS_FROM, PAYLOADS))
+    return item if covers_itself else {**item, CHECKSUM: checksum(item)}
 
 
 def _checked(item: Item) -> Item:
@@ -198,7 +199,3 @@ def _is_whole(item: Item) -> bool:
 
 def _is_missing(item: Item) -> bool:
     return item.get("sk") in _REBUILT and not _is_whole(item)
-
-
-def _covers_itself(item: Item) -> bool:
-    return str(item.get("sk")).startswith((COMMITS_FROM, PAYLOADS))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError, TooLargeError
 from turnlog.core.events import Payload
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import MAX_UNPACKED_BYTES, pack, unpack
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
@@ -199,42 +199,34 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
 
 def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
     preview = HEAD_CHARS // max(1, len(facts.results))
-    card: JsonObject = {"r": facts.role, "n": facts.chars}
-    if facts.given_role != facts.role:
-        card["g"] = facts.given_role[:_MAX_NAME]
-    if facts.name:
-        card["a"] = facts.name[:_MAX_NAME]
-    if facts.has_closing:
-        card["e"] = True
-    if facts.role == "assistant" or facts.compacts:
-        card["k"] = bool(facts.compacts)
-    if facts.head:
-        card["x"] = facts.head[:HEAD_CHARS]
-    if facts.calls:
-        card["c"] = [
-            [
-                call.key,
-                call.name[:_MAX_NAME],
-                shortened(call.arguments, argument_chars),
-                *([True] if call.hosted else []),
-            ]
-            for call in facts.calls
+    is_assistant = facts.role == "assistant"
+    calls: list[JsonValue] = [
+        [call.key, call.name[:_MAX_NAME], shortened(call.arguments, argument_chars), *([True] if call.hosted else [])]
+        for call in facts.calls
+    ]
+    results: list[JsonValue] = [
+        [
+            result.key,
+            result.name[:_MAX_NAME],
+            result.by_name + 2 * result.is_error,
+            result.text[:preview],
+            result.chars,
         ]
-    if facts.results:
-        card["o"] = [
-            [
-                result.key,
-                result.name[:_MAX_NAME],
-                result.by_name + 2 * result.is_error,
-                result.text[:preview],
-                result.chars,
-            ]
-            for result in facts.results
-        ]
-    if ledger:
-        card["l"] = list(ledger)
-        card["lv"] = EXTRACTOR_VERSION
-    return card
+        for result in facts.results
+    ]
+    optional: JsonObject = {
+        "g": facts.given_role[:_MAX_NAME] if facts.given_role != facts.role else "",
+        "a": facts.name[:_MAX_NAME],
+        "e": facts.has_closing,
+        "k": bool(facts.compacts) if is_assistant or facts.compacts else None,
+        "x": facts.head[:HEAD_CHARS],
+        "c": calls,
+        "o": results,
+        "l": list(ledger),
+        "lv": EXTRACTOR_VERSION if ledger else None,
+    }
+    said = {name: value for name, value in optional.items() if value or (name == "k" and value is not None)}
+    return {"r": facts.role, "n": facts.chars, **said}
 
 
 def shortened(text: str, chars: int) -> str:

@@ -248,7 +248,7 @@ def position_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, 
     try:
         time_ms = milliseconds_of(moment)
     except ValueError as error:
-        message = f"{moment[:64]!r} is neither a position nor a time of RFC 3339"
+        message = f"{moment[:64]!r} is neither a position nor a time such as 2026-01-31T12:00:00Z"
         raise _invalid(pointer, message) from error
     position = position_at(log, keys, time_ms)
     if position is None:

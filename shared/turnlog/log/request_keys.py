@@ -12,7 +12,7 @@ from turnlog.core.errors import CorruptError, IdempotencyMismatchError, InvalidI
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
-from turnlog.log.headers import HASH_BYTES, KEY_ENTRY_BYTES, KEY_HASH_BYTES, Header, short_hash
+from turnlog.log.headers import HASH_BYTES, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Absent, Clock, ItemTable
 
@@ -139,27 +139,8 @@ class Attempt:
         """
         header, request, seen = tail.header, self._request, self._seen or 0
         if request is None or seen == header.last:
-            return self._in_ring(header)
+            return None
         # A recorded head beyond the log's end is from an earlier session with this id and is ignored.
         commit = self._log.made_by(self.keys, request, (seen if seen < header.last else 0) + 1, header.last)
         self._seen = header.last
-        return commit or self._in_ring(header)
-
-    def _in_ring(self, header: Header) -> Commit | None:
-        """Return the commit of the request if the key ring of an old header names it."""
-        request = self._request
-        position = _position_in_ring(header.keys, request.key_hash) if request is not None else None
-        commit = self._log.get(self.keys, position) if position is not None else None
-        return commit if commit is not None and request and request.matches(commit.header.idempotency) else None
-
-
-def _position_in_ring(ring: bytes, key_hash: bytes) -> int | None:
-    """Return the position of the newest commit that may have this key, from the key ring of an old header.
-
-    The ring holds only the first bytes of a hash, so the caller must compare the full hash with the commit.
-    """
-    wanted = key_hash[:KEY_HASH_BYTES]
-    for start in range(len(ring) - KEY_ENTRY_BYTES, -1, -KEY_ENTRY_BYTES):
-        if ring.startswith(wanted, start):
-            return int.from_bytes(ring[start + KEY_HASH_BYTES : start + KEY_ENTRY_BYTES], "big")
-    return None
+        return commit

@@ -309,7 +309,8 @@ class EraseUsers:
                 done_to = item_name(item) if run.is_whole and is_second else done_to
                 if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
                     return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
-        counts = {**counts, "blobs": cast("int", counts["blobs"]) + self._erase_blobs(owner)}
+        blobs = sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
+        counts = {**counts, "blobs": cast("int", counts["blobs"]) + blobs}
         counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
         if not is_second:
             due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
@@ -335,9 +336,6 @@ class EraseUsers:
             if entries:
                 return entries
         return []
-
-    def _erase_blobs(self, owner: Owner) -> int:
-        return sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
 
     def _erase_own(self, owner: Owner) -> int:
         """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""

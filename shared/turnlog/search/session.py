@@ -633,7 +633,7 @@ def bound(name: str, value: int | str | None) -> int | None:
     try:
         return milliseconds_of(value)
     except ValueError as error:
-        raise invalid(name, f"{value[:64]!r} is neither a position nor a time of RFC 3339") from error
+        raise invalid(name, f"{value[:64]!r} is neither a position nor a time such as 2026-01-31T12:00:00Z") from error
 
 
 def invalid(name: str, message: str) -> InvalidInputError:

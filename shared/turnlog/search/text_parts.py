@@ -73,15 +73,21 @@ def part_of(query: RecallQuery) -> Extract:
             return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
         note = IN_LINES if in_lines else None
         if pattern is not None:
-            matches = pattern.lines(line for _, line in chosen)
-            if matches.read < len(chosen):
-                note = f"the pattern takes too long: searched to line {chosen[0][0] + matches.read - 1} only"
-            elif not matches.lines:
-                note = f"no line matches, of {len(chosen)}"
-            chosen = [chosen[index] for index in matches.lines]
+            chosen, fault = _matching(pattern, chosen)
+            note = fault or note
         return _shown(chosen, len(lines), max_tokens, numbered=pattern is not None, note=note)
 
     return extract
+
+
+def _matching(pattern: Pattern, lines: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], str | None]:
+    """Return the lines that match, and a note when there are none or the search was not finished."""
+    matches, note = pattern.lines(line for _, line in lines), None
+    if matches.read < len(lines):
+        note = f"the pattern takes too long: searched to line {lines[0][0] + matches.read - 1} only"
+    elif not matches.lines:
+        note = f"no line matches, of {len(lines)}"
+    return [lines[index] for index in matches.lines], note
 
 
 def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:

@@ -127,7 +127,6 @@ def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
         time_ms=new.time_ms,
         nonce=b"",
         hash=b"",
-        keys=new.keys,
         idempotency=b"",
         version=new.version,
         ended=0,
@@ -170,7 +169,6 @@ class ForkOrigin:
         view = view_after_rewind(log, self._parent, self.header, position=new.first)
         header = replace(
             header_as_of(self.header, new, view),
-            keys=b"",
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,
             last_frame=self.header.last_frame if _begins_alike(settings, self.settings) else new.first,

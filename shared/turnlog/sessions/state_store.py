@@ -88,15 +88,11 @@ class States:
             if event.full is not None:
                 base = SessionState(event.full, position, event.count, position)
                 break
-            if event.patch is None:
-                raise CorruptError("a state event without a change", item=commit_sort_key(position))
-            patches.append(event.patch)
-            if event.previous == 0:
+            patches.append(_patch_of(event, position))
+            position = event.previous
+            if position == 0:
                 base = SessionState({})
                 break
-            if event.previous >= position:
-                raise CorruptError("a state event changes one that is not before it", item=commit_sort_key(position))
-            position = event.previous
         return self._fold(base, patches[::-1], version)
 
     def _read_cache(self, keys: SessionKeys) -> _CachedState | None:
@@ -247,3 +243,12 @@ def _packed_if_small(value: Any) -> bytes | None:
         return None
     packed = pack(content)
     return packed if len(packed) <= INLINE_BYTES else None
+
+
+def _patch_of(event: StateEvent, position: int) -> Patch:
+    """Return the patch of a state event at ``position`` that changes an earlier state."""
+    if event.patch is None:
+        raise CorruptError("a state event without a change", item=commit_sort_key(position))
+    if event.previous >= position:
+        raise CorruptError("a state event changes one that is not before it", item=commit_sort_key(position))
+    return event.patch

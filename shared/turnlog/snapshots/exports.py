@@ -154,7 +154,9 @@ class ExportSessions:
             "history.jsonl": self._history(keys, header),
             "snapshots.jsonl": self._snapshots(keys),
             "log.jsonl": self._log_lines(keys, header),
-            "documents.jsonl": self._document_lines(keys),
+            "documents.jsonl": (
+                encode_json(document_answer(document).model_dump()) for document in self._documents.every(keys)
+            ),
         }
         folder = f"sessions/{safe_id(keys.session_id)}/"
         return {
@@ -166,22 +168,18 @@ class ExportSessions:
         }
 
     def _messages(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-        read, after = ReadMessages(self._log), 0
-        while True:
-            page = read(keys.owner, keys.session_id, after=after, before=header.last + 1)
+        after: int | None = 0
+        while after is not None:
+            page = ReadMessages(self._log)(keys.owner, keys.session_id, after=after, before=header.last + 1)
             yield from (encode_json(message.model_dump()) for message in page.messages)
-            if page.next is None:
-                return
             after = page.next
 
     def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
         """Yield the entries of the history, newest first."""
-        read, before = ReadHistory(self._log), header.last + 1
-        while True:
-            page = read(keys.owner, keys.session_id, before=before, limit=1_000)
+        before: int | None = header.last + 1
+        while before is not None:
+            page = ReadHistory(self._log)(keys.owner, keys.session_id, before=before, limit=1_000)
             yield from (encode_json(entry.model_dump()) for entry in page.entries)
-            if page.next is None:
-                return
             before = page.next
 
     def _snapshots(self, keys: SessionKeys) -> Iterator[bytes]:
@@ -204,10 +202,6 @@ class ExportSessions:
 
         for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
             yield encode_json(commit_line(sealed, blob_of))
-
-    def _document_lines(self, keys: SessionKeys) -> Iterator[bytes]:
-        for document in self._documents.every(keys):
-            yield encode_json(document_answer(document).model_dump())
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:

@@ -24,7 +24,7 @@ from turnlog.core.events import Event
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.commit import Commit, events_of
-from turnlog.log.headers import KEY_ENTRY_BYTES, KEY_HASH_BYTES, chain_hash, hashed_header, read_header
+from turnlog.log.headers import chain_hash, hashed_header, read_header
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.log.packing import MAX_UNPACKED_BYTES, line_digest
 from turnlog.log.payloads import digest_of, is_blob
@@ -37,8 +37,8 @@ _PREFIX_BYTES = 14
 _MAX_HEAD_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _APART = frozenset({"pk", "sk", "h", "b"})
-_RING_ENTRIES = 24
-"""Idempotency keys in the ring of a predicted header. Version 1 fixes it; the entry of a header without the ring says so."""
+_KEY_HASH_BYTES, _RING_BYTES = 6, 240
+"""Sizes in the ring of keys of a predicted header. Version 1 fixes them; the entry of a header without the ring says so."""
 _FLAGS = "ol."
 """Holds the flags of attribute ``ol`` without its numbers. No real attribute of a header has a dot in its name."""
 
@@ -239,8 +239,7 @@ def _predicted(before: Item, first: int, lines: Sequence[dict[str, Any]], key: b
         attributes["lt"] = " ".join(map(str, totals))
     recent = attributes.get("w", b"")
     if key and isinstance(recent, bytes):
-        entry = key[:KEY_HASH_BYTES] + first.to_bytes(4, "big")
-        attributes["w"] = (recent + entry)[-_RING_ENTRIES * KEY_ENTRY_BYTES :]
+        attributes["w"] = (recent + key[:_KEY_HASH_BYTES] + first.to_bytes(4, "big"))[-_RING_BYTES:]
     return attributes | {"ct": f"{messages} {tokens}", "l": first + len(lines) - 1}
 
 

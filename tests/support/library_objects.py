@@ -1,0 +1,114 @@
+"""Answers and messages as the libraries of providers and LangChain return them, and the bodies that are stored of them.
+
+Import it within a test: it imports the libraries, which takes seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": '{"id": "A17"}'}}
+CHAT_BODY = {"role": "assistant", "content": "On its way.", "refusal": None, "annotations": None, "tool_calls": [CALL]}
+CHAT = {
+    "id": "x",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "finish_reason": "tool_calls", "message": CHAT_BODY}],
+    "usage": {"prompt_tokens": 90, "completion_tokens": 9, "total_tokens": 99},
+}
+BLOCKS = [
+    ThinkingBlock(type="thinking", thinking="hm", signature="c2ln"),
+    TextBlock(type="text", text="On its way."),
+    ToolUseBlock(type="tool_use", id="toolu_1", name="find", input={"id": "A17"}),
+]
+ANTHROPIC = Message(
+    id="msg_1",
+    type="message",
+    role="assistant",
+    model="claude",
+    content=BLOCKS,
+    stop_reason="tool_use",
+    usage=Usage(input_tokens=80, output_tokens=9, cache_read_input_tokens=10),
+)
+BLOCK_BODIES = [json.loads(block.model_dump_json(exclude_unset=True)) for block in BLOCKS]
+ITEMS: list[dict[str, Any]] = [
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "find", "arguments": "{}"},
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "On its way.", "annotations": []}],
+    },
+]
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "output": ITEMS,
+    "status": "completed",
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "usage": {
+        "input_tokens": 90,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": 9,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 99,
+    },
+}
+CONVERSE = {
+    "ResponseMetadata": {"HTTPStatusCode": 200},
+    "output": {"message": {"role": "assistant", "content": [{"text": "On its way."}]}},
+    "stopReason": "end_turn",
+    "usage": {"inputTokens": 90, "outputTokens": 9, "totalTokens": 99},
+}
+WITHOUT_NULLS = {name: value for name, value in CHAT_BODY.items() if value is not None}
+COMPLETION, ANSWER = ChatCompletion.model_validate(CHAT), Response.model_validate(RESPONSE)
+GIVEN: dict[str, tuple[list[Any], list[Any]]] = {
+    "an OpenAI message": ([COMPLETION.choices[0].message], [WITHOUT_NULLS]),
+    "an OpenAI completion": ([COMPLETION], [WITHOUT_NULLS]),
+    "a completion's JSON": ([CHAT], [WITHOUT_NULLS]),
+    "OpenAI tool calls in a message": (
+        [{"role": "assistant", "content": None, "tool_calls": COMPLETION.choices[0].message.tool_calls}],
+        [{"role": "assistant", "content": None, "tool_calls": [CALL]}],
+    ),
+    "a Responses answer": ([ANSWER], ITEMS),
+    "Responses items": ([*ANSWER.output], ITEMS),
+    "a Responses answer's JSON": ([RESPONSE], ITEMS),
+    "an Anthropic answer": ([ANTHROPIC], [{"role": "assistant", "content": BLOCK_BODIES}]),
+    "an Anthropic answer's JSON": (
+        [json.loads(ANTHROPIC.model_dump_json())],
+        [{"role": "assistant", "content": json.loads(ANTHROPIC.model_dump_json())["content"]}],
+    ),
+    "Anthropic blocks in a message": (
+        [{"role": "assistant", "content": ANTHROPIC.content}],
+        [{"role": "assistant", "content": BLOCK_BODIES}],
+    ),
+    "a Bedrock answer": ([CONVERSE], [CONVERSE["output"]["message"]]),  # type: ignore[index]
+    "LangChain messages": (
+        [
+            HumanMessage("hi"),
+            AIMessage("", tool_calls=[{"name": "find", "args": {"id": "A17"}, "id": "call_1"}]),
+            ToolMessage("found", tool_call_id="call_1"),
+        ],
+        [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "tool", "content": "found", "tool_call_id": "call_1"},
+        ],
+    ),
+    "a message beside an answer": (
+        [{"role": "user", "content": "hi"}, COMPLETION],
+        [{"role": "user", "content": "hi"}, WITHOUT_NULLS],
+    ),
+}

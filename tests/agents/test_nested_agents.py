@@ -14,7 +14,7 @@ import pytest
 from tests.agents.scripts import TOOLS, Script, calls, says
 from tests.conftest import Harness
 from turnlog import lint
-from turnlog.agents import Tool, current_call
+from turnlog.agents import Reply, Tool, current_call
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, RunLostError
 
@@ -208,3 +208,18 @@ def test_a_parent_that_goes_on_takes_its_agents_with_it(
         metadata = child.info().metadata
         assert metadata is not None and metadata["parent"] == {"session_id": "s", "ref": ref}
         assert [one.body["role"] for one in child.messages()][-4:] == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("place", ["session", "child"])
+def test_tokens_and_cost_of_agents_are_summed_up_to_the_caller(harness: Harness, session: Session, place: str) -> None:
+    def costly(text: str) -> Reply:
+        answer = {"role": "assistant", "content": text}
+        return Reply([answer], {"input_tokens": 10, "output_tokens": 5, "cost": 0.25})
+
+    def ask(question: str) -> str:
+        own = session if place == "session" else session.child("sub")
+        return own.run(Script(costly("42")), agent_id="sub").send(question).text
+
+    outcome = session.run(Script(ASK, costly("It is 42.")), {"ask_sub": ask}).send("Go")
+    assert outcome.usage == {"input_tokens": 20, "output_tokens": 10, "cost": 0.5}
+    assert session.agent().state["usage"] == outcome.usage, "another process knows it"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -45,19 +45,15 @@ class _BaseRun:
         """Model calls of the newest run so far."""
         return self._loop.iterations
 
-    @contextmanager
-    def _recorded(self) -> Iterator[Callable[[RunResult], RunResult]]:
-        """Record the block as a run. Yields a function that adds the result's facts to the record and returns the result."""
+    async def _drive(self, steps: Step, perform: Callable[[Any], Awaitable[Any]]) -> RunResult:
+        """Perform the steps of a run, recorded as a span, and return its result."""
         agent_id = self._plan.agent_id
         facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id, "gen_ai.agent.name": agent_id}
         with span(f"invoke_agent {agent_id}", facts) as note:
-
-            def record(result: RunResult) -> RunResult:
-                run = {"turnlog.run.id": result.run_id, "turnlog.run.status": result.status}
-                note({**run, "turnlog.run.iterations": result.iterations})
-                return result
-
-            yield record
+            result = await _drive(steps, perform)
+            run = {"turnlog.run.id": result.run_id, "turnlog.run.status": result.status}
+            note({**run, "turnlog.run.iterations": result.iterations})
+            return result
 
     def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
         if isinstance(value, str):
@@ -74,15 +70,13 @@ class Run(_BaseRun):
         Returns when the model has answered, waits for a decision, or reaches ``max_iterations``. The status is ``queued`` when
         another run has the session and takes the messages.
         """
-        with self._recorded() as record:
-            return record(_finish(_drive(self._loop.send(self._messages(value)), _perform)))
+        return _finish(self._drive(self._loop.send(self._messages(value)), _perform))
 
     def resume(self) -> RunResult:
         """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
         ``max_iterations``. Calls that had not begun are executed first. What becomes of one that had begun says its `Tool`.
         """
-        with self._recorded() as record:
-            return record(_finish(_drive(self._loop.resume(), _perform)))
+        return _finish(self._drive(self._loop.resume(), _perform))
 
     def __enter__(self) -> Run:
         return self
@@ -98,13 +92,11 @@ class AsyncRun(_BaseRun):
 
     async def send(self, value: RunInput) -> RunResult:
         """Append the user's message and run the loop. See `Run.send`."""
-        with self._recorded() as record:
-            return record(await _drive(self._loop.send(self._messages(value)), _perform_async))
+        return await self._drive(self._loop.send(self._messages(value)), _perform_async)
 
     async def resume(self) -> RunResult:
         """Continue the agent's newest run. See `Run.resume`."""
-        with self._recorded() as record:
-            return record(await _drive(self._loop.resume(), _perform_async))
+        return await self._drive(self._loop.resume(), _perform_async)
 
     async def __aenter__(self) -> AsyncRun:
         return self

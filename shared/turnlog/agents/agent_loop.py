@@ -35,7 +35,7 @@ from turnlog.agents.functions import (
 from turnlog.agents.streams import Accumulator, accumulator, as_mapping
 from turnlog.client import parts_of
 from turnlog.client.finding import handles, result_message
-from turnlog.core.agent_state import pending_of
+from turnlog.core.agent_state import agents_of, pending_of
 from turnlog.core.errors import (
     ConflictError,
     InvalidInputError,
@@ -44,7 +44,7 @@ from turnlog.core.errors import (
     RunLostError,
     TurnlogError,
 )
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.messages import Block, Media, Message, Text, ToolResult
 from turnlog.engines import RandomIds
 from turnlog.providers import Turn
@@ -127,9 +127,10 @@ class AgentLoop:
     iterations: int = 0
     token: int | None = None
     _max_iterations: int = DEFAULT_MAX_ITERATIONS
-    usage: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, float] = field(default_factory=dict)
+    children: dict[str, Callable[[], Any]] = field(default_factory=dict)
     _begun: bool = False
-    _stored_usage: dict[str, int] = field(default_factory=dict)
+    _stored_usage: dict[str, float] = field(default_factory=dict)
     _head: int | None = -1
     _last: Reply | None = field(default=None)
 
@@ -158,8 +159,8 @@ class AgentLoop:
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
         if self.plan.on_busy is not None:
-            acquire, holder, seconds = self.plan.session.acquire, _IDS.new_id(), self.plan.lease_seconds
-            self.token = (yield LoopStep(lambda: acquire(holder, seconds=seconds))).token
+            take = partial(self.plan.session.acquire, _IDS.new_id(), seconds=self.plan.lease_seconds)
+            self.token = (yield LoopStep(take)).token
         return (yield from self._with_lease(self._resume()))
 
     def _resume(self) -> Step:
@@ -205,15 +206,15 @@ class AgentLoop:
         yield from self._release()
         if self.plan.parent is not None:
             self.plan.parent.run.add_usage(self.usage)
+            self.plan.parent.run.children.pop(self.plan.session.id, None)
         return result
 
     def _release(self) -> Step:
         """Give the session back if the run has it. Without an answer the lease expires."""
         token, self.token = self.token, None
         if token is not None:
-            release = self.plan.session.release
             with suppress(TurnlogError):
-                yield LoopStep(lambda: release(token))
+                yield LoopStep(partial(self.plan.session.release, token))
 
     def _send_to_run(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Send messages to the run that has the session; return whether one has it."""
@@ -262,10 +263,17 @@ class AgentLoop:
         self.run_id, self.iterations, self._last, self._begun = _IDS.new_id(), 0, None, False
         self.usage, self._stored_usage = {}, {}
 
-    def add_usage(self, usage: Mapping[str, int]) -> None:
-        """Count the tokens of a model call, or of a run within one of this run's calls."""
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        """Count what a model call, or a run within one of this run's calls, has used."""
         for name, count in usage.items():
             self.usage[name] = self.usage.get(name, 0) + count
+
+    def _add_children(self) -> Step:
+        """Count what runs of other processes have used in the child sessions of the call that has ended."""
+        while self.children:
+            _, read = self.children.popitem()
+            for agent in agents_of((yield LoopStep(read)).state).values():
+                self.add_usage(_usage_of(agent))
 
     # ------------------------------------------------------------ the loop
 
@@ -369,8 +377,8 @@ class AgentLoop:
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
         options: dict[str, Any] = {"release": not names} if plan.caller else {"window": window, "release": not names}
         if reply.usage is not None:
-            options["usage"] = dict(reply.usage)
-            self.add_usage(options["usage"])
+            self.add_usage(reply.usage)
+            options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
         return (yield self._append(messages, meta=meta, run=self._state(), **options))
 
     # ------------------------------------------------------------ tools
@@ -394,9 +402,9 @@ class AgentLoop:
         another call begins. ``begun``: the first of these calls may have begun in another process; nothing behind it is executed
         until its outcome is known.
         """
-        results, waiting = list[ExecutedCall](), None
+        results, waiting, approve = list[ExecutedCall](), None, self.plan.approve
         for number, call in enumerate(calls):
-            if call.ref != approved and self._needs_approval(call):
+            if call.ref != approved and (approve(call) if callable(approve) else call.name in approve):
                 waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue
             has_effect = self._has_effect(call.name)
@@ -415,7 +423,6 @@ class AgentLoop:
 
     def _end_calls(self, results: Sequence[ExecutedCall], waiting: Mapping[str, Any] | None) -> Step:
         """Append the last results, and what waits for a decision in the same commit; return what waits."""
-        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
         if waiting is None:
             if results:
                 yield self._append_results(results)
@@ -426,8 +433,7 @@ class AgentLoop:
         if results:
             yield self._append_results(results, run={**self._state(), "pending_action": action}, release=True)
         else:
-            patch = {"pending_action": action, "begun": None}
-            yield LoopStep(lambda: session.patch_agent(patch, agent_id=agent_id, lease=token))
+            yield self._patch({"pending_action": action, "begun": None})
         return dict(waiting)
 
     def _append_results(self, results: Sequence[ExecutedCall], **options: Any) -> LoopStep:
@@ -447,10 +453,6 @@ class AgentLoop:
     def _has_effect(self, name: str) -> bool:
         tool = self.plan.tools.get(name)
         return tool is not None and not tool.idempotent
-
-    def _needs_approval(self, call: RequestedCall) -> bool:
-        approve = self.plan.approve
-        return approve(call) if callable(approve) else call.name in approve
 
     def _recorded_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call in a span, and return its result."""
@@ -484,6 +486,7 @@ class AgentLoop:
                 text, is_error = str(error), True
             except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
                 text, is_error = error_text(error), True
+        yield from self._add_children()
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
@@ -494,9 +497,11 @@ class AgentLoop:
 
     def _begin_call(self) -> LoopStep:
         """Say in the log that a call begins, where no reply's commit has said so."""
-        agent_id, session, token = self.plan.agent_id, self.plan.session, self.token
         self._begun = True
-        return LoopStep(lambda: session.patch_agent({"begun": True}, agent_id=agent_id, lease=token))
+        return self._patch({"begun": True})
+
+    def _patch(self, fields: Mapping[str, Any]) -> LoopStep:
+        return LoopStep(partial(self.plan.session.patch_agent, fields, agent_id=self.plan.agent_id, lease=self.token))
 
     def _result_messages(self, results: Sequence[ExecutedCall]) -> tuple[list[JsonObject], list[dict[str, Any]]]:
         """Return results as messages of the format, one each, and their metadata.
@@ -520,18 +525,15 @@ class AgentLoop:
         self.run_id = self.run_id or str(agent.get("run_id") or "") or _IDS.new_id()
         iteration = agent.get("iteration")
         self.iterations = iteration if isinstance(iteration, int) else 0
-        usage = agent.get("usage")
-        self.usage = dict(usage) if isinstance(usage, dict) else {}
-        self._stored_usage = dict(self.usage)
+        self.usage, self._stored_usage = _usage_of(agent), _usage_of(agent)
         limits = (self.plan.max_iterations, agent.get("max_iterations"), DEFAULT_MAX_ITERATIONS)
         self._max_iterations = next(limit for limit in limits if isinstance(limit, int))
         return agent
 
     def _agent(self) -> Step:
         """Return the agent's execution state, empty when the session has no such agent yet."""
-        session, agent_id = self.plan.session, self.plan.agent_id
         try:
-            return (yield LoopStep(lambda: session.agent(agent_id))).state
+            return (yield LoopStep(partial(self.plan.session.agent, self.plan.agent_id))).state
         except NotFoundError as error:
             if error.error_code != "not_found":
                 raise
@@ -660,8 +662,15 @@ class AgentLoop:
         messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
         text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
         reason = reply.finish_reason if reply is not None else None
-        usage = dict(self.usage) or None
-        return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending, usage)
+        return RunResult(
+            status, self.run_id, self.iterations, messages, text, reason, pending, dict(self.usage) or None
+        )
+
+
+def _usage_of(agent: JsonValue) -> dict[str, float]:
+    usage = agent.get("usage") if isinstance(agent, dict) else None
+    counts = usage.items() if isinstance(usage, dict) else ()
+    return {name: count for name, count in counts if isinstance(count, int | float)}
 
 
 def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:

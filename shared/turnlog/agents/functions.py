@@ -72,8 +72,12 @@ class ParentRun(Protocol):
     def token(self) -> int | None:
         """The token of its lease."""
 
-    def add_usage(self, usage: Mapping[str, int]) -> None:
-        """Count the tokens of a run within one of its calls."""
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        """Count what a run within one of its calls has used."""
+
+    @property
+    def children(self) -> dict[str, Callable[[], Any]]:
+        """The child sessions that the executing call has asked for and no run of this process has worked in: how to read each."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ class RunResult:
     model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer), ``queued`` (the
     messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and ``text`` is its
     text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the action that waits.
-    ``usage`` sums the token counts that the provider told, with those of runs within this one's calls.
+    ``usage`` sums the token counts that the provider told, and the ``cost`` of replies, with those of runs within this one's
+    calls, also where these ran in other processes.
     """
 
     status: RunStatus
@@ -133,7 +138,7 @@ class RunResult:
     text: str = ""
     finish_reason: str | None = None
     pending: Mapping[str, Any] | None = None
-    usage: Mapping[str, int] | None = None
+    usage: Mapping[str, float] | None = None
 
 
 MAX_ERROR_CHARS = 2_000
@@ -225,10 +230,13 @@ _ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_i
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason."""
+    """A model's reply: messages in the run's format, the provider's token counts, and its finish reason.
+
+    ``usage`` may have a ``cost`` besides ``input_tokens`` and ``output_tokens``, a number in your currency: a run sums it too.
+    """
 
     messages: Sequence[Mapping[str, Any]]
-    usage: Mapping[str, int] | None = None
+    usage: Mapping[str, float] | None = None
     finish_reason: str | None = None
 
 

@@ -83,7 +83,7 @@ class ConversationCalls(SessionResource):
             converted = given_messages(messages, format)
             messages, format = tuple(converted.reply.messages), format or converted.format
             meta = meta if meta is not None or not any(converted.metas) else converted.metas
-            usage = usage if usage is not None else converted.reply.usage
+            usage = usage if usage is not None else cast("Mapping[str, int] | None", converted.reply.usage)
         fields = {
             "messages": list(messages),
             "meta": list(meta) if meta is not None else None,
@@ -281,12 +281,13 @@ class RunCalls(SessionResource):
         """Return the session of an agent that works for the tool call that is executed: the same in every try of the call.
 
         Its id is ``<session id>/<ref>/<name>``, and its ``metadata.parent`` names the call. A run in it that is sent its message
-        again goes on where it stopped, and its tokens are counted among those of the caller's run. With ``fork`` the session begins
-        as this one was before the call. ``settings`` are those of `Sessions.create`. Raises `InvalidInputError` outside of a tool.
+        again goes on where it stopped. What it uses is counted in the caller's run; of runs in other processes, the newest of each
+        agent. With ``fork`` the session begins as this one was before the call. ``settings`` are those of `Sessions.create`.
+        Raises `InvalidInputError` outside of a tool.
         """
-        from turnlog.agents.functions import current_call
+        from turnlog.agents.functions import current_call, executing_call
 
-        call = current_call()
+        call, executing = current_call(), executing_call()
         fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **settings}
         fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
         if fork:
@@ -294,7 +295,10 @@ class RunCalls(SessionResource):
         if "policy" in fields:
             fields["policy"] = policy_field(fields["policy"])
         info = self._backend.call("create_session", body=fields)
-        return cast("Session", type(self)(self._backend, info.session_id))
+        child = cast("Session", type(self)(self._backend, info.session_id))
+        if executing is not None:
+            executing.run.children[child.id] = child.state
+        return child
 
     def acquire(self, holder: str, *, seconds: int = 120, idempotency_key: str | None = None) -> HeldLease:
         """Take the session for one run, until ``seconds`` after its newest append or renewal.

@@ -28,7 +28,7 @@ from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import extra_tokens, frame_tokens
-from turnlog.windows.recalled import Recaller, with_recalled
+from turnlog.windows.recalled import NOTHING_RECALLED, Recaller, RecallMessages, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Room, out
@@ -225,18 +225,19 @@ class WindowPlan:
         left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
         return replace(view, loops=(*view.past, *left_out), open_calls=())
 
-    def fitted(self) -> Fitted:
+    def fitted(self, recall: RecallMessages | None) -> Fitted:
         """Return the view within the budget, and the start of its epoch as far as policy and budget decide it.
 
-        A summary that does not fit is left out, and the messages it covers are counted as omitted.
+        With ``recall`` room is set aside for what it brings back. A summary that does not fit is left out, and the messages it
+        covers are counted as omitted.
         """
         try:
-            return self._fitted(self.view())
+            return self._fitted(self.view(), recall)
         except BudgetTooSmallError:
             summary = self.request.summary
             if summary is None:
                 raise
-            return self._fitted(self._without_summary(self.view(), summary))
+            return self._fitted(self._without_summary(self.view(), summary), recall)
 
     def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
         """Return the view without the summary; loops that it covers stay out, because only its kept messages have been read.
@@ -258,12 +259,12 @@ class WindowPlan:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
-    def _fitted(self, view: WindowDraft) -> Fitted:
+    def _fitted(self, view: WindowDraft, recall: RecallMessages | None) -> Fitted:
         request = self.request
         fixed = fixed_tokens(request)
         stepped = self._stepped(view)
         steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
-        room, recall = request.budget.tokens - fixed, request.policy.recall if request.recaller is not None else None
+        room = request.budget.tokens - fixed
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         step = steps[-1] if steps else DigestWhenFull()
         try:
@@ -393,14 +394,13 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
-    read = _Entries(history, memory.entries, request.format)
+    read = _Entries(history, memory.entries, request)
+    recall, recalled = request.policy.recall if request.recaller is not None else None, NOTHING_RECALLED
     while True:
-        while _fits_whole(history, request) and history.read_on():
-            pass
         read.make()
         plan = WindowPlan.of(history, memory, request)
         try:
-            fitted = plan.fitted()
+            fitted = plan.fitted(recall)
         except BudgetTooSmallError:
             if not (plan.is_final and history.has_all_kept) and history.read_on():
                 continue
@@ -414,9 +414,15 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
                 continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
+            if not wanted and recall is not None and fitted.reserve:
+                recalled = _recalling(fitted, recall, request, history, memory)
+                # Where nothing comes back, nothing is set aside.
+                recall = recall if recalled.has_text else None
+                if recall is None:
+                    continue
             if not wanted:
-                view, recalled = _recalling(fitted, request, history, memory)
-                breaks = (*fitted.breaks, *recalled, *_late_breaks(plan, fitted))
+                view = fitted.view.with_recalled(*recalled.parts)
+                breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted))
                 return Settled(plan, view, breaks, _outgrown(history, request))
         read.bring(wanted)
 
@@ -434,31 +440,30 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 
 def _recalling(
-    fitted: Fitted, request: WindowRequest, history: History, memory: Memory
-) -> tuple[WindowDraft, Sequence[EpochStart]]:
-    """Return the view with what is recalled where the fit has set room aside, and since when older parts have left."""
-    step = request.policy.recall
-    if not fitted.reserve or step is None or request.recaller is None:
-        return fitted.view, ()
+    fitted: Fitted, step: RecallMessages, request: WindowRequest, history: History, memory: Memory
+) -> Recollection:
+    """Return what is recalled where the fit has set room aside, and since when it is as it is."""
     begun = (*fitted.breaks, *history.breaks())
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
-    room = request.budget.tokens - fixed_tokens(request)
-    view, memory.recalled, breaks = with_recalled(
-        fitted.view, step, room, fitted.reserve, since, request.recaller, memory.recalled, query=request.query
+    recalled, memory.recalled = recalled_in(
+        fitted.view, step, fitted.reserve, since, request.recaller, memory.recalled, query=request.query
     )
-    return view, breaks
+    return recalled
 
 
 class _Entries:
     """The entries of the messages that have been read, each made once."""
 
-    def __init__(self, history: History, entries: dict[int, Entry], format: str) -> None:
+    def __init__(self, history: History, entries: dict[int, Entry], request: WindowRequest) -> None:
         self._history = history
         self._entries = entries
-        self._format = format
+        self._request = request
+        self._format = request.format
 
     def make(self) -> None:
-        """Make the entries of what has been read, those of messages without a card with their bodies."""
+        """Read while all would be sent; make the entries of what has been read, those of messages without a card with bodies."""
+        while _fits_whole(self._history, self._request) and self._history.read_on():
+            pass
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
         self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)

@@ -7,7 +7,7 @@ window, or with the first that leaves something out. Their token counts are cons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -30,68 +30,35 @@ RECALL_TOOLS_TOKENS = 214
 _SEPARATOR = "\n\n"
 
 
-def _parameters(required: str, **fields: tuple[str, str]) -> JsonObject:
-    properties: JsonObject = {name: {"type": kind, "description": text} for name, (kind, text) in fields.items()}
-    return {"type": "object", "properties": properties, "required": [required]}
+def _tool(name: str, description: str, required: str, **fields: tuple[str, str]) -> JsonObject:
+    properties: JsonObject = {field: {"type": kind, "description": text} for field, (kind, text) in fields.items()}
+    parameters: JsonObject = {"type": "object", "properties": properties, "required": [required]}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-_TOOLS: tuple[tuple[str, str, JsonObject], ...] = (
-    (
+_TOOLS = (
+    _tool(
         RECALL_TOOL,
         "Show an earlier tool call with its result, or a message, of this conversation, whole or in part.",
-        _parameters(
-            "ref",
-            ref=("string", "A ref, such as 12.0 or 12, or a call id"),
-            pattern=("string", "Only lines that match this regular expression, with their numbers"),
-            from_line=("integer", "First line of the result to show, counted from 1"),
-            to_line=("integer", "Last line to show"),
-        ),
+        "ref",
+        ref=("string", "A ref, such as 12.0 or 12, or a call id"),
+        pattern=("string", "Only lines that match this regular expression, with their numbers"),
+        from_line=("integer", "First line of the result to show, counted from 1"),
+        to_line=("integer", "Last line to show"),
     ),
-    (
+    _tool(
         SEARCH_TOOL,
         "Find earlier messages of this conversation by words.",
-        _parameters(
-            "q",
-            q=("string", "Words to look for, or a question"),
-            limit=("integer", "Results at most, 10 if left out"),
-        ),
+        "q",
+        q=("string", "Words to look for, or a question"),
+        limit=("integer", "Results at most, 10 if left out"),
     ),
 )
 
 
-def _openai_chat(name: str, description: str, parameters: JsonObject) -> JsonObject:
-    return {
-        "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
-    }
-
-
-def _openai_responses(name: str, description: str, parameters: JsonObject) -> JsonObject:
-    return {"type": "function", "name": name, "description": description, "parameters": parameters}
-
-
-def _anthropic(name: str, description: str, parameters: JsonObject) -> JsonObject:
-    return {"name": name, "description": description, "input_schema": parameters}
-
-
-def _bedrock_converse(name: str, description: str, parameters: JsonObject) -> JsonObject:
-    return {"toolSpec": {"name": name, "description": description, "inputSchema": {"json": parameters}}}
-
-
-_SHAPES: Mapping[str, Callable[[str, str, JsonObject], JsonObject]] = {
-    "openai_chat": _openai_chat,
-    "turnlog": _openai_chat,
-    "ai_sdk": _openai_chat,
-    "openai_agents_js": _openai_responses,
-    "openai_responses": _openai_responses,
-    "anthropic": _anthropic,
-    "bedrock_converse": _bedrock_converse,
-}
-
-
 def recall_tools(format: str) -> list[JsonObject]:
-    """Return the tools in the shape of a format. To add a format, add an entry to `_SHAPES`."""
-    return [_SHAPES[format](*tool) for tool in _TOOLS]
+    """Return the tools in the shape of a format."""
+    return codec_of(format).tools(_TOOLS)
 
 
 def with_recall(request: WindowRequest, *, is_late: bool = False) -> WindowRequest:

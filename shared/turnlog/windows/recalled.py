@@ -28,7 +28,6 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.digests import shown_pieces, value_cost
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.prices import message_tokens
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import summary_body, truncation_mark
@@ -46,10 +45,7 @@ _SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
 _QUESTION_MARKS = "?？؟"
 _LEAST_ASKED = 0.2
 """The square of the share of a text that asks counts as this at least."""
-_KIND = "recalled from earlier in this conversation"
-_LEAST_SHARE, _CACHED_ROOM = 0.2, 1_550
-"""Of a small room less is set aside: providers cache no prompt below 1,024 tokens, and an epoch begins with about 0.65 of the rest.
-"""
+_KIND = "recalled from earlier"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
 _LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
 """What a message may take of the part: a fourth, or the least where that is more."""
@@ -64,8 +60,8 @@ sentence does."""
 class RecallMessages(Step):
     """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
-    ``share`` of the room for messages is set aside. A part may take that and what else is free when the loop begins, but at most
-    ``tokens``; null: no such limit. Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
+    ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such limit), while something comes back.
+    Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
     message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
     more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
     nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
@@ -73,7 +69,7 @@ class RecallMessages(Step):
     """
 
     step: Literal["recall"] = "recall"
-    share: float = Field(default=0.3, gt=0, le=0.6)
+    share: float = Field(default=0.5, gt=0, le=0.6)
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.05, ge=0, lt=1)
@@ -86,8 +82,7 @@ class RecallMessages(Step):
     def reserve(self, view: WindowDraft, room: int) -> int:
         """Return the tokens that are set aside of a room for messages, no more than earlier loops have; 0 for too little room."""
         earlier = view.loops[-1].before - sum(unit.entry.event.tokens for unit in view.preamble) if view.loops else 0
-        cached = max(int(_LEAST_SHARE * room), room - _CACHED_ROOM)
-        tokens = min(int(self.share * room), cached, self.tokens or room, earlier)
+        tokens = min(int(self.share * room), self.tokens or room, earlier)
         return tokens if tokens >= _LEAST_TOKENS else 0
 
 
@@ -95,13 +90,12 @@ class RecallMessages(Step):
 class Question:
     """A question to search for: its text, the day on which it was asked, and the position of its last message.
 
-    ``room`` is what its part may take. Nothing is found when the best message has less than ``min_score`` of the highest score.
+    Nothing is found when the best message has less than ``min_score`` of the highest score.
     """
 
     text: str
     day: date
     position: int
-    room: int
     min_score: float
 
 
@@ -133,129 +127,100 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Asked:
-    """The question of a loop (None: nothing is searched for it), and the tokens of all messages before the loop."""
-
-    question: Question | None
-    before: int
-
-
-@lazy_dataclass(frozen=True, slots=True)
 class RecalledParts:
-    """The parts of an epoch's loops up to one of them. A part stays before its loop while all parts have room.
+    """The parts of an epoch's loops up to one of them. A part stays before its loop until a newer one needs its room.
 
-    ``search`` is without questions. ``room`` is that of all messages; ``reserve`` of it is set aside for parts. ``asked`` is of the
-    loops; ``least`` is the newest part within the reserve. ``breaks`` say since when parts have left.
+    ``search`` is without questions; ``reserve`` is set aside for all parts. ``asked`` has the question of each loop, None where
+    nothing is searched for it. ``breaks`` say since when parts have come or left.
     """
 
     search: RecallSearch
-    room: int
     reserve: int
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[Question | None, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
-    least: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
     def begins(self, other: RecalledParts) -> bool:
         """Return whether another one of the same searches has these loops first."""
-        is_same = (self.search, self.room, self.reserve) == (other.search, other.room, other.reserve)
+        is_same = (self.search, self.reserve) == (other.search, other.reserve)
         return is_same and other.asked[: len(self.asked)] == self.asked
 
-    def followed(self, view: WindowDraft, loop: Loop, asked: Asked, hits: Sequence[RecallHit]) -> RecalledParts:
+    def followed(
+        self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
+    ) -> RecalledParts:
         """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
-        made = replace(self, asked=(*self.asked, asked), least=())
-        question, parts, breaks = asked.question, self.parts, self.breaks
+        made = replace(self, asked=(*self.asked, question))
+        parts, breaks = self.parts, self.breaks
         if question is None:
             return made
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        part = _part(view, loop, [hit for hit in hits if hit.entry.position not in there], question.room)
-        if part is not None and parts and part.tokens + _size(parts) > question.room:
+        newer = [hit for hit in hits if hit.entry.position not in there]
+        part, taken = _part(view, loop, newer, self.reserve), sum(part.tokens for part in parts)
+        if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
-            part, parts = _part(view, loop, hits, question.room), ()
+            part, parts = _part(view, loop, hits, self.reserve), ()
         if part is None:
-            return replace(made, parts=parts, breaks=breaks)
-        least = part if part.tokens <= self.reserve else _part(view, loop, hits, self.reserve)
-        return replace(made, parts=(*parts, part), least=(least,) if least else (), breaks=breaks)
-
-    def within(self, loop: Loop, total: int) -> RecalledParts:
-        """Return the parts that have room at the end of a loop, up to which all messages take ``total`` tokens.
-
-        Where the loop has come to need the room, its own part is made smaller and others leave.
-        """
-        excess = _size(self.parts) + total - self.room
-        if excess <= 0:
-            return self
-        start = EpochStart(_outgrown_at(loop, excess), "recall", self.parts[0].place)
-        return replace(self, parts=self.least, breaks=(*self.breaks, start))
+            return replace(made, breaks=breaks)
+        if not parts:
+            breaks = (*breaks, EpochStart(question.position, "recall", "base"))
+        return replace(made, parts=(*parts, part), breaks=breaks)
 
 
-def _outgrown_at(loop: Loop, excess: int) -> int:
-    """Return the position with which a loop came to take ``excess`` tokens more than there are beside the parts."""
-    position, is_complete = loop.last, True
-    for unit in reversed(loop.units):
-        is_complete = is_complete and all(answer.entry is not None for answer in unit.answers)
-        if excess <= 0 or not is_complete:
-            break
-        position = max(entry.position for entry in unit.entries)
-        excess -= unit.tokens
-    return position
+@lazy_dataclass(frozen=True, slots=True)
+class Recollection:
+    """What is recalled for a window, and since when: earlier windows had other parts, or other room for their messages."""
+
+    parts: tuple[RecalledPart, ...] = ()
+    breaks: tuple[EpochStart, ...] = ()
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any message comes back."""
+        return any(part.text for part in self.parts)
 
 
-def with_recalled(
+NOTHING_RECALLED = Recollection()
+
+
+def recalled_in(
     view: WindowDraft,
     step: RecallMessages,
-    room: int,
     reserve: int,
     since: int,
-    recaller: Recaller,
+    recaller: Recaller | None,
     memory: RecalledParts | None,
     *,
     query: str | None = None,
-) -> tuple[WindowDraft, RecalledParts, tuple[EpochStart, ...]]:
-    """Return the view with what the step recalls for the loops of its epoch, that for the next window, and since when parts left.
+) -> tuple[Recollection, RecalledParts]:
+    """Return what the step recalls for the loops of a view's epoch, and that for the next window.
 
-    ``room`` is that of the view's messages, of which ``reserve`` is set aside. ``since`` is the position with which the window's
+    ``reserve`` is what parts may take. ``since`` is the position with which the window's
     base came into use. The part of a loop depends on its question and on what the base shows, so it is the same in all windows of
-    the epoch. Where the log cannot be searched, the view has a mark of that.
+    the epoch. Where the log cannot be searched, a mark says so.
     """
-    loops, breaks = _loops_since(view, since) if query is None else _current_loop(view)
-    total, most = message_tokens(view) - sum(loop.tokens for loop in loops), min(room, step.tokens or room)
-    asked = list[Asked]()
-    for loop in loops:
-        question = _question(view, loop, step, query)
-        if question is not None:
-            taken = total + sum(unit.tokens for unit in loop.units if unit.position <= question.position)
-            # When its base is newer than the question, what was free is not known.
-            question = replace(question, room=min(most, room - taken) if since <= question.position else reserve)
-        asked.append(Asked(question, total))
-        total += loop.tokens
-    limit = min(MAX_HITS, max(1, most // _TYPICAL_TOKENS))
+    loops, breaks = _current_loop(view) if query is not None else _loops_since(view, since)
+    # In the epoch before, something else may have been recalled, and room set aside.
+    breaks = (*breaks, EpochStart(since, "recall", "base"))
+    asked = tuple(_question(view, loop, step, query) for loop in loops)
+    limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours)
-    made = RecalledParts(scope, room, reserve, breaks=breaks)
-    if memory is not None and memory.begins(replace(made, asked=tuple(asked))):
+    made = RecalledParts(scope, reserve)
+    if memory is not None and memory.begins(replace(made, asked=asked)):
         made = memory
     count = len(made.asked)
-    questions = tuple(loop.question for loop in asked[count:] if loop.question is not None)
-    results = recaller(replace(scope, questions=questions)) if questions else ()
+    questions = tuple(question for question in asked[count:] if question is not None)
+    results = recaller(replace(scope, questions=questions)) if questions and recaller is not None else ()
     if results is None:
         last = view.loops[-1]
+        mark, start = RecalledPart(last.number, last.first, "", 0, ()), EpochStart(last.last, "recall", "base")
         # Without room, it is no beginning of what the next window recalls.
-        skipped = RecalledParts(scope, 0, 0, breaks=(EpochStart(last.last, "recall", "base"),))
-        return view.with_recalled(RecalledPart(last.number, last.first, "", 0, ())), skipped, skipped.breaks
+        return Recollection((mark,), (start,)), RecalledParts(scope, 0)
     hits = iter(results)
-    for index in range(count, len(loops)):
-        if index:
-            made = made.within(loops[index - 1], asked[index].before)
-        recalled = next(hits) if asked[index].question is not None else ()
-        made = made.followed(view, loops[index], asked[index], recalled)
-    shown = made.within(loops[-1], total)
-    return view.with_recalled(*shown.parts), made, shown.breaks
-
-
-def _size(parts: Sequence[RecalledPart]) -> int:
-    return sum(part.tokens for part in parts)
+    for loop, question in zip(loops[count:], asked[count:], strict=True):
+        made = made.followed(view, loop, question, next(hits) if question is not None else ())
+    return Recollection(made.parts, (*breaks, *made.breaks)), made
 
 
 def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
@@ -291,7 +256,7 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
     if query is not None:
-        return Question(query, _day_of(entries[-1]), entries[-1].position, 0, step.min_score) if entries else None
+        return _asked(query, entries[-1], step.min_score) if entries else None
     text = ""
     for entry in reversed(entries):
         text = f"{entry.facts.head}\n{text}".strip()
@@ -305,7 +270,11 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
         text = "\n".join((*_said_before(view, loop), text))
-    return Question(text, _day_of(entries[-1]), entries[-1].position, 0, step.min_score / max(_LEAST_ASKED, asked**2))
+    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**2))
+
+
+def _asked(text: str, entry: Entry, min_score: float) -> Question:
+    return Question(text, _day_of(entry), entry.position, min_score)
 
 
 def _said_before(view: WindowDraft, loop: Loop) -> list[str]:

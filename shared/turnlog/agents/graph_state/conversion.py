@@ -71,7 +71,8 @@ class Saving:
         self._snapshot = snapshot
         self._problems = list[Problem]()
         self._agent_id = self._check_agent(agent_id)
-        self._source, listed = replacement if replacement is not None else self._own_messages()
+        own = FULL if isinstance(self._state.get(FULL), list | tuple) and self._state[FULL] else MESSAGES
+        self._source, listed = replacement if replacement is not None else (own, self._state.get(own))
         self._messages = (
             [message for message in listed if not is_removal(message)] if isinstance(listed, list | tuple) else None
         )
@@ -119,10 +120,6 @@ class Saving:
             if isinstance(own, str) and own:
                 self._problems.append(Problem("invalid_id", "/agent_id", "agent_id is not one that we take"))
             return check_agent_id(agent_id)
-
-    def _own_messages(self) -> tuple[str, Any]:
-        source = FULL if isinstance(self._state.get(FULL), list | tuple) and self._state[FULL] else MESSAGES
-        return source, self._state.get(source)
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         bodies = None if self._messages is None else [_body(message) for message in self._parsed]

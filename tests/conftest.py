@@ -171,13 +171,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_second_engine(item: pytest.Item) -> bool:
     """Whether a test has run on SQLite and need not on moto in `make pr`. What names a property, or is marked, runs on both; of the
-    others every fifth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
+    others every tenth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
     engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
     if engine != "moto" or PROPERTY.match(item.name) or item.get_closest_marker("every_engine"):
         return False
     if item.get_closest_marker("parametrize") and len(engines_of(item)) == 1:
         return False
-    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 5 != 0
+    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 10 != 0
 
 
 def engines_of(item: pytest.Item) -> list[object]:

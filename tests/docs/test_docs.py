@@ -290,6 +290,12 @@ def without_code(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_no_blank_line_cuts_a_table(path: Path) -> None:
+    blocks = re.findall(r"(?:^|\n)\n(\|.*)\n(.*)", without_code(path.read_text(encoding="utf-8")))
+    assert [first for first, second in blocks if not second.startswith("|--") and not second.startswith("|:")] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_relative_links_resolve(path: Path) -> None:
     broken = list[str]()
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(path.read_text(encoding="utf-8"))):

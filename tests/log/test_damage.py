@@ -162,7 +162,7 @@ def test_d4_a_flipped_bit_of_a_row_is_told_or_changes_nothing(tmp_path: Path, mo
         chance, wrong = random.Random(5), list[str]()
         connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
         connection.execute("PRAGMA synchronous=OFF")
-        for _ in range(3_000 if is_full() else 120):
+        for _ in range(3_000 if is_full() else 60):
             rows = connection.execute("SELECT * FROM items").fetchall()
             pk, sk, *_ = row = chance.choice(rows)
             columns = ["fields", "data", "size"] + (["pk", "sk"] if sk.startswith("C#") and pk.endswith("#s") else [])
@@ -246,7 +246,7 @@ print(json.dumps({"told": told, "wrong": wrong}))
 @pytest.mark.parametrize("seed", [1, 2])
 def test_d4_a_flipped_bit_of_the_file_is_told_or_changes_nothing(tmp_path: Path, seed: int) -> None:
     """In a process of its own: what SQLite makes of a damaged file is not ours."""
-    count = 1_000 if is_full() else 100
+    count = 1_000 if is_full() else 50
     command = [sys.executable, "-c", FILE_FLIPS, str(tmp_path), str(seed), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

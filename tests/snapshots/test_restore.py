@@ -353,7 +353,8 @@ def test_d2_every_order_of_a_full_snapshot_and_another_operation(few: None, othe
             assert content.messages == [one for one in messages if one.position <= made.position]
 
     operations = [on(1000, lambda session: session.create_snapshot("new", kind="full")), on(2000, OTHERS[other])]
-    assert explore(operations, fresh(prepared), check, max_preemptions=2) > 3
+    tried = explore(operations, fresh(prepared), check, max_preemptions=2)
+    assert tried > 3 or other in ("snapshot", "delete"), "what is independent of a full snapshot has one order"
 
 
 def restoring(session: Session) -> Any:

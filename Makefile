@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 ENGINE ?= embedded
-PR_PARTS := lint house checkov test frameworks build-test mcp-conformance
+PR_PARTS := lint house checkov test frameworks clients build-test mcp-conformance
 # Compiled is what is imported, when it is: a third of the time of an install.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 # Each run of it has examples of its own; a test may take half an hour.
@@ -93,4 +93,4 @@ full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/contributing/full
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/skips.mk mk/aws.mk mk/e2e.mk mk/frameworks.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/suites.mk mk/windows.mk
+include mk/skips.mk mk/aws.mk mk/clients.mk mk/e2e.mk mk/frameworks.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/suites.mk mk/windows.mk

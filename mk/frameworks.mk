@@ -12,5 +12,6 @@ $(FRAMEWORKS)/run.stamp: $(VENV)/dev.stamp tools/frameworks.py pyproject.toml
 frameworks: $(VENV)/dev.stamp  ## The tests of adapters for frameworks in an environment of their own
 	@if $(MAKE) --no-print-directory $(FRAMEWORKS)/run.stamp; then \
 		$(FRAMEWORKS)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal tests/integrations/frameworks tests/integrations/test_adapters.py \
-		-k "agent_framework or claude or google_adk or llama_index or pydantic_ai"; \
+		tests/integrations/test_frameworks_page.py \
+		-k "agent_framework or claude or google_adk or llama_index or pydantic_ai or page"; \
 		else $(call NEEDS,the frameworks could not be fetched; try again with the registry in reach); fi

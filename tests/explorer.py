@@ -156,6 +156,9 @@ class _SteppedBlobs:
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return self._inner.url(name, seconds=seconds, filename=filename)
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        return self._inner.upload_url(name, seconds=seconds, size_bytes=size_bytes)
+
 
 def _items(targets: Sequence[Key] | Sequence[Item], *, writes: bool = False) -> Footprint:
     names = (

@@ -143,6 +143,9 @@ class FaultyBlobStore:
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return self._inner.url(name, seconds=seconds, filename=filename)
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        return self._inner.upload_url(name, seconds=seconds, size_bytes=size_bytes)
+
 
 class FaultyJobQueue:
     """`JobQueue` whose calls go through `Faults`."""

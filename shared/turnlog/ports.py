@@ -192,6 +192,12 @@ class BlobStore(Protocol):
         Makes no request. Returns None when the store is not on the network.
         """
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        """Return a URL to which anyone can put this many bytes as the blob for ``seconds``.
+
+        Makes no request. Returns None when the store is not on the network.
+        """
+
 
 @lazy_dataclass(frozen=True, slots=True)
 class Delivery:

@@ -37,8 +37,9 @@ def test_a_target_without_the_runtime_s_python_fails_and_says_what_to_install(ta
     assert f"make {target}: needs python-that-is-not-here on PATH" in errors and "install it" in errors
 
 
-def test_the_conformance_suite_without_npm_fails_and_says_what_to_install(tmp_path: Path) -> None:
-    code, output, errors = make("mcp-conformance", path=str(tmp_path))
+@pytest.mark.parametrize("target", ["mcp-conformance", "clients"])
+def test_a_target_without_npm_fails_and_says_what_to_install(target: str, tmp_path: Path) -> None:
+    code, output, errors = make(target, path=str(tmp_path))
     assert code == 2 and output == "" and "needs npm on PATH; install Node.js" in errors
 
 

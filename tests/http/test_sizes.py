@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -212,6 +213,15 @@ class Addressed(MemoryBlobStore):
                 self.end_headers()
                 self.wfile.write(data or b"")
 
+            def do_PUT(self) -> None:
+                data = self.rfile.read(int(self.headers["content-length"]))
+                blobs.asked.append(dict(self.headers))
+                if blobs.refuses is None:
+                    MemoryBlobStore.put(blobs, unquote(urlsplit(self.path).path)[1:], data)
+                self.send_response(200 if blobs.refuses is None else 403)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
             def log_message(self, *_: Any) -> None:
                 """Nothing is logged."""
 
@@ -227,6 +237,9 @@ class Addressed(MemoryBlobStore):
 
     def url(self, name: str, *, seconds: int, filename: str) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}/{name}?X-Signature=1"
+
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str:
+        return self.url(name, seconds=seconds, filename="")
 
 
 @pytest.fixture
@@ -320,3 +333,82 @@ def test_what_the_client_cuts_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in parts_of(messages):
         body = encode_json({"messages": messages[part]})
         assert len(json.dumps(event("POST", "/v1/sessions/s/messages", raw=body.decode()))) <= MAX_EVENT_BYTES
+
+
+# ---------------------------------------------------------------- requests that are too large to send
+
+SCREENSHOT = {
+    "role": "user",
+    "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000_000}}],
+}
+
+
+@pytest.mark.network
+def test_the_client_uploads_a_large_append_first(large: Turnlog, blobs: Addressed) -> None:
+    session = large.sessions.create("shots")
+    appended = session.append(SCREENSHOT, idempotency_key="k")
+    assert session.append(SCREENSHOT, idempotency_key="k") == appended
+    assert [message.body for message in session.messages()] == [SCREENSHOT]
+    puts = [headers for headers in blobs.asked if "content-length" in {name.lower() for name in headers}]
+    assert len(puts) == 2
+    assert not {"authorization", "x-turnlog-user"} & {name.lower() for headers in puts for name in headers}
+    assert large.sessions.get("shots").context(budget=100_000).tokens < 100_000
+    assert len(blobs.names(answers_prefix(Owner.of("local", "me"), "shots"))) >= 1
+
+
+@pytest.mark.network
+def test_an_upload_that_fails_appends_nothing_and_may_be_repeated(large: Turnlog, blobs: Addressed) -> None:
+    session = large.sessions.create("shots")
+    blobs.refuses = "storage_denied"
+    with pytest.raises(UnavailableError, match="the storage answered 403 to an upload"):
+        session.append(SCREENSHOT)
+    blobs.refuses = None
+    assert session.info().head == 1
+    assert session.append(SCREENSHOT).first == 2
+
+
+@pytest.mark.network
+def test_a_service_without_addresses_takes_large_appends_as_they_are(tmp_path: Any) -> None:
+    with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
+        app = log._backend._app  # type: ignore[attr-defined]
+        server = LocalServer(app, SystemClock(), port=0).start()
+        with Turnlog.open(server.url) as client:
+            session = client.sessions.create("shots")
+            session.append(SCREENSHOT)
+            assert [message.body for message in session.messages()] == [SCREENSHOT]
+            with pytest.raises(TooLargeError, match="41,943,040"):
+                session.append({"role": "user", "content": "x" * 42_000_000})
+            with pytest.raises(TooLargeError, match="33,554,432 for one append; the largest, number 0"):
+                session.append({"role": "user", "content": "x" * 33_600_000})
+            with pytest.raises(TooLargeError, match="4,456,448"):
+                session.patch_state([{"op": "add", "path": "/x", "value": "x" * 5_000_000}])
+        server.stop()
+
+
+@pytest.mark.every_engine
+def test_an_append_refers_to_what_was_uploaded_for_its_session(harness: Harness) -> None:
+    api, body = Api(harness.app), encode_json({"messages": [{"role": "user", "content": "hi"}]})
+    owner, blobs, digest = Owner.of("111122223333", "agent-backend"), harness.app.engine.blobs, sha256(body).hexdigest()
+    for name in ("s", "other"):
+        assert api("POST", "/v1/sessions", body={"session_id": name})[0] == 201
+    path = "/v1/sessions/s/messages"
+    status, place = api("POST", path, body={"upload": digest, "size_bytes": len(body)})
+    assert (status, place["sha256"], place["max_bytes"]) == (200, digest, 41_943_040)
+    assert (place["url"] is not None) == api._has_addresses
+    assert place["url"] is None or f"upload-{digest}" in unquote(place["url"])
+    missing = api("POST", path, body={"upload": digest})
+    assert (missing[0], missing[1]["code"]) == (404, "upload_missing")
+    blobs.put(f"{answers_prefix(owner, 's')}upload-{digest}.json", body)
+    for _ in range(2):
+        status, answer = api("POST", path, body={"upload": digest}, headers={"idempotency-key": "k"})
+        assert (status, answer.get("first")) == (201, 2), answer
+    assert api("POST", "/v1/sessions/other/messages", body={"upload": digest})[0] == 404
+    blobs.put(f"{answers_prefix(owner, 's')}upload-{digest}.json", body + b" ")
+    assert api("POST", path, body={"upload": digest})[0] == 400
+    assert api("POST", path, body={"upload": digest, "size_bytes": 50_000_000})[0] == 413
+    assert api("POST", path, body={"upload": "../x"})[0] == 422
+    assert api("POST", path, body={"upload": digest, "messages": []})[0] == 422
+    log = harness.log("111122223333", "agent-backend")
+    log.sessions.of("s").erase()
+    log.run_jobs()
+    assert blobs.names(answers_prefix(owner, "s")) == []

@@ -18,6 +18,7 @@ from tests.importers.reading import JSON, imported_twice, lost, statuses, told, 
 from turnlog import build_window
 from turnlog.client.model import Turnlog
 from turnlog.importers import import_files
+from turnlog.linter.routes import LINT_FORMATS
 from turnlog.providers.registry import CODECS
 
 SUPPORT = ROOT / "examples" / "conversations" / "support-agent.json"
@@ -53,7 +54,7 @@ def test_a_conversation_is_kept_whole_with_its_tools_and_its_own_keys(harness: A
     session = log.sessions.get("trains")
     assert bodies(log, "trains") == CHAT and lost({**source, "tools": []}, [session]) == []
     assert (session.info().metadata or {})["imported"]["labels"] == ["night"]
-    for format in CODECS.keys() - {"turnlog"}:
+    for format in LINT_FORMATS:
         window = session.context(format=format, budget=10_000)
         assert log.lint(window.messages, format=format).problems == []
     assert TOOL in session.context(format="openai_chat", budget=10_000).tools

@@ -36,7 +36,8 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
 from turnlog.importers.models import SourceFile
-from turnlog.providers.registry import CODECS
+from turnlog.importers.writing import EARLIER_BODY_BYTES, fitted
+from turnlog.linter.routes import LINT_FORMATS
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
     assert lost(lines, [main, agent]) == []
     assert [one.reason for one in report.sessions[0].skipped].count("malformed") == 2
     assert "cut off" in json.dumps(held(main)) and "Kept by hand" in json.dumps(held(main))
-    for format in CODECS.keys() - {"turnlog"}:
+    for format in LINT_FORMATS:
         window = main.context(format=format)
         assert log.lint(window.messages, format=format).problems == []
 
@@ -240,7 +241,11 @@ def test_an_id_that_we_do_not_take_is_replaced_by_one_that_is_always_the_same(lo
     assert (info.metadata or {})["imported"]["id"] == "user/1: ☃"
 
 
-def test_a_message_over_the_limit_is_cut_and_said_to_be(log: Turnlog, tmp_path: Path) -> None:
+def test_a_message_over_the_limit_is_cut_and_said_to_be(
+    log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a smaller limit than an append has; an import by today's finds what that one stored."""
+    monkeypatch.setattr(fitted, "__defaults__", (EARLIER_BODY_BYTES,))
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 300_000}}
     deep: Any = "bottom"
     for _ in range(29):
@@ -264,7 +269,9 @@ def test_a_message_over_the_limit_is_cut_and_said_to_be(log: Turnlog, tmp_path: 
     bodies = [one.body for one in log.sessions.get("big").messages()]
     assert bodies[0]["content"].endswith("[1,499,000 characters left out by the import]")
     assert [part["type"] for part in bodies[1]["content"]] == ["text", "text"]
-    assert all(len(encode_json(body)) <= 1024 * 1024 for body in bodies)
+    assert all(len(encode_json(body)) <= EARLIER_BODY_BYTES for body in bodies)
+    monkeypatch.undo()
+    assert import_files(log, [tmp_path / "big.json"]).sessions[0].status == "same"
 
 
 @pytest.mark.parametrize(

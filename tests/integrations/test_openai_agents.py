@@ -264,7 +264,7 @@ def test_settings_are_those_of_a_session_and_its_errors_are_told(tmp_path: Path)
         asyncio.run(TurnlogSession(log, "s", title="Desk").add_items(ITEMS))
         assert log.sessions.get("s").info().title == "Desk"
         with pytest.raises(TurnlogError):
-            asyncio.run(TurnlogSession(log, "not an id/").add_items(ITEMS))
+            asyncio.run(TurnlogSession(log, "other", title=5).add_items(ITEMS))
 
 
 def test_the_example_runs() -> None:

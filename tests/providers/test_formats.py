@@ -47,6 +47,31 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"role": "assistant", "content": None, "tool_calls": [{"id": one, "name": "look", "args": {}} for one in "ab"]},
         {"role": "tool", "tool_results": [{"tool_call_id": one, "result": "found", "is_error": False} for one in "ab"]},
     ],
+    "ai_sdk": [
+        {
+            "role": "assistant",
+            "content": [{"type": "tool-call", "toolCallId": one, "toolName": "look", "input": {}} for one in "ab"],
+        },
+        {
+            "role": "tool",
+            "content": [
+                {
+                    "type": "tool-result",
+                    "toolCallId": one,
+                    "toolName": "look",
+                    "output": {"type": "text", "value": "found"},
+                }
+                for one in "ab"
+            ],
+        },
+    ],
+    "openai_agents_js": [
+        *({"type": "function_call", "callId": one, "name": "look", "arguments": "{}"} for one in "ab"),
+        *(
+            {"type": "function_call_result", "callId": one, "name": "look", "status": "completed", "output": "found"}
+            for one in "ab"
+        ),
+    ],
 }
 USER = {"role": "user", "content": "Where is it?"}
 
@@ -79,7 +104,7 @@ def test_calls_of_each_format_are_told_in_each(log: Turnlog, given: str, sent: s
     assert window.requires_tool_config
     assert window.tool_names == ["look"]
     assert str(window.messages).count("found") == 2
-    is_first = sent in ("openai_chat", "openai_responses")
+    is_first = sent in ("openai_chat", "openai_responses", "openai_agents_js")
     assert window.system == (None if is_first else "You find things.")
     assert ("You find things." in str(window.messages)) == is_first
 

@@ -163,7 +163,7 @@ DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
         "bad_arguments",
     ),
     "control_chars": ([[user("a\x1b[31mred")]], "control_chars"),
-    "unknown_content": ([[user([{"type": "tool-call", "toolCallId": "c"}])]], "unknown_content"),
+    "unknown_content": ([[user([{"type": "hologram", "x": "c"}])]], "unknown_content"),
 }
 
 

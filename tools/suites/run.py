@@ -276,7 +276,7 @@ def main(names: Sequence[str]) -> int:
         rows.append(row)
         unexplained += count
         if lines:
-            details += ["", f"## {suite.label}", "", "Tests that fail, by what they ask for:", "", *lines]
+            details += ["", f"{suite.label}, what fails:", "", *lines]
         print(row, flush=True)
     if not names:
         PAGE.write_text(_page(rows, details), encoding="utf-8")
@@ -288,10 +288,10 @@ def _page(rows: Sequence[str], details: Sequence[str]) -> str:
 
 <!-- Written by `make framework-suites`; do not edit. -->
 
-The tests that LangGraph, Strands and the OpenAI Agents SDK ship with their sources, unchanged, with Turnlog where they make a
-store of their own. Counted are the tests that made one. By `make framework-suites` at commit `{commit_id()}`.
+The tests in the sources of three frameworks, unchanged, with Turnlog where they make a store. By `make framework-suites` at
+commit `{commit_id()}`.
 
-| suite | store | tests | passed | fail with their own store too | ask for what only that one has | others |
+| suite | store | tests | passed | fail with their store too | ask for what only it has | others |
 |---|---|---:|---:|---:|---:|---:|
 """
     return head + "\n".join([*rows, *details]) + "\n"

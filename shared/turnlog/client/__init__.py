@@ -156,8 +156,9 @@ def is_plain_message(value: object) -> bool:
 
 
 def is_answer(fields: Mapping[str, Any]) -> bool:
-    """Return whether the fields are a provider's complete answer. A message has a role; of the answers only Anthropic's has one."""
-    return "stop_reason" in fields or ("role" not in fields and ("choices" in fields or "output" in fields))
+    """Return whether the fields are a provider's complete answer. Of the answers only Anthropic's has a role or a type."""
+    is_message = "role" in fields or "type" in fields
+    return "stop_reason" in fields or (not is_message and ("choices" in fields or "output" in fields))
 
 
 def is_model(value: object) -> bool:

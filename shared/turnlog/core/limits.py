@@ -62,7 +62,9 @@ class Work:
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024
-"""Most bytes of the body of a request over HTTP."""
+"""Most bytes of the body of a request over HTTP, but for an append that is uploaded first."""
+MAX_UPLOAD_BYTES = 40 * 1024 * 1024
+"""Most bytes of the body of an append that is uploaded first, or sent to a service whose storage has no addresses."""
 MAX_EVENT_BYTES, MAX_RESPONSE_BYTES = 6_291_456, 6_291_556
 _AROUND_BYTES = 64 * 1024
 """Room for the parts beside a body: headers (API Gateway allows 10,240 bytes), claims, and the request's context."""

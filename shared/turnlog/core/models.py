@@ -27,7 +27,8 @@ def _text(value: object) -> str:
     return value
 
 
-JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema({"type": "object"})]
+_ANY_OBJECT = {"type": "object", "additionalProperties": True}
+JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema(_ANY_OBJECT)]
 """Any JSON object that has passed `check_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
 if TYPE_CHECKING:
     ProviderJson: TypeAlias = Any
@@ -36,7 +37,9 @@ else:
 """A JSON object in a provider's format. For a type checker it is any type, so that it fits the provider's own types."""
 GivenText: TypeAlias = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 """A caller's text in an answer, unchanged, also with lone surrogates."""
-FormatName: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
+FormatName: TypeAlias = Literal[
+    "openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog", "ai_sdk", "openai_agents_js"
+]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
@@ -78,7 +81,8 @@ class Body(BaseModel):
 class Answer(BaseModel):
     """An answer, to which later versions may add fields. ``answer["field"]`` reads the same as ``answer.field``."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    # Every field is in each answer, so a schema says that each is required.
+    model_config = ConfigDict(frozen=True, defer_build=True, json_schema_serialization_defaults_required=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in type(self).model_fields:

@@ -113,6 +113,9 @@ class FileBlobStore:
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        return None
+
     def _path(self, name: str) -> Path:
         # `quote` keeps dots, so parts that lead out of the folder are refused.
         parts = [quote(part, safe="-_~.=") for part in name.split("/")]
@@ -162,6 +165,9 @@ class MemoryBlobStore:
         return len(gone)
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
+        return None
+
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
         return None
 
 

@@ -127,6 +127,11 @@ class S3BlobStore:
         }
         return self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        """Return an address that takes exactly so many bytes, signed as that of `url`. Needs ``s3:PutObject``."""
+        params = {"Bucket": self._bucket, "Key": self._prefix + name, "ContentLength": size_bytes}
+        return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds)
+
 
 def _chunks(body: Any) -> Iterator[bytes]:
     """Read an object in chunks. The time-out applies to each chunk, so a large object may take longer, up to the deadline."""

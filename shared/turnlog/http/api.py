@@ -11,6 +11,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
+from pydantic import Field
+
 from turnlog.core.errors import (
     ConflictError,
     CorruptError,
@@ -27,15 +29,26 @@ from turnlog.core.errors import (
     UnsupportedMediaTypeError,
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
-from turnlog.core.json_values import encode_json, parse_strict_json
+from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, fits_as_text, with_deadline
-from turnlog.core.models import Answer
+from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, MAX_UPLOAD_BYTES, fits_as_text, with_deadline
+from turnlog.core.models import Answer, Body
 from turnlog.http.logs import describe_error
-from turnlog.routing import CORRELATION_HEADER, JSON, JSON_PATCH, HttpRequest, Response, Route, RouteTable, call
+from turnlog.routing import (
+    CORRELATION_HEADER,
+    JSON,
+    JSON_PATCH,
+    HttpRequest,
+    Response,
+    Route,
+    RouteTable,
+    call,
+    read_body,
+)
 
 if TYPE_CHECKING:
     from turnlog.app import Application
+    from turnlog.log.links import Links, Upload
 
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
@@ -160,6 +173,15 @@ class Api:
         app = self._app()
         caller = admit(app) if route.resource != "health" else _NOBODY
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        may_upload = route.name == "append_messages"
+        is_direct = may_upload and len(request.body) > MAX_BODY_BYTES and not app.links.has_addresses
+        body = _body(request.body, media_type, route, MAX_UPLOAD_BYTES if is_direct else MAX_BODY_BYTES)
+        if may_upload and isinstance(body, dict) and "upload" in body:
+            with serving(caller.owner.tenant_id):
+                upload, data = _upload(app.links, caller.owner, path["session_id"], body)
+            if upload is not None:
+                return ApiAnswer(200, encode_json(upload.model_dump()))
+            body = parse_strict_json(data, max_values=MAX_BODY_VALUES)
         response = call(
             app,
             route,
@@ -167,7 +189,7 @@ class Api:
                 owner=caller.owner,
                 path=path,
                 query=request.query,
-                body=_body(request.body, media_type, route),
+                body=body,
                 media_type=media_type or JSON,
                 idempotency_key=request.headers.get("idempotency-key") if route.writes else None,
                 is_operator=caller.is_operator,
@@ -233,13 +255,28 @@ def _shaped(response: Response, app: Application, owner: Owner, session_id: str)
     return ApiAnswer(303, encode_json(place), headers={"Location": link.url})
 
 
-def _body(data: bytes, media_type: str, route: Route) -> object:
+class _AskedUpload(Body):
+    """The body of a request in place of one that is too large to send: ``size_bytes`` asks for an address to upload that to."""
+
+    upload: str = Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of the body")
+    size_bytes: int | None = Field(default=None, ge=1)
+
+
+def _upload(links: Links, owner: Owner, session_id: str, body: JsonObject) -> tuple[Upload | None, bytes]:
+    """Return where the body of an append is to be uploaded to, or the body that was uploaded."""
+    asked = read_body(HttpRequest(owner, body=body), _AskedUpload)
+    if asked.size_bytes is None:
+        return None, links.uploaded(owner, session_id, asked.upload)
+    return links.upload(owner, session_id, sha256=asked.upload, size_bytes=asked.size_bytes), b""
+
+
+def _body(data: bytes, media_type: str, route: Route, limit: int) -> object:
     if not data:
         return None
     if media_type not in route.media_types:
         accepted = " or ".join(route.media_types) if JSON_PATCH in route.media_types else JSON
         text = f"content type {media_type[:80]!r} is not {accepted}" if media_type else "the body has no content type"
         raise UnsupportedMediaTypeError(f"{text}: send the header Content-Type: {JSON}")
-    if len(data) > MAX_BODY_BYTES:
-        raise TooLargeError(f"a body of {len(data)} bytes is over the limit of {MAX_BODY_BYTES}")
+    if len(data) > limit:
+        raise TooLargeError(f"a body of {len(data):,} bytes is over the limit of {limit:,}")
     return parse_strict_json(data, max_values=MAX_BODY_VALUES)

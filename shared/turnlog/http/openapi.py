@@ -146,7 +146,7 @@ def _responses(route: Route) -> JsonObject:
     elif not responses:
         responses["200"] = {
             "description": route.summary,
-            "content": {"application/json": {"schema": {"type": "object"}}},
+            "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}},
         }
     if route.answers:
         stored: JsonObject = {"application/json": {"schema": {"$ref": _REF.format(model="StoredAnswer")}}}

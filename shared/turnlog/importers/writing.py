@@ -32,11 +32,11 @@ from turnlog.importers.models import (
     with_extra,
 )
 from turnlog.providers.registry import codec_of
-from turnlog.sessions.message_models import StoredMessage
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, StoredMessage
 from turnlog.sessions.models import Session as SessionInfo
 
-MAX_BODY_BYTES = 1024 * 1024
-MAX_META_BYTES = 2 * 1024 * 1024
+MAX_META_BYTES, EARLIER_BODY_BYTES = 2 * 1024 * 1024, 1024 * 1024
+"""Most bytes of metadata; most bytes of a body when imports cut it sooner: what they stored is found again."""
 MAX_LEVELS = 28
 """Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
 CUT, AS_TEXT = "cut", "as_text"
@@ -44,9 +44,11 @@ _CUT_TO_CHARS = 1_000
 _TEXT_TYPES = {"openai_responses": "input_text"}
 
 
-def fitted(message: SourceMessage, format: str) -> tuple[SourceMessage, tuple[SourceRemark, ...]]:
+def fitted(
+    message: SourceMessage, format: str, max_bytes: int = MAX_APPEND_BYTES
+) -> tuple[SourceMessage, tuple[SourceRemark, ...]]:
     """Cut a message to the log's limits. Returns the message and the cuts; equal messages are cut equally."""
-    body, body_changes = _within(message.body, MAX_BODY_BYTES, _TEXT_TYPES.get(format, "text"))
+    body, body_changes = _within(message.body, max_bytes, _TEXT_TYPES.get(format, "text"))
     meta, meta_changes = _within(message.meta, MAX_META_BYTES, "text")
     changes = (*body_changes, *meta_changes)
     if not changes:
@@ -171,8 +173,9 @@ def _take_match(
     for count in (None, *range(1, len(following.pieces))):
         candidate = following if count is None else following.first(count)
         message, noted = fitted(candidate, format)
-        stored_key = _log_key(stored, has_time=message.created_at is not None)
-        if canonical_json(_source_key(message, format)) == canonical_json(stored_key):
+        if not _is_same(message, stored):
+            message, noted = fitted(candidate, format, EARLIER_BODY_BYTES)
+        if _is_same(message, stored):
             waiting.popleft()
             if count is not None:
                 waiting.appendleft(following.rest(count))
@@ -180,17 +183,14 @@ def _take_match(
     return None
 
 
-def _source_key(message: SourceMessage, format: str) -> list[Any]:
-    """Return the compared fields of a message of the source."""
-    meta = message.meta
-    own = [meta.get(name) for name in _META_FIELDS]
-    return [format, message.body, meta.get("status", "complete"), meta.get("pin", False), meta.get("created_at"), *own]
-
-
-def _log_key(stored: StoredMessage, *, has_time: bool) -> list[Any]:
-    """Return the compared fields of a message of the log, in the order of `_source_key`."""
-    own = [getattr(stored, name) for name in _META_FIELDS]
-    return [stored.format, stored.body, stored.status, stored.pin, stored.created_at if has_time else None, *own]
+def _is_same(message: SourceMessage, stored: StoredMessage) -> bool:
+    """Return whether a message of the source is one of the log. An earlier version may have taken it for another format's."""
+    meta, has_time = message.meta, message.created_at is not None
+    source = [message.body, meta.get("status", "complete"), meta.get("pin", False), meta.get("created_at")]
+    entry = [stored.body, stored.status, stored.pin, stored.created_at if has_time else None]
+    source += [meta.get(name) for name in _META_FIELDS]
+    entry += [getattr(stored, name) for name in _META_FIELDS]
+    return canonical_json(source) == canonical_json(entry)
 
 
 STATE_NOT_OVERWRITTEN = "state_kept"

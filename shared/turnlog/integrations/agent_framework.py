@@ -24,7 +24,8 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.integrations.originals import Limits, Originals, session_id_of
+from turnlog.integrations.originals import Limits, Originals
+from turnlog.integrations.session_ids import session_id_of
 
 
 class TurnlogHistoryProvider(HistoryProvider):

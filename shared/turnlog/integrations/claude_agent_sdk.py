@@ -24,7 +24,8 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
-from turnlog.integrations.originals import packed, session_id_of, unpacked
+from turnlog.integrations.originals import packed, unpacked
+from turnlog.integrations.session_ids import session_id_of
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 

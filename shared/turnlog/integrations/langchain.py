@@ -39,6 +39,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import RandomIds
+from turnlog.integrations.session_ids import stored_ids, unchanged_id
 from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"
@@ -86,6 +87,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         super().__init__()
         self.tools: Sequence[BaseTool] = _tools() if recall else []
         self._log = log
+        self._id_of = stored_ids(log, unchanged_id)
         self._session_id = session_id
         self._budget, self._policy, self._reserve = budget, policy, output_reserve
         self._settings = settings if recall else {"recall": "never", **settings}
@@ -147,7 +149,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         session_id = own(configurable) if callable(own) else own or configurable.get("thread_id")
         if not session_id:
             raise InvalidInputError("no session: give TurnlogMiddleware a session_id, or the run a thread_id")
-        return self._log.sessions.of(str(session_id))
+        return self._log.sessions.of(self._id_of(str(session_id)))
 
     def _begin_run(self, state: State, session: Session) -> dict[str, Any]:
         """Return the state update that begins a run.

@@ -28,6 +28,7 @@ from turnlog import __version__
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.messages import Media
+from turnlog.core.models import FormatName
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -50,7 +51,6 @@ Pointer = Annotated[str | None, Field(description="Only what this JSON pointer n
 Tokens = Annotated[int | None, Field(ge=64, le=100_000, description="At most so many tokens")]
 Limit = Annotated[int | None, Field(ge=1, le=50)]
 Policy = Annotated[str | None, Field(description="A preset, such as default or run_loops")]
-Format = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse", "turnlog"]
 Cursor = Annotated[str | None, Field(description="next_cursor of the page before")]
 
 
@@ -146,7 +146,7 @@ def build_context(
     session: Session,
     budget: Annotated[int | None, Field(ge=1, description="In tokens")] = None,
     policy: Policy = None,
-    format: Format = "openai_chat",
+    format: FormatName = "openai_chat",
     query: Annotated[
         str | None, Field(min_length=1, description="What to recall, in place of the user's message")
     ] = None,

@@ -21,6 +21,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds
+from turnlog.integrations.session_ids import stored_ids, unchanged_id
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -45,6 +46,7 @@ class TurnlogSession:
         self._session_settings = _settings_of(session_settings)
         self._log = log
         self._settings = settings
+        self._id_of = stored_ids(log, unchanged_id)
 
     @property
     def session_settings(self) -> Any:
@@ -88,7 +90,7 @@ class TurnlogSession:
             return []
         items = list[Item]()
         with suppress(NotFoundError):
-            for stored in self._newest_first(self._log.sessions.of(self.session_id)):
+            for stored in self._newest_first(self._log.sessions.of(self._id_of(self.session_id))):
                 items.append(_item_of(stored))
                 if len(items) == limit:
                     break
@@ -108,7 +110,7 @@ class TurnlogSession:
             yield message
 
     def _add(self, items: list[Item]) -> None:
-        session = self._log.sessions.get_or_create(self.session_id, **self._settings)
+        session = self._log.sessions.get_or_create(self._id_of(self.session_id), **self._settings)
         pairs = [_message_of(item) for item in items]
         bodies, kept = [body for body, _ in pairs], [beside for _, beside in pairs]
         key, parts = _IDS.new_id(), parts_of(bodies, kept)
@@ -118,7 +120,7 @@ class TurnlogSession:
             session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _pop(self) -> Item | None:
-        session = self._log.sessions.of(self.session_id)
+        session = self._log.sessions.of(self._id_of(self.session_id))
         for _ in range(_TRIES):
             try:
                 head = session.info().head
@@ -133,7 +135,7 @@ class TurnlogSession:
         raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
 
     def _clear(self) -> None:
-        session = self._log.sessions.of(self.session_id)
+        session = self._log.sessions.of(self._id_of(self.session_id))
         with suppress(NotFoundError):
             session.rewind(1)
 

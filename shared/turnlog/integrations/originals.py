@@ -1,4 +1,4 @@
-"""Messages and sessions of frameworks under Turnlog's names: objects kept beside a message's body, and session ids.
+"""Messages of frameworks under Turnlog's names: objects kept beside a message's body.
 
 An adapter converts a framework's message to a body of a format that Turnlog knows, and keeps the framework's own form beside it.
 Texts that the body has are not stored twice.
@@ -6,8 +6,6 @@ Texts that the body has are not stored twice.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -17,7 +15,6 @@ from turnlog.client import GivenPolicy, parts_of
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
-from turnlog.core.identity import is_session_id
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.context_models import WindowAnswer
@@ -27,17 +24,7 @@ FORMAT = "turnlog"
 _SHARED_CHARS = 48
 """Texts of the original that the body has too, from this length on, are stored as a reference."""
 _AT = "$at"
-_MAPPED = "t_"
 T = TypeVar("T")
-
-
-def session_id_of(*parts: str) -> str:
-    """Return the session id of a framework's session: its parts joined by slashes, or a digest where that is no session id."""
-    name = "/".join(parts)
-    if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
-        return name
-    joined = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return _MAPPED + base64.b32encode(hashlib.sha256(joined).digest()).decode("ascii").lower()[:40]
 
 
 def packed(original: JsonValue, body: JsonValue) -> JsonValue:

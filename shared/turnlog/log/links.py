@@ -12,12 +12,13 @@ from hashlib import sha256
 from turnlog.core.errors import MalformedError, NotFoundError, TooLargeError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Cursors
+from turnlog.core.limits import MAX_UPLOAD_BYTES
+from turnlog.core.models import Answer, Cursors
 from turnlog.core.times import rfc3339
 from turnlog.log.keys import answers_prefix
 from turnlog.ports import BlobStore, Clock
 
-SECONDS = 15 * 60
+SECONDS, UPLOAD_SECONDS = 15 * 60, 5 * 60
 DOWNLOADS = "/v1/downloads/"
 
 
@@ -35,6 +36,15 @@ class Download:
 
     data: bytes
     filename: str
+
+
+class Upload(Answer):
+    """Where to put the body of a request that is too large to send. ``url`` is null where it can be sent as it is."""
+
+    sha256: str
+    url: str | None
+    expires_at: str
+    max_bytes: int
 
 
 class Links:
@@ -79,6 +89,26 @@ class Links:
             raise TooLargeError(message, code="answer_too_large") from error
         return Link(url, rfc3339(until))
 
+    def upload(self, owner: Owner, session_id: str, *, sha256: str, size_bytes: int) -> Upload:
+        """Return the address for the body of a request that is too large to send. It has no ``url`` where the body can be sent.
+
+        The upload is deleted a day later, and with its session. Raises `TooLargeError` above `MAX_UPLOAD_BYTES`.
+        """
+        if size_bytes > MAX_UPLOAD_BYTES:
+            raise TooLargeError(f"an upload of {size_bytes:,} bytes is over the limit of {MAX_UPLOAD_BYTES:,}")
+        until = self._clock.now_ms() + UPLOAD_SECONDS * 1000
+        url = self._blobs.upload_url(_upload(owner, session_id, sha256), seconds=UPLOAD_SECONDS, size_bytes=size_bytes)
+        return Upload(sha256=sha256, url=url, expires_at=rfc3339(until), max_bytes=MAX_UPLOAD_BYTES)
+
+    def uploaded(self, owner: Owner, session_id: str, digest: str) -> bytes:
+        """Return an uploaded body. Raises `NotFoundError` when it does not exist, `MalformedError` for other bytes."""
+        data = self._blobs.get(_upload(owner, session_id, digest))
+        if data is None:
+            raise NotFoundError("no such upload, or it has expired: upload the body again", code="upload_missing")
+        if sha256(data).hexdigest() != digest:
+            raise MalformedError("the upload has other bytes than its SHA-256 says: upload the body again")
+        return data
+
     def open(self, owner: Owner, token: str) -> Download:
         """Return the download that a token names. Raises `NotFoundError` for a bad or expired token."""
         try:
@@ -89,6 +119,10 @@ class Links:
         if data is None:
             raise NotFoundError("no such download, or its address has expired")
         return Download(data, place["f"])
+
+
+def _upload(owner: Owner, session_id: str, digest: str) -> str:
+    return f"{answers_prefix(owner, session_id)}upload-{digest}.json"
 
 
 def _scope(owner: Owner) -> str:

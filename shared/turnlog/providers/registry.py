@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject
 from turnlog.providers import Codec
+from turnlog.providers.ai_sdk import AiSdkCodec
 from turnlog.providers.anthropic import AnthropicCodec
 from turnlog.providers.bedrock_converse import BedrockConverseCodec
+from turnlog.providers.openai_agents_js import OpenAIAgentsJsCodec
 from turnlog.providers.openai_chat import OpenAIChatCodec
 from turnlog.providers.openai_responses import OpenAIResponsesCodec
 from turnlog.providers.turnlog_format import TurnlogCodec
@@ -20,6 +22,8 @@ _ALL: tuple[Codec, ...] = (
     TurnlogCodec(),
     AnthropicCodec(),
     BedrockConverseCodec(),
+    AiSdkCodec(),
+    OpenAIAgentsJsCodec(),
     OpenAIResponsesCodec(),
 )
 CODECS: dict[str, Codec] = {codec.format: codec for codec in _ALL}

@@ -18,14 +18,12 @@ it does not know (https://github.com/strands-agents/harness-sdk/issues/736). Ope
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.providers.blocks import is_tool_name, json_text
-from turnlog.providers.hosted_calls import shape_of_call, shape_of_output
+from turnlog.providers.blocks import json_text
 
 NO_OUTPUT = "[no output]"
 """The content of a failed result that says nothing: Anthropic and Bedrock refuse an error without content."""
@@ -611,7 +609,7 @@ _REASONING = fields(
         "status": _STATUS,
     },
 )
-_HOSTED = {
+HOSTED = {
     "web_search_call": "status action",
     "file_search_call": "status queries results",
     "code_interpreter_call": "status code container_id outputs",
@@ -644,7 +642,7 @@ _ITEMS = tagged(
         "custom_tool_call": _item("ctc", {"call_id": filled, "name": text, "input": text}, "caller namespace async"),
         "custom_tool_call_output": _item("ctc", {"call_id": filled, "output": _OUTPUT}, "caller name namespace"),
         "item_reference": fields({"type": text, "id": _pattern("[a-zA-Z0-9_-]+")}),
-        **{kind: fields({"type": text}, {**_any_of(keys), "id": _id("")}) for kind, keys in _HOSTED.items()},
+        **{kind: fields({"type": text}, {**_any_of(keys), "id": _id("")}) for kind, keys in HOSTED.items()},
     },
     others=without_unfit({"id": _id("")}),
     refused=frozenset(
@@ -691,8 +689,6 @@ def fitted(body: JsonObject, format: str) -> JsonObject | None:
 
 # ---------------------------------------------------------------- what no rule knows
 
-_OF_OTHER_LIBRARIES = ("parts", "toolInvocations", "experimental_attachments", "callId")
-"""Members that hold content in another library's messages: those of Vercel's AI SDK and of OpenAI's Agents SDK for JavaScript."""
 _TURNLOG_MEDIA = with_any(("data", "url", "file_id"), mapping)
 _ANTHROPIC_KINDS = {**_FROM_USER, **_FROM_ASSISTANT, "tool_result": mapping, "tool_reference": mapping}
 _CONVERSE_KINDS: Mapping[str, Shape] = {
@@ -703,56 +699,10 @@ _CONVERSE_KINDS: Mapping[str, Shape] = {
     "video": _CONVERSE_VIDEO,
     "audio": _CONVERSE_AUDIO,
 }
-_KNOWN_BLOCKS: Mapping[str, Shape] = {
+KNOWN_BLOCKS: Mapping[str, Shape] = {
     "openai_chat": either(text, _CHAT_PARTS),
     "openai_responses": either(_INPUTS, _OUTPUTS, tagged({"text": mapping})),
     "anthropic": tagged({kind: shape if kind in _SHOWN else mapping for kind, shape in _ANTHROPIC_KINDS.items()}),
     "bedrock_converse": either(*(union({name: shape}) for name, shape in _CONVERSE_KINDS.items())),
     "turnlog": tagged({**_any_of("text thinking"), **dict.fromkeys(("image", "file", "audio"), _TURNLOG_MEDIA)}),
 }
-_WITH_OUTPUT_PARTS = ("function_call_output", "custom_tool_call_output")
-_MAX_NAMED = 8
-
-
-def unknown_content(body: JsonObject, format: str) -> dict[str, str]:
-    """Return the content that no rule of the format knows, such as a block in another library's shape: its name -> its pointer.
-
-    These are the first of each name, and the first `_MAX_NAMED` names.
-    """
-    if format == "openai_responses" and not _is_known_item(body):
-        return {_name_of(body): ""}
-    names = {name: f"/{name}" for name in _OF_OTHER_LIBRARIES if body.get(name)}
-    holder = "output" if body.get("type") in _WITH_OUTPUT_PARTS and format == "openai_responses" else "content"
-    for block, pointer in _unknown_blocks(body.get(holder), _KNOWN_BLOCKS[format], f"/{holder}"):
-        names.setdefault(_name_of(block), pointer)
-    return dict(islice(names.items(), _MAX_NAMED))
-
-
-def _is_known_item(item: JsonObject) -> bool:
-    is_spoken = item.get("type", "message") in ("message", "reasoning", "item_reference", *_HOSTED)
-    return is_spoken or shape_of_call(item) is not None or shape_of_output(item) is not None
-
-
-def _name_of(block: JsonValue) -> str:
-    """Return the type of a block or, without one, the first of its members; never a text of the caller's."""
-    fields_of_block = block if isinstance(block, dict) else {}
-    name = fields_of_block.get("type") or next(iter(fields_of_block), None)
-    return name if isinstance(name, str) and is_tool_name(name) else "unknown"
-
-
-def _unknown_blocks(content: JsonValue, known: Shape, pointer: str) -> Iterator[tuple[JsonValue, str]]:
-    """Yield value and pointer of each block that ``known`` does not take, also in the results of the caller's tools."""
-    for index, block in enumerate(content if isinstance(content, list) else ()):
-        place = f"{pointer}/{index}"
-        try:
-            known(block)
-        except UnfitError:
-            yield block, place
-            continue
-        if not isinstance(block, dict):
-            continue
-        result = block.get("toolResult")
-        if isinstance(result, dict):
-            yield from _unknown_blocks(result.get("content"), known, f"{place}/toolResult/content")
-        elif block.get("type") == "tool_result":
-            yield from _unknown_blocks(block.get("content"), known, f"{place}/content")

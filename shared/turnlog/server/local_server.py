@@ -31,6 +31,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
+from turnlog.core.limits import MAX_UPLOAD_BYTES
 from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
@@ -48,7 +49,7 @@ _TABLE = RouteTable(ROUTES)
 _owner_of = lru_cache(maxsize=1024)(Owner.of)
 HttpAnswer: TypeAlias = tuple[int, list[tuple[str, str]], bytes]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-MAX_REQUEST_BYTES = 10 * 1024 * 1024
+MAX_REQUEST_BYTES = MAX_UPLOAD_BYTES + 1024 * 1024
 READS = frozenset(
     route.name
     for route in ROUTES

@@ -25,7 +25,7 @@ from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.providers.shapes import unknown_content
+from turnlog.providers.unknown_content import unknown_content
 from turnlog.sessions.incoming import (
     MAX_CALLS,
     USAGE_IGNORED,

@@ -21,8 +21,8 @@ from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
 from turnlog.providers.blocks import ROLES
 from turnlog.providers.registry import CODECS, codec_of, recognise
-from turnlog.providers.shapes import unknown_content
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
+from turnlog.providers.unknown_content import unknown_content
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
 
 MAX_CALLS = 10_000

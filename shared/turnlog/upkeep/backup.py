@@ -143,6 +143,9 @@ class _CopiedBlobs:
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         return None
 
+    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
+        return None
+
 
 def _read_only() -> ForbiddenError:
     return ForbiddenError("a check of a backup only reads", code="read_only")

@@ -48,6 +48,7 @@ MEDIA_LIMITS: Mapping[str, MediaLimits] = {
     # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
     "openai_chat": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
     "openai_responses": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
+    "openai_agents_js": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
 }
 _LARGE_CONTEXT, _IMAGES_OF_LARGE = 200_000, 600
 _HEADROOM = 0.5

@@ -45,7 +45,7 @@ from turnlog.windows.view import (
     turns_of,
 )
 
-_COMPACTING = ("anthropic", "openai_responses")
+_COMPACTING = ("anthropic", "openai_responses", "openai_agents_js")
 """Formats whose providers summarise a conversation in a message of it."""
 _COVERED = ("summary", "compaction", NOT_READ)
 SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD

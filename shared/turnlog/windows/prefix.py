@@ -27,7 +27,7 @@ from turnlog.windows.view import Entry, Loop, is_item
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
-_SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses")
+_SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses", "openai_agents_js")
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ _PLACEHOLDER = 6
 _ERROR_MARK = 6
 FENCING = ("anthropic", "bedrock_converse")
 """Formats without system messages in the conversation; there they are sent as fenced user text."""
-_WITH_OBJECTS = ("turnlog", *FENCING)
+_WITH_OBJECTS = ("turnlog", "ai_sdk", *FENCING)
+_OF_ITEMS = ("openai_responses", "openai_agents_js")
 _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
 _RESULT_OF = upper_bound_tokens(RESULT_OF) + MAX_ID
@@ -83,12 +84,12 @@ def frame_tokens(sent: str) -> int:
     """Return the most that neutral messages take: before a first message not of the user, behind a last one of the assistant."""
     if sent in FENCING:
         return upper_bound_tokens(FIRST_USER) + upper_bound_tokens(CONTINUE) + 2 * MESSAGE_OVERHEAD
-    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent == "openai_responses" else 0
+    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent in _OF_ITEMS else 0
 
 
 def _bodies(message: Message, sent: str) -> int:
     """Return the most messages that one message becomes."""
-    if sent == "openai_responses":
+    if sent in _OF_ITEMS:
         return bool(message.content) + len(message.tool_calls) + len(message.tool_results)
     return len(message.tool_results) + bool(message.content or message.tool_calls) + bool(message.closing)
 

@@ -87,8 +87,10 @@ def _are_halves(first: Share, second: Share) -> bool:
     if second.part == "all":
         return False
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
-    # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent.
-    is_joinable = first.entry is not None and not any(call.hosted for call in first.entry.facts.calls)
+    # Those of a message with calls of the provider's tools are parted where the provider's own shapes can't be sent, and those of a
+    # message that goes on behind its results stay apart from its closing.
+    facts = first.entry.facts if first.entry is not None else None
+    is_joinable = facts is not None and not facts.has_closing and not any(call.hosted for call in facts.calls)
     return are_halves and is_joinable and first.place == second.place and second.entry is not None
 
 

@@ -15,7 +15,7 @@ from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
 from turnlog.core.messages import Message, Role
 from turnlog.core.window_parts import RecalledMessage
 
-_OF_ITEMS = "openai_responses"
+_OF_ITEMS = ("openai_responses", "openai_agents_js")
 NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
 OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
@@ -216,7 +216,7 @@ class WindowDraft:
 
 def is_item(entry: Entry) -> bool:
     """Return whether the entry is an item of an assistant's answer."""
-    return entry.event.format == _OF_ITEMS and entry.facts.role == "assistant"
+    return entry.event.format in _OF_ITEMS and entry.facts.role == "assistant"
 
 
 def turns_of(view: WindowDraft) -> list[tuple[int, str]]:

@@ -27,7 +27,8 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError, SessionExistsError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations.google_adk.events import EVENTS
-from turnlog.integrations.originals import FORMAT, Limits, change_document, put_json, session_id_of
+from turnlog.integrations.originals import FORMAT, Limits, change_document, put_json
+from turnlog.integrations.session_ids import session_id_of
 
 _STATE, _SESSIONS = "adk/state", "adk/sessions/"
 

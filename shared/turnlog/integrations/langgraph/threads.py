@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -13,23 +11,15 @@ from urllib.parse import quote, unquote
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.identity import is_principal_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.records import checkpoint_of
+from turnlog.integrations.session_ids import digest_id, stored_ids
 
 ROOT, LARGE, CHECKPOINTS = "lg", "lgb/", "lgc/"
-_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MAPPED, _RESERVED = "t_", ("t_", "h_")
 _HASHED = "~"
 _SAFE = "-_.:|"
 _MAX_NAMESPACE, _MAX_CHECKPOINT, _MAX_TASK = 160, 200, 100
-
-
-def session_id_of(thread_id: str) -> str:
-    """Return the session id of a thread: the thread id itself, or a digest where it is no valid session id."""
-    if _SESSION_ID.fullmatch(thread_id) and not thread_id.startswith(_RESERVED):
-        return thread_id
-    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
-    return _MAPPED + base64.b32encode(digest).decode("ascii").lower()[:40]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -98,6 +88,12 @@ def _checkpoint(checkpoint_id: str) -> str:
     return quoted
 
 
+def _earlier_id(thread_id: str) -> str:
+    """Return the session id of a thread before all adapters had one mapping, which took more names as they are."""
+    is_plain = is_principal_id(thread_id) and not thread_id.startswith(("t_", "h_"))
+    return thread_id if is_plain else digest_id(thread_id)
+
+
 T = TypeVar("T")
 THREAD_ID = "langgraph_thread_id"
 """Metadata key of a session whose id differs from its thread's id: the thread id."""
@@ -110,9 +106,10 @@ class ThreadSessions:
     def __init__(self, log: Turnlog, settings: Mapping[str, Any]) -> None:
         self._log = log
         self._settings = dict(settings)
+        self._id_of = stored_ids(log, _earlier_id)
 
     def documents(self, thread_id: str) -> Documents:
-        return self._log.sessions.of(session_id_of(thread_id)).documents
+        return self._log.sessions.of(self._id_of(thread_id)).documents
 
     def written(self, thread_id: str, write: Callable[[Documents], T]) -> T:
         """Return the result of ``write``. Creates the session and repeats when ``write`` raises `NotFoundError`."""
@@ -163,7 +160,7 @@ class ThreadSessions:
                     self._put(target, batch)
                     batch = {}
         except NotFoundError:
-            if self._log.sessions.exists(session_id_of(source)):
+            if self._log.sessions.exists(self._id_of(source)):
                 raise
         if batch:
             self._put(target, batch)
@@ -172,7 +169,7 @@ class ThreadSessions:
         self.written(thread_id, lambda documents: documents.put_many(batch))
 
     def _make(self, thread_id: str) -> None:
-        session_id, settings = session_id_of(thread_id), dict(self._settings)
+        session_id, settings = self._id_of(thread_id), dict(self._settings)
         if session_id != thread_id:
             settings["metadata"] = {**(settings.get("metadata") or {}), THREAD_ID: thread_id}
         self._log.sessions.get_or_create(session_id, **settings)

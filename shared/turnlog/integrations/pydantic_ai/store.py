@@ -28,8 +28,9 @@ from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject
-from turnlog.integrations.originals import Limits, put_json, session_id_of
+from turnlog.integrations.originals import Limits, put_json
 from turnlog.integrations.pydantic_ai.messages import MESSAGES
+from turnlog.integrations.session_ids import session_id_of
 
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"

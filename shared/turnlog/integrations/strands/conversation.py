@@ -19,6 +19,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
+from turnlog.integrations.session_ids import stored_ids, unchanged_id
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import recall_tools
@@ -60,6 +61,7 @@ class TurnlogConversationManager(ConversationManager):
         super().__init__()
         self._log = log
         self._session_id = session_id
+        self._id_of = stored_ids(log, unchanged_id)
         self._budget, self._policy, self._reserve = budget, policy, output_reserve
         self._keep = max(1, keep)
         self._recall = recall
@@ -110,7 +112,7 @@ class TurnlogConversationManager(ConversationManager):
 
     def _begun(self, event: AgentInitializedEvent) -> None:
         agent = event.agent
-        self._log.sessions.get_or_create(self._session_id, **self._settings)
+        self._log.sessions.get_or_create(self._id_of(self._session_id), **self._settings)
         if self._recall:
             for tool in _tools(self._session()):
                 agent.tool_registry.register_tool(tool)
@@ -125,7 +127,7 @@ class TurnlogConversationManager(ConversationManager):
     # ------------------------------------------------------------ helpers
 
     def _session(self) -> Session:
-        return self._log.sessions.of(self._session_id)
+        return self._log.sessions.of(self._id_of(self._session_id))
 
     def _sync(self, agent: Agent) -> None:
         """Append new messages of the agent to the log, and redact messages there that the agent has changed."""

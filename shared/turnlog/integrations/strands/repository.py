@@ -22,8 +22,8 @@ from strands.types.session import Session, SessionAgent, SessionMessage, decode_
 from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
-from turnlog.core.identity import check_session_id
+from turnlog.core.errors import ConflictError, NotFoundError, TurnlogError
+from turnlog.integrations.session_ids import stored_ids, unchanged_id
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
 
@@ -141,13 +141,14 @@ class TurnlogRepository(SessionRepository):
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = log
         self._settings = settings
+        self._id_of = stored_ids(log, unchanged_id)
 
     # ------------------------------------------------------------ sessions
 
     def create_session(self, session: Session, **kwargs: Any) -> Session:
         """Create a session. Raises `SessionException` when it exists; of concurrent calls exactly one succeeds."""
         with _strands_errors(f"Session {session.session_id} can't be created"):
-            log = self._log.sessions.get_or_create(_checked(session.session_id), **self._settings)
+            log = self._log.sessions.get_or_create(self._of(session.session_id).id, **self._settings)
             try:
                 PartedValues(log.documents).write(_SESSION, _dumped(session.to_dict()), if_absent=True)
             except ConflictError as error:
@@ -241,7 +242,10 @@ class TurnlogRepository(SessionRepository):
     # ------------------------------------------------------------ helpers
 
     def _of(self, session_id: str) -> Log:
-        return self._log.sessions.of(_checked(session_id))
+        """Return the session. Raises ``ValueError`` for a path separator in its id, as Strands' own storages do."""
+        if not session_id or "/" in session_id or "\\" in session_id:
+            raise ValueError(f"session_id={session_id} | id is empty or has a path separator")
+        return self._log.sessions.of(self._id_of(session_id))
 
     def _create(self, session_id: str, folder: str, name: str, value: dict[str, Any]) -> None:
         with _strands_errors(f"{name} in session {session_id} can't be created"):
@@ -323,15 +327,6 @@ def _strands_errors(action: str) -> Iterator[None]:
         yield
     except TurnlogError as error:
         raise SessionException(f"{action}: {error.detail}") from error
-
-
-def _checked(session_id: str) -> str:
-    try:
-        if "/" in session_id:
-            raise InvalidInputError("Strands takes no session id with a path separator")
-        return check_session_id(session_id)
-    except InvalidInputError as error:
-        raise ValueError(f"session_id={session_id} | {error.detail}") from error
 
 
 def _number(message_id: Any) -> int:

@@ -17,6 +17,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, NotFoundError, TurnlogError
 from turnlog.core.json_values import canonical_json, decode_json
 from turnlog.engines import RandomIds
+from turnlog.integrations.session_ids import stored_ids, unchanged_id
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class TurnlogStorage(Storage):
     ) -> None:
         self._log = log
         self._session_id = session_id
+        self._id_of = stored_ids(log, unchanged_id)
         self._search_strategy = search_strategy
         self._settings = settings
         self._folder = _FOLDER
@@ -150,7 +152,7 @@ class TurnlogStorage(Storage):
             try:
                 self._values().write(full, value)
             except NotFoundError:
-                self._log.sessions.get_or_create(self._session_id, **self._settings)
+                self._log.sessions.get_or_create(self._id_of(self._session_id), **self._settings)
                 self._values().write(full, value)
 
         await _in_thread(written, f"Failed to write '{key}'")
@@ -195,7 +197,7 @@ class TurnlogStorage(Storage):
         return scoped
 
     def _values(self) -> PartedValues:
-        return PartedValues(self._log.sessions.of(self._session_id).documents)
+        return PartedValues(self._log.sessions.of(self._id_of(self._session_id)).documents)
 
 
 async def _in_thread(operation: Callable[[], T], message: str) -> T:

@@ -1,0 +1,274 @@
+"""The codec of OpenAI's Agents SDK for JavaScript: items of OpenAI Responses in the SDK's own spelling.
+
+Source of the shapes: https://openai.github.io/openai-agents-js/openai/agents-core/type-aliases/agentinputitem/. An item is read as
+the item of `openai_responses` that the SDK sends for it, and windows are made of those, so both formats have one set of rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.lazy_dataclass import once
+from turnlog.core.messages import Message
+from turnlog.providers import Rendered, Turn
+from turnlog.providers.blocks import string_of
+from turnlog.providers.openai_responses import FORMAT as RESPONSES
+from turnlog.providers.openai_responses import OpenAIResponsesCodec
+
+FORMAT = "openai_agents_js"
+_RESPONSES = OpenAIResponsesCodec()
+_CAMEL, _SNAKE = re.compile(r"(?<=[a-z0-9])([A-Z])"), re.compile(r"_([a-z])")
+_OWN_TYPES = frozenset({"function_call_result", "computer_call_result", "hosted_tool_call"})
+_OWN_KEYS = ("callId", "providerData", "rawContent")
+_PLAIN = ("arguments", "code", "tools", "queries", "results")
+"""Members whose inner names are the caller's or the provider's."""
+
+
+class OpenAIAgentsJsCodec:
+    """Codec of the `openai_agents_js` format; see `turnlog.providers.Codec`."""
+
+    format = FORMAT
+
+    def recognises(self, body: JsonObject) -> bool:
+        if string_of(body.get("type")) in _OWN_TYPES or any(key in body for key in _OWN_KEYS):
+            return isinstance(body.get("type", body.get("role")), str)
+        content = body.get("content")
+        parts = content if isinstance(content, list) else []
+        return any(
+            isinstance(part, dict)
+            and part.get("type") in ("input_image", "input_file")
+            and ("image" in part or "file" in part)
+            for part in parts
+        )
+
+    def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
+        return _RESPONSES.parse(as_responses(body), is_error=is_error)
+
+    def legal_id(self, call_id: str) -> bool:
+        return _RESPONSES.legal_id(call_id)
+
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+        made = [_as_turn_of_responses(turn) for turn in turns]
+        own_bodies = {id(new.body): turn.body for turn, new in zip(turns, made, strict=True) if new.format == RESPONSES}
+        rendered = _RESPONSES.render(made, system=system, tools=tools)
+        names = {
+            string_of(item.get("call_id")): string_of(item.get("name"))
+            for item in rendered.messages
+            if item.get("type") == "function_call"
+        }
+        sent = {id(item): own_bodies.get(id(item)) or _as_own(item, names) for item in rendered.messages}
+        return Rendered(
+            [sent[id(item)] for item in rendered.messages],
+            tools=rendered.tools,
+            ends=rendered.ends,
+            bodies=[[sent[id(item)] for item in items] for items in rendered.bodies],
+        )
+
+    def bodies(self, turn: Turn) -> list[JsonObject]:
+        made = _as_turn_of_responses(turn)
+        is_own = made.format == RESPONSES and turn.body is not None
+        return [
+            turn.body if is_own and turn.body is not None and item is made.body else _as_own(item, {})
+            for item in _RESPONSES.bodies(made)
+        ]
+
+    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return _RESPONSES.tools(tools)
+
+
+@once
+def _as_turn_of_responses(turn: Turn) -> Turn:
+    if turn.format != FORMAT or turn.body is None:
+        return turn
+    return Turn(turn.message, RESPONSES, as_responses(turn.body), turn.call_ids, turn.result_ids)
+
+
+def _snake(value: JsonValue) -> JsonValue:
+    """Return a value with the SDK's names as OpenAI spells them, at any depth."""
+    if isinstance(value, list):
+        return [_snake(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {_spelled(key): item if key in _PLAIN else _snake(item) for key, item in value.items()}
+
+
+def _spelled(key: str) -> str:
+    return _CAMEL.sub(r"_\1", key).lower() if key[:1].islower() else key
+
+
+def _camel(value: JsonValue) -> JsonValue:
+    """Return a value with OpenAI's names as the SDK spells them, at any depth."""
+    if isinstance(value, list):
+        return [_camel(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        _SNAKE.sub(lambda match: match[1].upper(), key): item if key in _PLAIN else _camel(item)
+        for key, item in value.items()
+    }
+
+
+# ---------------------------------------------------------------- reading
+
+
+def as_responses(item: JsonObject) -> JsonObject:
+    """Return the item of OpenAI Responses that the SDK sends for one of its own."""
+    read = _READERS.get(string_of(item.get("type", "message")))
+    provided = item.get("providerData")
+    own: JsonObject = {key: value for key, value in item.items() if key != "providerData"}
+    if read is not None:
+        return read(own, provided if isinstance(provided, dict) else {})
+    snaked = _snake({**(provided if isinstance(provided, dict) else {}), **own})
+    return snaked if isinstance(snaked, dict) else item
+
+
+def _message(item: JsonObject, provided: JsonObject) -> JsonObject:
+    content = item.get("content")
+    return {**item, "content": [_part(part) for part in content]} if isinstance(content, list) else item
+
+
+def _part(part: JsonValue) -> JsonValue:
+    """Return a part of a message, or of a tool's output, as OpenAI spells it."""
+    if not isinstance(part, dict):
+        return part
+    kind, rest = (
+        part.get("type"),
+        {key: value for key, value in part.items() if key not in ("image", "file", "providerData")},
+    )
+    if kind == "text":
+        return {**rest, "type": "input_text"}
+    if kind in ("image", "input_image") and (source := _source(part.get("image"), "image/png")):
+        name = "file_id" if source[0] == "id" else "image_url"
+        return {**rest, "type": "input_image", name: source[1]}
+    if kind in ("file", "input_file") and (source := _source(part.get("file"), "application/pdf")):
+        file = part.get("file")
+        filename: JsonObject = {"filename": file["filename"]} if isinstance(file, dict) and "filename" in file else {}
+        is_url = source[0] == "url" and not source[1].startswith("data:")
+        name = "file_id" if source[0] == "id" else "file_url" if is_url else "file_data"
+        return {**rest, **filename, "type": "input_file", name: source[1]}
+    return rest if kind in ("input_text", "output_text", "refusal") else part
+
+
+def _source(value: JsonValue, media_type: str) -> tuple[str, str] | None:
+    """Return where an image or a file is: ``id`` or ``url``, and its id, address or data URL; None when nothing says it."""
+    if isinstance(value, str) and value:
+        is_address = value.startswith(("data:", "https://", "http://"))
+        return "url", value if is_address else f"data:{media_type};base64,{value}"
+    if not isinstance(value, dict):
+        return None
+    for key in ("id", "fileId"):
+        if isinstance(value.get(key), str):
+            return "id", string_of(value[key])
+    if isinstance(value.get("data"), str):
+        return "url", f"data:{string_of(value.get('mediaType')) or media_type};base64,{value['data']}"
+    return ("url", string_of(value["url"])) if isinstance(value.get("url"), str) else None
+
+
+def _function_output(item: JsonObject, provided: JsonObject) -> JsonObject:
+    output = item.get("output")
+    if isinstance(output, dict) and output.get("type") == "text":
+        output = output.get("text")
+    elif isinstance(output, dict):
+        output = [output]
+    said: JsonValue = [_part(part) for part in output] if isinstance(output, list) else output
+    return {**_with_call_id(item), "type": "function_call_output", "output": said}
+
+
+def _computer_output(item: JsonObject, provided: JsonObject) -> JsonObject:
+    output = item.get("output")
+    if isinstance(output, dict) and isinstance(output.get("data"), str):
+        source = _source(output["data"], "image/png")
+        output = {"type": "computer_screenshot", "image_url": source[1] if source else ""}
+    return {**_with_call_id(item), "type": "computer_call_output", "output": output}
+
+
+def _hosted_call(item: JsonObject, provided: JsonObject) -> JsonObject:
+    """Return the call that the provider ran: the SDK keeps it beside a short form of its own."""
+    kind = string_of(provided.get("type")) or string_of(item.get("name")) or "unknown"
+    snaked = _snake({key: value for key, value in provided.items() if key != "type"})
+    name = kind if kind.startswith("mcp_") or kind.endswith("_call") else f"{kind}_call"
+    call: JsonObject = {key: item[key] for key in ("id", "status") if item.get(key) is not None}
+    if item.get("output") is not None:
+        call["result" if name == "image_generation_call" else "output"] = item["output"]
+    if not provided and item.get("arguments") is not None:
+        call["arguments"] = item["arguments"]
+    return {"type": name, **call, **(snaked if isinstance(snaked, dict) else {})}
+
+
+def _reasoning(item: JsonObject, provided: JsonObject) -> JsonObject:
+    def parts(value: JsonValue, kind: str) -> list[JsonValue]:
+        texts = value if isinstance(value, list) else []
+        return [{"type": kind, "text": part.get("text")} for part in texts if isinstance(part, dict)]
+
+    read: JsonObject = {"type": "reasoning", "summary": parts(item.get("content"), "summary_text")}
+    if item.get("id") is not None:
+        read["id"] = item["id"]
+    if item.get("rawContent") is not None:
+        read["content"] = parts(item["rawContent"], "reasoning_text")
+    encrypted = provided.get("encrypted_content", provided.get("encryptedContent"))
+    return read if encrypted is None else {**read, "encrypted_content": encrypted}
+
+
+def _with_call_id(item: JsonObject) -> JsonObject:
+    return {"call_id" if key == "callId" else key: value for key, value in item.items()}
+
+
+_READERS: Mapping[str, Callable[[JsonObject, JsonObject], JsonObject]] = {
+    "message": _message,
+    "function_call": lambda item, _: _with_call_id(item),
+    "function_call_result": _function_output,
+    "computer_call_result": _computer_output,
+    "hosted_tool_call": _hosted_call,
+    "reasoning": _reasoning,
+}
+
+
+# ---------------------------------------------------------------- rendering
+
+
+def _as_own(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return an item of OpenAI Responses in the SDK's spelling. ``names``: call id -> name of the function, for outputs."""
+    kind = string_of(item.get("type", "message"))
+    if kind == "message":
+        return _own_message(item)
+    if kind in ("function_call", "function_call_output"):
+        own: JsonObject = {"callId" if key == "call_id" else key: value for key, value in item.items()}
+        if kind == "function_call":
+            return own
+        output = item.get("output")
+        said: JsonValue = [_own_part(part) for part in output] if isinstance(output, list) else output
+        name = string_of(item.get("name")) or names.get(string_of(item.get("call_id")), "tool")
+        return {**own, "type": "function_call_result", "name": name, "status": "completed", "output": said}
+    if kind == "reasoning":
+        parts = item.get("summary")
+        texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        content: JsonValue = [{"type": "input_text", "text": text} for text in texts]
+        return {"type": "reasoning", "content": content, "providerData": item}
+    camel = _camel(item)
+    return camel if isinstance(camel, dict) else item
+
+
+def _own_message(item: JsonObject) -> JsonObject:
+    content, role = item.get("content"), string_of(item.get("role"))
+    if role == "assistant":
+        parts: JsonValue = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
+        return {"type": "message", "role": role, "status": "completed", "content": parts}
+    said: JsonValue = [_own_part(part) for part in content] if isinstance(content, list) else content
+    return {"type": "message", "role": "system" if role == "developer" else role, "content": said}
+
+
+def _own_part(part: JsonValue) -> JsonValue:
+    if not isinstance(part, dict):
+        return part
+    own = "image" if part.get("type") == "input_image" else "file"
+    for name, key in _SOURCES.items():
+        if isinstance(part.get(name), str):
+            source: JsonValue = {key: part[name]} if key else part[name]
+            return {**{inner: value for inner, value in part.items() if inner != name}, own: source}
+    return part
+
+
+_SOURCES = {"image_url": "", "file_data": "", "file_url": "url", "file_id": "id"}
+"""Member of OpenAI's part with its file -> the key that the SDK has it under; none for an address or a data URL alone."""

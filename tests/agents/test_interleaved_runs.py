@@ -1,7 +1,7 @@
 """D2: two runs over one session in every order of their requests, models and tools: no effect twice, and no loop in another's.
 
 One may end anywhere, and the other's clock may be ahead, so that it takes the session over early. Each of them works whole
-after each request of the other; in `make full` also in all orders that interrupt a run twice where two requests conflict.
+after each request of the other, in `make full` also a part of it, and on moto.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Stage:
     """Schedules on an engine, each with a session and a service of its own."""
 
     app: Application
+    on_moto: bool = False
     number: int = 0
     paid: list[str] = field(default_factory=list)
 
@@ -113,8 +114,8 @@ def each_order(stage: Stage, operations: Sequence[Any], check: Callable[[Schedul
             run.results = run.results[::-1] if first == 0 else run.results
             check(run)
             tried += 1
-    if is_full():
-        tried += explore(operations, stage.make, lambda run, *_: check(run), max_preemptions=2, only_conflicts=True)
+    if is_full() and not stage.on_moto:  # on moto an order takes half a second of CPU
+        tried += explore(operations, stage.make, lambda run, *_: check(run), max_preemptions=1)
     return tried
 
 
@@ -154,7 +155,7 @@ def _model(name: str, service: _Service) -> Callable[[Any], Any]:
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     if request.param == "moto":
         harness: Harness = request.getfixturevalue("moto")
-        yield Stage(harness.app)
+        yield Stage(harness.app, on_moto=True)
         return
     clock, ids = FixedClock(), SequentialIds(9 * 10**6)
     engine = make_engine(Settings(engine="memory://"), clock=clock, ids=ids)

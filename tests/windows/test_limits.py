@@ -82,7 +82,7 @@ def get(path: str, **query: Any) -> Request:
 
 def padded(size: int) -> Request:
     body = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
-    return ask("POST", f"{S}/messages", raw=body + " " * (size - len(body)))
+    return ask("POST", "/v1/lint", raw=body + " " * (size - len(body)))
 
 
 def settings_of(size: int) -> Request:
@@ -311,11 +311,11 @@ def test_a_limit_is_taken_and_one_more_is_refused(app: Application, what: str) -
     assert last_answer(app, request(limit + 1)) == (int(status), code)
 
 
-IN_PROCESS = "messages of one append, in process"
+BYTES = "bytes of one append, [uploaded](api.md#large-requests) over 4.25 MiB"
 
 
 def test_a_message_has_32_mib_in_process_and_what_is_over_it_is_named(tmp_path: Path) -> None:
-    assert ROWS[IN_PROCESS] == (shown(messages.MAX_APPEND_BYTES, "MiB"), "413", "too_large")
+    assert ROWS[BYTES] == (shown(messages.MAX_APPEND_BYTES, "MiB"), "413", "too_large")
     with Turnlog.open(tmp_path / "agent.db") as log:
         session = log.sessions.create("s")
         with pytest.raises(TooLargeError) as raised:
@@ -329,7 +329,7 @@ def test_a_message_has_32_mib_in_process_and_what_is_over_it_is_named(tmp_path: 
 
 
 def test_every_limit_of_the_page_is_tried() -> None:
-    assert set(ROWS) == {*CASES, IN_PROCESS}
+    assert set(ROWS) == {*CASES, BYTES}
 
 
 def test_every_largest_number_of_a_contract_is_on_the_page() -> None:

@@ -26,9 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 308,
-    "lines": 68_640,
-    "words in docs, without decisions and translations": 45_844,
+    "files": 312,
+    "lines": 69_420,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -185,6 +185,15 @@ def test_a_window_shows_its_parts_their_originals_and_what_is_sent(reader: Reade
     page.wait_for_selector("text=Call 3 of 40")
 
 
+def test_what_is_typed_stays_while_windows_are_measured(reader: Reader) -> None:
+    page = reader.show("#/s/support-agent/window", ".options input")
+    page.fill(".options input >> nth=0", "run_lo")
+    page.wait_for_selector("text=41 calls:")  # the view was drawn for each
+    page.type(".options input >> nth=0", "ops")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**policy=run_loops**")
+
+
 def test_what_a_window_recalled_is_a_part_of_it(reader: Reader, log: Turnlog) -> None:
     session = log.sessions.create("recalling", policy="recall")
     for number in range(60):

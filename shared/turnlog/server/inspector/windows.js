@@ -395,13 +395,20 @@ function Request({ window, format, model }) {
   return html`<section class="request"><p><${CopyButton} text=${() => JSON.stringify(request, null, 2)} label=${t("Copy the request as JSON")} /></p><${Json} value=${request} open=${3} unfolded /></section>`;
 }
 
+// A field that keeps what is typed until Enter or until it is left, however often the view is drawn meanwhile.
+function Field({ value, onEnter, ...attributes }) {
+  const [text, type] = useState(value);
+  useEffect(() => type(value), [value]);
+  const enter = () => text !== value && onEnter(text);
+  return html`<input ...${attributes} value=${text} onInput=${event => type(event.target.value)} onBlur=${enter} onKeyDown=${event => event.key === "Enter" && enter()} />`;
+}
+
 function Options({ options, onChange, session, name }) {
   const list = `policies-${name}`;
-  const enter = event => event.key === "Enter" && event.target.dispatchEvent(new Event("change"));
-  return html`<fieldset class="options" onKeyDown=${enter}><legend class="unseen">${name}</legend>
-    <label>${t("Policy")}<input list=${list} value=${options.policy || ""} placeholder=${typeof session.policy === "string" ? session.policy : t("own")} onChange=${event => onChange({ ...options, policy: event.target.value })} />
+  return html`<fieldset class="options"><legend class="unseen">${name}</legend>
+    <label>${t("Policy")}<${Field} list=${list} value=${options.policy || ""} placeholder=${typeof session.policy === "string" ? session.policy : t("own")} onEnter=${policy => onChange({ ...options, policy })} />
       <datalist id=${list}>${PRESETS.map(preset => html`<option value=${preset} />`)}</datalist></label>
-    <label>${t("Budget")}<input type="number" min="1" value=${options.budget || ""} placeholder=${t("of the session")} onChange=${event => onChange({ ...options, budget: event.target.value })} /></label>
+    <label>${t("Budget")}<${Field} type="number" min="1" value=${options.budget || ""} placeholder=${t("of the session")} onEnter=${budget => onChange({ ...options, budget })} /></label>
     <label>${t("Format")}<select onChange=${event => onChange({ ...options, format: event.target.value })}>${FORMATS.map(format => html`<option value=${format} selected=${format === options.format}>${format}</option>`)}</select></label>
   </fieldset>`;
 }

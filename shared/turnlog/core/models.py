@@ -81,7 +81,7 @@ class Body(BaseModel):
 class Answer(BaseModel):
     """An answer, to which later versions may add fields. ``answer["field"]`` reads the same as ``answer.field``."""
 
-    # Every field is in each answer, so a schema says that each is required.
+    # Every field is in each answer, so a schema says that each is required. An answer that leaves one out turns this off.
     model_config = ConfigDict(frozen=True, defer_build=True, json_schema_serialization_defaults_required=True)
 
     def __getitem__(self, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
@@ -22,6 +22,8 @@ class BudgetAnswer(Answer):
 
     ``factor``: the provider's tokens for each token that we count, learned from reported usage. Left out when it is 1.
     """
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     tokens: int
     source: BudgetSource

@@ -27,7 +27,7 @@ TURN: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [PICTURE]}]},
     {"role": "assistant", "content": [{"type": "text", "text": "A map."}]},
 ]
-"""A tool returns a screenshot: 5.3 MiB of JSON, which no request over HTTP may have."""
+"""A tool returns a screenshot: 5.3 MiB of JSON, which no single request over HTTP may have."""
 
 
 def test_a_tool_that_returns_5_mib_does_not_end_the_run(harness: Harness, tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_over_http_the_limit_is_named() -> None:
     try:
         with Turnlog.open(server.url) as log:
             session = log.sessions.create("s")
-            for size in (5, 12):
-                with pytest.raises(TooLargeError, match="over the limit of 4,456,448 for requests over HTTP"):
-                    session.append({"role": "user", "content": "x" * (size * 1024 * 1024)})
-            assert session.info().messages == 0
+            session.append({"role": "user", "content": "x" * (6 * 1024 * 1024)})
+            with pytest.raises(TooLargeError, match="over the limit of 33,554,432"):
+                session.append({"role": "user", "content": "x" * (33 * 1024 * 1024)})
+            assert session.info().messages == 1
     finally:
         server.stop()
         app.close()

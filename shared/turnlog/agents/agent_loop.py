@@ -187,12 +187,11 @@ class AgentLoop:
         return (yield from self._continue())
 
     def _idle(self) -> Step:
-        """Return the result of a run that has nothing to do. Within a call, it is that of the run that is over."""
-        if self.plan.parent is None:
-            return self._result("idle")
+        """Return the result of a run that was over, with its last reply. Within a call it is final."""
         newest = yield from self._newest()
-        self._last = Reply([newest.body], None, newest.finish_reason)
-        return self._result("final")
+        if newest is not None and newest.origin is None:
+            self._last = Reply([newest.body], None, newest.finish_reason)
+        return self._result("idle" if self.plan.parent is None else "final")
 
     # ------------------------------------------------------------ the lease, and messages of others
 

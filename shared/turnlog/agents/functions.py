@@ -126,11 +126,11 @@ class RunResult:
     """The result of a run.
 
     ``status``: ``final`` (the model has answered), ``pending`` (a call waits for a decision), ``max_iterations`` (the limit of
-    model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (there was nothing to answer), ``queued`` (the
-    messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and ``text`` is its
-    text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the action that waits.
-    ``usage`` sums the token counts that the provider told, and the ``cost`` of replies, with those of runs within this one's
-    calls, also where these ran in other processes.
+    model calls was reached), ``cancelled`` (by `Session.cancel_run`), ``idle`` (the run was over; the reply is its last one),
+    ``queued`` (the messages wait for the run that has the session). ``messages`` are the newest reply in the run's format, and
+    ``text`` is its text. ``iterations`` counts the model calls of this run, earlier processes included. ``pending`` is the
+    action that waits. ``usage`` sums the token counts that the provider told, and the ``cost`` of replies, with those of runs
+    within this one's calls, also where these ran in other processes.
     """
 
     status: RunStatus

@@ -25,7 +25,7 @@ from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import LocalContext
 from turnlog.sessions.session_history import WarmSessions
 
-FEW, MANY = (2_000, 6_000) if is_full() else (600, 1_800)
+FEW, MANY = (2_400, 6_000) if is_full() else (2_400, 3_600)
 """Requests before the first count, and before the second. The caches are full by the first."""
 CACHE_BYTES = 64 * 1024
 OBJECTS_PER_REQUEST = 0.5

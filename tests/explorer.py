@@ -176,7 +176,7 @@ def run_schedule(
     *,
     crash: Crash | None = None,
 ) -> tuple[ScheduleRun, list[list[int]]]:
-    """Run operations by ``choices``, then always the first that is ready. Returns the run, and who was ready at each step."""
+    """Run operations by ``choices``, then the running one to its end, and the others. Returns the run, and who was ready when."""
     actors = [_Actor(index, crash) for index in range(len(operations))]
     threads = [
         threading.Thread(target=_perform, args=(operation, actor, items, blobs), daemon=True)
@@ -185,12 +185,15 @@ def run_schedule(
     for thread, actor in zip(threads, actors, strict=True):
         thread.start()
         _await(actor)
-    run, offered = ScheduleRun([]), list[list[int]]()
+    run, offered, chosen = ScheduleRun([]), list[list[int]](), 0
     while True:
         ready = [actor.index for actor in actors if not actor.done]
         if not ready:
             break
-        chosen = choices[len(run.schedule)] if len(run.schedule) < len(choices) else ready[0]
+        if len(run.schedule) < len(choices):
+            chosen = choices[len(run.schedule)]
+        elif chosen not in ready:
+            chosen = ready[0]
         offered.append(ready)
         run.schedule.append(chosen)
         run.footprints.append(actors[chosen].footprint)

@@ -109,7 +109,7 @@ def each_order(stage: Stage, operations: Sequence[Any], check: Callable[[Schedul
     for first, other in ((0, 1), (1, 0)):
         requests, number = 1, 0
         while number < requests:
-            run, _ = run_schedule([operations[other], operations[first]], *stage.make(), [1] * number)
+            run, _ = run_schedule([operations[other], operations[first]], *stage.make(), [1] * number + [0])
             requests, number = run.requests[1], number + 1
             run.results = run.results[::-1] if first == 0 else run.results
             check(run)

@@ -212,7 +212,7 @@ def test_a_pointer_is_a_place_in_the_body(
     ("method", "path", "body", "says"),
     [
         ("POST", "/messages", {"messages": [{}] * 26}, "messages has 26 items; at most 25 are allowed"),
-        ("POST", "/messages", {"messages": []}, "messages has fewer items than 1"),
+        ("POST", "/messages", {"messages": []}, "messages has 0 items; at least 1 is needed"),
         ("POST", "/messages", {}, "messages is missing"),
         ("POST", "/messages", {"messages": {}}, "messages is not a list"),
         ("POST", "/messages", {**MESSAGE, "surprise": 1}, "unknown field 'surprise'"),

@@ -142,13 +142,13 @@ OTHERS: dict[str, Callable[[Application, Stage], Any]] = {
 REFUSALS = {"session_expiring", "id_claimed"}
 
 
-def check_restored(app: Application) -> None:
-    """All of a snapshot, once, and nothing else; it goes on."""
+def check_restored(app: Application, *, most: int = 1) -> None:
+    """All of a snapshot, once, and nothing else; it goes on. ``most`` restores one after the other are in the history."""
     session = session_of(app)
     assert [message.body for message in session.messages()] in (BODIES, [*BODIES, LATER])
-    assert [one.action for one in session.history()].count("restore") == 1
+    assert 1 <= [one.action for one in session.history()].count("restore") <= most
     assert session.state().state == {"a": 1}
-    assert session.info().messages == len(list(session.messages()))
+    assert session.info().messages == len(list(session.messages(in_view=True)))
     assert [one.session_id for one in Turnlog(session._backend).sessions.list() if one.session_id == "s"] == ["s"]
     assert session.append(LATER).head == session.info().head
 
@@ -205,7 +205,8 @@ def test_d2_every_order_of_a_restore_and_another_request(name: str, other: str) 
         is_there = [one for one in run.results if isinstance(one, SessionAnswer) and one.session_id == "s"]
         assert is_seen(begun.app(items, blobs, 10**6)) == bool(is_there)
         if is_there:
-            check_restored(begun.app(items, blobs, 10**6))
+            # The session that one has brought back is taken back further by the other.
+            check_restored(begun.app(items, blobs, 10**6), most=len(is_there) if other == "restore another" else 1)
         for late in (erase, release):
             late(begun.app(items, blobs, 10**7, after=QUIET_MS // 1000 + 1), begun)
         wanted = begun.app(items, blobs, 10**8, after=2 * QUIET_MS // 1000 + 2)

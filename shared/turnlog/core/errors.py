@@ -255,7 +255,7 @@ _PROBLEMS = {
     "string_too_short": "{field} has fewer characters than {min_length}",
     "string_too_long": "{field} has more characters than {max_length}",
     "string_pattern_mismatch": "{field} does not match {pattern}",
-    "too_short": "{field} has fewer items than {min_length}",
+    "too_short": "{field} has {actual_length} items; at least {min_length} is needed",
     "too_long": "{field} has {actual_length} items; at most {max_length} are allowed",
     "greater_than": "{field} is not more than {gt}",
     "greater_than_equal": "{field} is less than {ge}",

@@ -170,7 +170,7 @@ class RecalledParts:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Recollection:
-    """What is recalled for a window, and since when: earlier windows had other parts, or other room for their messages."""
+    """The parts that a window recalls. ``breaks`` are where they begin to hold: earlier windows had other parts, or other room."""
 
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
@@ -194,11 +194,11 @@ def recalled_in(
     *,
     query: str | None = None,
 ) -> tuple[Recollection, RecalledParts]:
-    """Return what the step recalls for the loops of a view's epoch, and that for the next window.
+    """Return the parts that the step recalls for the loops of a view's epoch, and what the next window goes on from.
 
-    ``reserve`` is what parts may take. ``since`` is the position with which the window's
-    base came into use. The part of a loop depends on its question and on what the base shows, so it is the same in all windows of
-    the epoch. Where the log cannot be searched, a mark says so.
+    ``reserve`` is the room of all parts in tokens. ``since`` is the position from which the window's base holds. A loop's part
+    depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
+    searched, a part without text says so.
     """
     loops, breaks = _current_loop(view) if query is not None else _loops_since(view, since)
     # In the epoch before, something else may have been recalled, and room set aside.

@@ -219,8 +219,7 @@ def explore(
 
     ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, orders
     that differ only in independent requests are tried once: an order is changed only where two requests conflict (dynamic
-    partial-order reduction). `make pr` always does so, and changes an order where the interrupted operation had last begun to
-    run too, so that the bound hides no order.
+    partial-order reduction). `make pr` always does so.
     """
     reduced = only_conflicts or not is_full()
     tried, pending, known = 0, [list[int]()], set[tuple[int, ...]]()
@@ -230,9 +229,7 @@ def explore(
         run, offered = run_schedule(operations, items, blobs, choices, crash=crash)
         check(run, items, blobs)
         tried += 1
-        for index, other in (
-            _conflicts(run, begins=not only_conflicts) if reduced else _others(run, offered, len(choices))
-        ):
+        for index, other in _conflicts(run) if reduced else _others(run, offered, len(choices)):
             branch = [*run.schedule[:index], other]
             is_new = other in offered[index] and tuple(branch) not in known
             if is_new and (max_preemptions is None or _preemptions(branch, offered) <= max_preemptions):
@@ -247,18 +244,17 @@ def _others(run: ScheduleRun, offered: Sequence[Sequence[int]], begin: int) -> I
         yield from ((index, other) for other in offered[index] if other != run.schedule[index])
 
 
-def _conflicts(run: ScheduleRun, *, begins: bool) -> Iterator[tuple[int, int]]:
+def _conflicts(run: ScheduleRun) -> Iterator[tuple[int, int]]:
     """Yield (index, operation) where a request conflicts with an earlier one of another operation and may go first.
 
-    With ``begins``, also where the other operation had begun to run: to go first there interrupts nothing (Coons, Musuvathi and
-    McKinley, 2013).
+    It may go first where the other operation had begun to run, too: that interrupts nothing, so a bound on interruptions hides no
+    order (Coons, Musuvathi and McKinley, 2013).
     """
     for later, (actor, footprint) in enumerate(zip(run.schedule, run.footprints, strict=True)):
         for index in range(later - 1, -1, -1):
             if run.schedule[index] != actor and run.footprints[index].conflicts(footprint):
                 yield index, actor
-                if begins:
-                    yield _begin(run.schedule, index), actor
+                yield _begin(run.schedule, index), actor
                 break
 
 

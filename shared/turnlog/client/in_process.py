@@ -73,7 +73,7 @@ class JobWorker:
                 self._changes.put(None)
 
     def retain_sessions(self) -> None:
-        """Start what sessions are due for that have expired or fallen silent. Looks for them once a minute."""
+        """Start the jobs of sessions that have expired or fallen silent. Looks for them at most once a minute."""
         if self._app.engine.next_job_ms is not None and self._finds_due_sessions():
             self._app.retain_sessions()
 

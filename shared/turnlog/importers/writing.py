@@ -36,7 +36,7 @@ from turnlog.sessions.message_models import MAX_APPEND_BYTES, StoredMessage
 from turnlog.sessions.models import Session as SessionInfo
 
 MAX_META_BYTES, EARLIER_BODY_BYTES = 2 * 1024 * 1024, 1024 * 1024
-"""Most bytes of metadata; most bytes of a body when imports cut it sooner: what they stored is found again."""
+"""Maximum bytes of metadata, and those of a body in earlier versions, so that an import finds what they stored."""
 MAX_LEVELS = 28
 """Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
 CUT, AS_TEXT = "cut", "as_text"

@@ -371,5 +371,5 @@ class Channel(HTTPChannel):
             self.request.close()
 
     def close(self) -> None:
-        """Close as at the client's end: `wasyncore.close_all` calls this when the server stops."""
+        """Close the connection and its files. `wasyncore.close_all` calls this when the server stops."""
         self.handle_close()

@@ -442,7 +442,7 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 def _recalling(
     fitted: Fitted, step: RecallMessages, request: WindowRequest, history: History, memory: Memory
 ) -> Recollection:
-    """Return what is recalled where the fit has set room aside, and since when it is as it is."""
+    """Return the parts that the window recalls, in the room that the fit has set aside."""
     begun = (*fitted.breaks, *history.breaks())
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
     recalled, memory.recalled = recalled_in(
@@ -461,7 +461,10 @@ class _Entries:
         self._format = request.format
 
     def make(self) -> None:
-        """Read while all would be sent; make the entries of what has been read, those of messages without a card with bodies."""
+        """Read older commits while the window would send all of them, and make the entries of their messages.
+
+        Bodies are fetched where a message's card does not say enough.
+        """
         while _fits_whole(self._history, self._request) and self._history.read_on():
             pass
         sources = (*self._history.kept, *self._history.sources)

@@ -89,7 +89,7 @@ def _checkpoint(checkpoint_id: str) -> str:
 
 
 def _earlier_id(thread_id: str) -> str:
-    """Return the session id of a thread before all adapters had one mapping, which took more names as they are."""
+    """Return the session id that earlier versions gave a thread: its own where it has only letters, digits, ``_`` and ``-``."""
     is_plain = is_principal_id(thread_id) and not thread_id.startswith(("t_", "h_"))
     return thread_id if is_plain else digest_id(thread_id)
 

@@ -1,5 +1,5 @@
 # Windows, summaries and segments on conversations, and load; included by the Makefile. Without ARGS: the project's own conversations.
-.PHONY: replay bench-load bench-windows bench-worst bench-breakpoints bench-search bench-recall bench-segments bench-snapshots bench-summaries
+.PHONY: replay bench-load bench-windows bench-worst bench-breakpoints bench-search bench-recall bench-segments bench-snapshots bench-summaries bench-inspector
 
 replay: $(VENV)/dev.stamp  ## Replay conversations over HTTP and check every message and window [ARGS='FOLDER --policy run_loops']
 	@$(BIN)/python -m benchmarks.replay $(or $(ARGS),examples/conversations)
@@ -30,3 +30,6 @@ bench-summaries: $(VENV)/dev.stamp  ## What summaries save and lose, with facts 
 
 bench-load: $(VENV)/dev.stamp  ## Load on loopback: sessions x writers x readers, processes on one file, memory over a long run [ARGS=--quick]
 	@$(BIN)/python -m benchmarks.load $(ARGS)
+
+bench-inspector: $(VENV)/dev.stamp  ## The inspector on 10,000 messages: CPU of the server and of the page
+	@$(BIN)/python -m benchmarks.inspector

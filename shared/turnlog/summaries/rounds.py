@@ -211,10 +211,9 @@ class Rounds:
         lead = Counted(0, flow.lead.messages, flow.lead.tokens)
         closed = flow.closed
         past = Counted(flow.loop.number - 1, lead.messages + closed.messages, lead.tokens + closed.tokens)
-        fixed = settings.system_tokens + settings.tools_tokens + lead.tokens
-        return Reach(
-            stored_policy(settings.policy), Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND
-        )
+        policy = stored_policy(settings.policy)
+        fixed = settings.system_tokens + settings.tools_tokens + (lead.tokens if policy.preserve_system else 0)
+        return Reach(policy, Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND)
 
     # ------------------------------------------------------------ making
 

@@ -164,6 +164,12 @@ def _assembled(
     )
 
 
+def with_system_as_loop(view: WindowDraft) -> WindowDraft:
+    """Return the view with the system messages before the first loop as loop 0, which steps may lower like any past loop."""
+    lead = (_loop(0, [unit.entry for unit in view.preamble], view.preamble, 0),) if view.preamble else ()
+    return replace(view, preamble=(), loops=(*lead, *view.loops), keeps_system=False)
+
+
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 

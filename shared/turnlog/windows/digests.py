@@ -224,6 +224,11 @@ def _shown(piece: Piece) -> str:
     return head if piece.limit is None else head[: piece.limit]
 
 
+def tells_something(digest: Loop) -> bool:
+    """Return whether a digest has anything besides its pinned messages."""
+    return bool(digest.notes) or any(piece.limit is not None for piece in digest_pieces(digest))
+
+
 @once
 def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
     """Return the pieces of a loop that is out: its pinned units."""

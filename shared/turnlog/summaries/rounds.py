@@ -342,7 +342,8 @@ class Rounds:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             published = replace(event, position=new.first)
-            new = replace(new, summary=_covered(published), asked=answered(new, read=read, has_more=has_more))
+            covered = Covered(new.first, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)
+            new = replace(new, summary=covered, asked=answered(new, read=read, has_more=has_more))
             return Draft(new, (published,))
 
         try:
@@ -448,7 +449,3 @@ def _most_tokens(bare: SummaryEvent, before: SummaryEvent | None, saved: int) ->
 
 class _Superseded(Exception):  # noqa: N818 - ends an attempt, not an error
     """The summary's base is no longer the current summary, or the log was rewound or redacted."""
-
-
-def _covered(event: SummaryEvent) -> Covered:
-    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)

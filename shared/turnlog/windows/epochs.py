@@ -445,7 +445,10 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
     if not view.loops:
         yield view
         return
-    digests = view.with_past(_small(loop) for loop in view.past)
+    digests = view.with_past(
+        loop if loop.level == "out" else resized(loop, SIZES[-1], MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
+        for loop in view.past
+    )
     for past in (view, digests, view.with_past(out(loop, "budget") for loop in view.past)):
         current = view.loops[-1]
         if current.level != "whole":
@@ -454,10 +457,6 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
         stubs = replace(current, units=tuple(stub_results(unit, "stub", over_tokens=0) for unit in current.units))
         yield past.with_current(stubs)
         yield past.with_current(bare_fold(stubs))
-
-
-def _small(loop: Loop) -> Loop:
-    return loop if loop.level == "out" else resized(loop, SIZES[-1], MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
 
 
 def _with_fewer_messages(view: WindowDraft, room: int) -> WindowDraft:

@@ -110,14 +110,7 @@ def steps_note(
     units: Sequence[Unit], title: str, shown: str, max_values: int, max_lines: int, outcome_chars: int
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
-    note = note_of(
-        title,
-        units,
-        shown=shown,
-        max_values=max_values,
-        max_lines=max_lines,
-        outcome_chars=outcome_chars,
-    )
+    note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, outcome_chars=outcome_chars)
     if note is None:
         return bare_note(title, len(units))
     return replace(note, fixed=max(note.fixed, _bare_tokens(title)))

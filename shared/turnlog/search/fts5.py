@@ -109,10 +109,7 @@ class Fts5SearchEngine:
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _sizes(self, lengths: Sequence[int]) -> tuple[float, Callable[[int], int]]:
-        """Return the mean length of a text, and a function from a row to its text's.
-
-        In a conversation a text is taken together with the text before it and the text after it.
-        """
+        """Return the mean length of a text, and a function from rows to lengths; in a conversation with the texts beside it."""
         if not self._is_conversation or not lengths:
             return sum(lengths) / max(1, len(lengths)) or 1.0, lengths.__getitem__
         padded = (0, *lengths, 0)
@@ -125,9 +122,8 @@ class Fts5SearchEngine:
         for distance, weight in self._neighbours.items():
             for row, count in rows.items():
                 counts[row + distance] += weight * count
-        for distance in range(NEIGHBOUR_REACH):
-            counts.pop(-1 - distance, None)
-            counts.pop(total + distance, None)
+        for outside in (*range(-NEIGHBOUR_REACH, 0), *range(total, total + NEIGHBOUR_REACH)):
+            counts.pop(outside, None)
         return counts
 
 

@@ -64,10 +64,8 @@ class Index:
     def __init__(self, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
-        self.lengths = list[int]()
-        """The numbers of terms of the entries."""
-        self.calling = list[int]()
-        """The rows of the messages with calls or results."""
+        self.lengths, self.calling = list[int](), list[int]()
+        """The numbers of terms of the entries, and the rows of those with calls or results."""
         self._stored: Mapping[str, Sequence[int]] = {}
         self._first_added = 0
         self._added = list[str]()

@@ -158,6 +158,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = set[pytest.Item]() if config.getoption("--full") else on_a_second_engine(items)
     for item in items:
         if item.get_closest_marker("network"):
             item.add_marker(pytest.mark.enable_socket)
@@ -165,19 +166,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if item.get_closest_marker("full"):
             item.add_marker(pytest.mark.skip(reason="the long form: run by `make full`"))
-        elif is_second_engine(item):
+        elif item in left_out:
             item.add_marker(pytest.mark.skip(reason="on moto too by `make full`"))
 
 
-def is_second_engine(item: pytest.Item) -> bool:
-    """Whether a test has run on SQLite and need not on moto in `make pr`. What names a property, or is marked, runs on both; of the
-    others every tenth, always the same ones. The engines themselves are shown to be alike by the suites of tests/engines."""
-    engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
-    if engine != "moto" or PROPERTY.match(item.name) or item.get_closest_marker("every_engine"):
-        return False
-    if item.get_closest_marker("parametrize") and len(engines_of(item)) == 1:
-        return False
-    return zlib.crc32(item.nodeid.partition("[")[0].encode()) % 10 != 0
+def on_a_second_engine(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that run on SQLite and need not on moto in `make pr`. A test that is marked runs on both with all its
+    parameters, and a test of a property with every third of them; of the others one in ten, always the same ones. The engines
+    themselves are shown to be alike by the suites of tests/engines."""
+    functions = dict[str, list[pytest.Item]]()
+    for item in items:
+        engine = getattr(item, "callspec", None) and item.callspec.params.get("harness")  # type: ignore[attr-defined]
+        is_named = item.get_closest_marker("parametrize") and len(engines_of(item)) == 1
+        if engine == "moto" and not is_named and not item.get_closest_marker("every_engine"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set[pytest.Item]()
+    for name, cases in functions.items():
+        number = zlib.crc32(name.encode())
+        runs = bool(PROPERTY.match(cases[0].name)) or number % 10 == 0
+        left_out.update(set(cases) - set(cases[number % min(3, len(cases)) :: 3]) if runs else cases)
+    return left_out
 
 
 def engines_of(item: pytest.Item) -> list[object]:

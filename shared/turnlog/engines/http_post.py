@@ -114,7 +114,10 @@ def send(
     def allow() -> None:
         sock.settimeout(left_seconds())
 
-    connection.response_class = lambda sock, **options: http.client.HTTPResponse(_TimedSocket(sock, allow), **options)  # type: ignore
+    connection.response_class = lambda sock, **options: http.client.HTTPResponse(  # type: ignore[assignment]
+        _TimedSocket(sock, allow),  # type: ignore[arg-type]
+        **options,
+    )
     connection.putrequest(method, target)
     for name, value in headers.items():
         connection.putheader(name, value.encode("utf-8"))

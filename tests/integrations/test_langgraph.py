@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -444,13 +445,20 @@ def test_two_processes_on_one_thread_lose_nothing(tmp_path: Path) -> None:
 def test_a_large_value_is_deflated_where_that_makes_it_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     from turnlog.integrations.langgraph import records
 
-    deflated, sizes = records._deflated, list[int]()
+    sizes, make = list[int](), zlib.compressobj
 
-    def counted(raw: bytes, words: bytes) -> bytes:
-        sizes.append(len(raw))
-        return deflated(raw, words)
+    class Counted:
+        def __init__(self, *given: Any) -> None:
+            self._deflate = make(*given)
 
-    monkeypatch.setattr(records, "_deflated", counted)
+        def compress(self, raw: bytes) -> bytes:
+            sizes.append(len(raw))
+            return self._deflate.compress(raw)
+
+        def flush(self) -> bytes:
+            return self._deflate.flush()
+
+    monkeypatch.setattr("zlib.compressobj", Counted)
     noise = random.Random(1).randbytes(400_000)
     for content, is_smaller in ((noise, False), (b"text " * 80_000, True), (noise[:100], False)):
         sizes.clear()

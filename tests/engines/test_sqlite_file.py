@@ -187,6 +187,20 @@ def test_processes_that_open_and_close_a_file_lose_nothing(tmp_path: Path) -> No
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def test_a_file_that_grows_in_another_process_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """A checkpoint writes the header, with the new number of pages, before it writes the new pages."""
+    file = tmp_path / "a.db"
+    with Turnlog.open(f"sqlite:///{file}", worker=False) as log:
+        log.sessions.create("s")
+    pages = file.stat().st_size // 4096
+    with file.open("r+b") as header:
+        header.seek(28)
+        assert header.read(4) == pages.to_bytes(4)
+        header.seek(28)
+        header.write((pages + 9).to_bytes(4))
+    sqlite.check_file(file)
+
+
 def test_a_file_that_another_program_is_writing_is_refused_without_waiting(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     made(path, "PRAGMA journal_mode=WAL;" + mine())

@@ -222,8 +222,14 @@ def _look_at_tables(path: Path) -> None:
 
 
 def _unchanged(path: Path) -> sqlite3.Connection:
-    """Open a file read-only, without locks and without creating files beside it."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    """Open a file read-only, without locks and without creating files beside it.
+
+    While a checkpoint lets the file grow, its header counts pages that are not there yet. SQLite takes that for damage, but for
+    connections that may write the schema.
+    """
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    connection.execute("PRAGMA writable_schema=ON")
+    return connection
 
 
 def _begin_format(connection: sqlite3.Connection, path: Path) -> int:

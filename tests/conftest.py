@@ -100,6 +100,14 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def a_search_for_a_window_has_time() -> Iterator[None]:
+    """On a busy machine an index may take longer than a window waits for one. Tests of the wait set it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnlog.search.session.RECALL_SECONDS", 600.0)
+        yield
+
+
 PROPERTY = re.compile(r"test_[aswdetv]\d_", re.IGNORECASE)
 """The name of a test that shows a property of docs/contributing/properties.md."""
 
@@ -135,6 +143,10 @@ hypothesis_settings.register_profile(
     parent=hypothesis_settings.get_profile("turnlog"),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
+# `make pr` tries fewer examples of a test that says no number.
+hypothesis_settings.register_profile(
+    "turnlog-short", parent=hypothesis_settings.get_profile("turnlog"), max_examples=40
+)
 hypothesis_settings.load_profile("turnlog")
 
 
@@ -144,6 +156,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))  # xdist gives its workers the options
     if config.getoption("--full"):
         os.environ[FULL] = "1"
+    else:
+        hypothesis_settings.load_profile("turnlog-short")
     if config.getoption("--faults-report") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FaultReport(), FAULT_REPORT)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 import turnlog
 from tests.conftest import Harness
+from tests.effort import is_full
 from tests.support.cold_windows import cold
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.linter.rules import lint
+from turnlog.search.session import MAX_COMMITS
 from turnlog.sessions.context_models import WindowAnswer
 
 SMALL_TALK = "the weather is fine and the coffee was good again in the old place behind the church"
@@ -277,21 +280,44 @@ def test_a_list_of_messages_is_searched_too(harness: Harness) -> None:
     assert ORDER in str(window.messages)
 
 
-def test_a_process_that_has_the_index_takes_one_request_more(moto: Harness) -> None:
+@pytest.mark.parametrize(("messages", "budget"), [(10, 400), (10_000 if is_full() else 2_000, 8_000)])
+def test_a_process_that_has_the_index_takes_one_request_and_few_read_units_more(
+    moto: Harness, messages: int, budget: int
+) -> None:
+    session, words = moto.log().sessions.create(recall="never"), random.Random(7)
+
+    def text(count: int) -> str:
+        return " ".join(f"{words.choice(('bar', 'den', 'fil', 'gon'))}{words.randrange(60)}" for _ in range(count))
+
+    for first in range(0, messages, 25):
+        said = [(("user", "assistant")[number % 2], f"{number}: {text(20)}") for number in range(first, first + 25)]
+        session.append(*({"role": role, "content": content} for role, content in said[: messages - first]))
+    session.append({"role": "user", "content": f"What of {text(2)}?"})
+    session.context(budget=budget, policy="recall")
+    for _ in range(3):
+        session.append({"role": "assistant", "content": "Yes."}, {"role": "user", "content": f"What of {text(2)}?"})
+        with moto.meter.measure() as plain:
+            session.context(budget=budget, policy="default")
+        with moto.meter.measure() as spent:
+            window = session.context(budget=budget, policy="recall")
+        assert window.manifest.recalled
+        assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 1
+        assert spent.read_units <= plain.read_units + (10 if messages == 10 else MAX_COMMITS / 2)
+        with moto.meter.measure() as again:
+            session.context(budget=budget, policy="recall")
+        assert dict(again.requests) == {"Query": 1}, "the other windows of the loop know what was found"
+
+
+def test_a_window_without_omitted_parts_pays_nothing(moto: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     session = asked(moto)
-    session.context(budget=1_500)
-    session.append(
-        {"role": "assistant", "content": "AX-77012"}, {"role": "user", "content": "And who was its courier?"}
-    )
-    with moto.meter.measure() as plain:
-        session.context(budget=1_500, policy="default")
-    session.append({"role": "assistant", "content": "Meyer."}, QUESTION)
-    with moto.meter.measure() as spent:
-        session.context(budget=1_500)
-    assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 1
-    with moto.meter.measure() as again:
-        session.context(budget=1_500)
-    assert dict(again.requests) == {"Query": 1}, "the other windows of the loop know what was found"
+    monkeypatch.setattr(moto.app.find_messages, "in_session", None)
+    spent = dict[str, tuple[dict[str, int], float]]()
+    for policy in ("default", "recall"):
+        moto.app.__dict__.pop("build_context", None)
+        with moto.meter.measure() as meter:
+            session.context(policy=policy)
+        spent[policy] = dict(meter.requests), meter.read_units
+    assert spent["default"] == spent["recall"]
 
 
 def test_what_the_caller_asks_for_is_recalled_in_place_of_the_users_message(harness: Harness) -> None:

@@ -29,12 +29,7 @@ from turnlog.windows.assembly import Memory
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
-from turnlog.windows.plan import (
-    History,
-    Settled,
-    WindowRequest,
-    settled,
-)
+from turnlog.windows.plan import History, Settled, WindowRequest, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft

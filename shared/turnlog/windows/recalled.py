@@ -156,11 +156,11 @@ class RecalledParts:
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        newer = [hit for hit in hits if hit.entry.position not in there]
-        part, taken = _part(view, loop, newer, self.reserve), sum(part.tokens for part in parts)
+        newer, lines = [hit for hit in hits if hit.entry.position not in there], dict[int, _Line]()
+        part, taken = _part(view, loop, newer, self.reserve, lines), sum(part.tokens for part in parts)
         if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
-            part, parts = _part(view, loop, hits, self.reserve), ()
+            part, parts = _part(view, loop, hits, self.reserve, lines), ()
         if part is None:
             return replace(made, breaks=breaks)
         if not parts:
@@ -321,15 +321,17 @@ class _Line:
     tokens: int
 
 
-def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
-    """Return the messages that fit, in order of position; None when none does."""
+def _part(
+    view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int, known: dict[int, _Line]
+) -> RecalledPart | None:
+    """Return the messages that fit, in order of position; None when none does. ``known`` keeps lines by position."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
     summary = summary_body(view.summary.text, ()) if view.summary is not None else ""
     lines, days, left = list[_Line](), set[str](), room - _FENCE_TOKENS
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
-        line = _line(hit, most)
+        line = known[hit.entry.position] = known.get(hit.entry.position) or _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
         if cost > left or not _may_return(hit.entry, summary):
             continue

@@ -320,6 +320,34 @@ def test_a_window_without_omitted_parts_pays_nothing(moto: Harness, monkeypatch:
     assert spent["default"] == spent["recall"]
 
 
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("What did we do last Tuesday?", "the lake"),
+        ("What did we do in March?", "the mountains"),
+        ("What did we do on 2026-02-03?", "the museum"),
+        ("上周我去了哪家医院?", "协和医院"),
+        ("Which file was /srv/app/config-v2.yaml about?", "config-v2.yaml"),
+    ],
+)
+def test_days_chinese_and_identifiers_find_their_messages(harness: Harness, question: str, place: str) -> None:
+    session = harness.log().sessions.create(policy="recall")
+    days = {"2026-03-04": "the mountains", "2026-02-03": "the museum", "2026-05-12": "the lake"}
+    for day, where in days.items():
+        said = {"role": "user", "content": f"We went to {where}."}
+        session.append(said, {"role": "assistant", "content": "Nice."}, meta=[{"created_at": f"{day}T10:00:00Z"}] * 2)
+        talk(session, 4)
+    session.append({"role": "user", "content": "我去了协和医院看病。"}, {"role": "assistant", "content": "好的。"})
+    talk(session, 4)
+    read = "I have read /srv/app/config-v2.yaml: it is the one with the port."
+    session.append({"role": "user", "content": read}, {"role": "assistant", "content": "Fine."})
+    talk(session, 50)
+    # The twelfth of May is the Tuesday before.
+    session.append({"role": "user", "content": question}, meta=[{"created_at": "2026-05-14T10:00:00Z"}])
+    window = session.context(budget=1_500)
+    assert window.manifest.recalled and place in text(window)
+
+
 def test_what_the_caller_asks_for_is_recalled_in_place_of_the_users_message(harness: Harness) -> None:
     session = asked(harness)
     session.append({"role": "assistant", "content": "AX-77012"}, {"role": "user", "content": "Go on, please."})

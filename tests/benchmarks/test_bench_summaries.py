@@ -20,32 +20,12 @@ from benchmarks.summaries.running import Plan, row_of, run
 from benchmarks.summaries.table import as_json, limits_of, tables
 from benchmarks.windows.table import markdown, plain
 from tests.conftest import SAMPLES
+from tests.support.chat_messages import called, result, said, user
 from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.summaries.routes import Fact, SummaryAnswer
 
 PR_SESSIONS, PR_MESSAGES = 24, 40
 LONG = "Would you please tell me all about it, and take your time. " * 12
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def called(call_id: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": "act", "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-    }
-
-
-def result(call_id: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 def turn(number: int, answer: str = "{}", **arguments: Any) -> list[dict[str, Any]]:

@@ -21,30 +21,10 @@ from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Cell, Plan, rows_of, run
 from benchmarks.windows.table import as_json, markdown, plain, tables
 from benchmarks.windows.values import identifiers_of, leaves_of, stands
+from tests.support.chat_messages import called, result, said, user
 from turnlog.cli.transcripts import Transcript, read_transcripts
 
 SAMPLES = Path(__file__).parent.parent.parent / "examples" / "conversations"
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def called(call_id: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": "act", "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-    }
-
-
-def result(id: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": id, "content": text}
 
 
 def history(*messages: dict[str, Any], system: str | None = None) -> History:

@@ -15,6 +15,7 @@ from tests.effort import examples, is_full
 from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
+from tests.support.as_json import as_json
 from tests.support.scripted import ScriptedSummariser
 from tests.support.terse import terse
 from turnlog import Turnlog
@@ -68,10 +69,6 @@ def built(session: Session, asked: Options, at: int | None = None) -> WindowAnsw
         return session.context(**asked, at=at)
     except BudgetTooSmallError as error:
         return session.context(**{**asked, "budget": int(error.details["needed"])}, at=at)
-
-
-def as_bytes(window: WindowAnswer) -> str:
-    return json.dumps(window.model_dump(mode="json"))
 
 
 def append(session: Session, batch: History, used: WindowAnswer | None, ratio: int) -> None:
@@ -133,8 +130,8 @@ def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
         budget = window.manifest.budget
         assert window.tokens * round(budget.factor * 100) <= budget.tokens * 100
         again = session.context(build=window.manifest.build)
-        assert as_bytes(again) == as_bytes(window)
-        assert as_bytes(session.context(build=json.loads(as_bytes(again))["manifest"]["build"])) == as_bytes(window)
+        assert as_json(again) == as_json(window)
+        assert as_json(session.context(build=json.loads(as_json(again))["manifest"]["build"])) == as_json(window)
 
 
 @laws
@@ -175,7 +172,7 @@ def test_W8_and_W9_hold_at_model_calls_of_a_sample_of_real_conversations(
             start, turn = end, turn + 1
             windows.append(built(session, REAL_ASKED[turn % len(REAL_ASKED)]))
         for window in windows:
-            assert as_bytes(session.context(build=window.manifest.build)) == as_bytes(window), name
+            assert as_json(session.context(build=window.manifest.build)) == as_json(window), name
         later = [json.dumps(built(session, one).tools) for one in REAL_ASKED]
         for at, window in enumerate(windows, turn - len(windows) + 1):
             assert json.dumps(window.tools) in ("[]", later[at % len(REAL_ASKED)]), "recall tools that came have stayed"

@@ -63,9 +63,6 @@ from turnlog.providers.token_rules import count_tools
 from turnlog.windows.build import Window
 from turnlog.windows.text import SETTLEMENT
 
-ample = st.builds(replace, asked, budget=st.just(AMPLE))
-
-
 # ---------------------------------------------------------------- W1
 
 

@@ -6,25 +6,22 @@ from typing import Any
 
 import pytest
 
+from tests.support.chat_messages import user
 from turnlog.client.model import Session
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, MalformedError, NotFoundError
 from turnlog.log.keys import SessionKeys
 
 
-def said(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 @pytest.fixture
 def session(log: Any) -> Session:
     made: Session = log.sessions.create("s", system="Be brief.", state={"mood": "calm"}, metadata={"team": "a"})
-    made.append(said("one"), {"role": "assistant", "content": "1"}, run={"iteration": 1})
+    made.append(user("one"), {"role": "assistant", "content": "1"}, run={"iteration": 1})
     return made
 
 
 def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
     made = session.create_snapshot("before", metadata={"why": "test"})
-    session.append(said("two"), run={"iteration": 2})
+    session.append(user("two"), run={"iteration": 2})
     session.patch_agent({"iteration": 3})
     for one in (session.snapshot("before"), session.snapshot(made.snapshot_id)):
         assert one.model_dump(exclude={"content", "parts"}) == made.model_dump()
@@ -41,7 +38,7 @@ def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
 def test_names_may_repeat_and_stand_for_the_newest(harness: Any, session: Session) -> None:
     first = session.create_snapshot("daily")
     harness.clock.advance(1)
-    session.append(said("two"))
+    session.append(user("two"))
     second = session.create_snapshot("daily")
     assert first.snapshot_id != second.snapshot_id
     assert session.snapshot("daily").snapshot_id == second.snapshot_id
@@ -145,9 +142,9 @@ def test_another_payload_with_the_same_key(session: Session) -> None:
 
 def test_a_long_session_is_read_on_by_its_pages(session: Session) -> None:
     for at in range(6):
-        session.append(*(said(f"{at} {index}") for index in range(20)))
+        session.append(*(user(f"{at} {index}") for index in range(20)))
     made = session.create_snapshot()
-    session.append(said("later"))
+    session.append(user("later"))
     content = session.snapshot(made.snapshot_id).content
     found = [message.body["content"] for message in content.messages]
     assert len(found) == 100

@@ -17,12 +17,12 @@ from tests.support.scripted import Outcome, ScriptedSummariser
 from tests.support.summary_events import summaries
 from tests.support.talks import filled, turn
 from tests.support.triggers import POLICY, asks, script
+from tests.support.window_levels import past_in
 from turnlog.app import make_application
 from turnlog.client.model import Session
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.core.summaries import LEASE_MS
 from turnlog.linter.rules import lint
-from turnlog.sessions.context_models import WindowAnswer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import MAX_FAILURES
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -140,14 +140,6 @@ def test_s4_down_for_hours_and_drained_without_duplicates(harness: Any) -> None:
 # ---------------------------------------------------------------- classic
 
 
-def past_shown(window: WindowAnswer, current: int) -> list[Any]:
-    return [
-        part
-        for part in window.manifest.parts
-        if part.kind == "message" and part.level == "whole" and part.loop not in (None, current)
-    ]
-
-
 def short(number: int, words: int = 8) -> list[dict[str, Any]]:
     return [
         {"role": "user", "content": f"Question {number} " + "please " * words},
@@ -168,7 +160,7 @@ def test_classic_compresses_beyond_its_limits_and_keeps_what_is_newest(harness: 
         crossed.append(number)
         assert poller(harness).run_once() >= 1
         summary, window = session.summary(), session.context()
-        shown = past_shown(window, number)
+        shown = past_in(window, number)
         assert window.manifest.parts[0].kind == "summary"
         assert {part.loop for part in shown} == set(range(summary.last_loop + 1, number)), "the rest, whole"
         assert len(shown) <= 20
@@ -190,7 +182,7 @@ def test_classic_without_a_summary_is_what_is_recent_and_asks_nobody(harness: An
     assert list(harness.log().jobs(status="queued")) == []
     assert summariser.requests == []
     window = session.context()
-    assert len(past_shown(window, 21)) == 20
+    assert len(past_in(window, 21)) == 20
     assert "summary" not in {part.kind for part in window.manifest.parts}
     assert not window.summary_stale
 
@@ -205,7 +197,7 @@ def test_classic_with_a_summariser_that_always_fails_is_what_is_recent(harness: 
         session.append(short(number)[0])
         poller(harness).run_once()
         window = session.context()
-        shown = past_shown(window, number)
+        shown = past_in(window, number)
         assert len(shown) == (2 * (number - 1) if number <= 16 else 20)
         assert window.summary_stale == (number > 16)
         assert ("earlier messages" in str(window.messages[0]["content"])) == (number > 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from turnlog.sessions.context_models import WindowAnswer
 
 TURNS = [
@@ -32,3 +34,12 @@ def levels(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
 def counted(answer: WindowAnswer) -> dict[str, int]:
     found = levels(answer).values()
     return {level: sum(one[0] == level for one in found) for level in ("whole", "digest", "out")}
+
+
+def past_in(window: WindowAnswer, current: int) -> list[Any]:
+    """Return the parts of whole messages of other loops than the current one."""
+    return [
+        part
+        for part in window.manifest.parts
+        if part.kind == "message" and part.level == "whole" and part.loop not in (None, current)
+    ]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.window_levels import counted, levels
+from tests.support.window_levels import counted, levels, past_in
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import InvalidInputError
-from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import PRESETS, Policy, classic, policy_of
@@ -31,14 +30,6 @@ def history(turns: int, **shape: Any) -> list[dict[str, Any]]:
     """Past loops, and a current one that has asked and called already."""
     past = [message for number in range(1, turns + 1) for message in turn(number, **shape)]
     return [*past, *turn(turns + 1, calls=2)[:-1]]
-
-
-def past_in(window: WindowAnswer, current: int) -> list[Any]:
-    return [
-        part
-        for part in window.manifest.parts
-        if part.kind == "message" and part.level == "whole" and part.loop not in (None, current)
-    ]
 
 
 # ---------------------------------------------------------------- the limits

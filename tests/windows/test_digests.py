@@ -16,8 +16,6 @@ from turnlog.windows.prices import bare_tokens
 from turnlog.windows.steps import digest
 from turnlog.windows.view import Loop, Note
 
-NOT_READ = "x" * 900
-
 
 def said(role: str, content: str, **extra: object) -> Given:
     return Given({"role": role, "content": content, **extra})

@@ -8,6 +8,7 @@ import pytest
 
 from tests.properties.building import Asked, stored, window, window_by_cards
 from tests.properties.histories import Body, Given
+from tests.support.window_messages import result, said
 from turnlog import build_window
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.linter.rules import lint
@@ -15,17 +16,9 @@ from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT
 
 
-def said(role: str, content: Any = None, **extra: Any) -> Body:
-    return {"role": role, "content": content if content is not None else f"{role} says", **extra}
-
-
 def calling(*ids: str, content: str | None = None, role: str = "assistant") -> Body:
     calls = [{"id": given, "type": "function", "function": {"name": "f", "arguments": "{}"}} for given in ids]
     return {"role": role, "content": content, "tool_calls": calls}
-
-
-def result(call_id: str, content: str = "done") -> Body:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def full(*messages: Body, **options: Any) -> WindowAnswer:

@@ -7,23 +7,34 @@ sessions have missing or outdated words, it starts a job that indexes them.
 
 from __future__ import annotations
 
+import logging
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from turnlog.core.errors import NotFoundError, UnavailableError
+from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.events import NO_ENVELOPE, MessageEvent
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import SEGMENT_POSITIONS
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.jobs.worker import StartJobs
+from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
-from turnlog.ports import NEIGHBOUR_REACH, SearchEngine, TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocuments
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.search import session_words
+from turnlog.search.days import with_days
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
+    DECAY,
+    MAX_QUESTION_CHARS,
     PARALLEL,
     Reranker,
     Reranking,
@@ -38,6 +49,9 @@ from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is
 from turnlog.search.text_parts import snippet
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
+from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.recalled import Question, RecallHit, RecallSearch
+from turnlog.windows.view import Entry
 
 SCANNED = 16
 """Number of newest sessions with missing or outdated words that every search reads, whatever the question."""
@@ -45,24 +59,59 @@ LOOKED_INTO = 8
 """Number of other sessions that a search reads: those whose stored words match best."""
 MAX_SEGMENTS = 64
 """Segments that one search reads at most, over all its sessions; of each session as many of the newest positions."""
+FEW = 100
+"""Texts in which a score says as much as in more."""
+MAX_MEMORIES, MEMORY_SECONDS = 5, 2.0
+"""Memories that a window recalls at most, and the time in which they must be there."""
 TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
 """Period in which at most one indexing job is started for the same sessions."""
 _EMPTY = (0,) * NEIGHBOUR_REACH
+_OF_MEMORY = "known of the user"
 _A = TypeVar("_A")
 _T = TypeVar("_T")
+_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Hit:
-    """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title."""
+    """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title.
+
+    ``highest`` is the score that the question could have.
+    """
 
     score: float
+    highest: float
     listed: ListedSession
     searched: SearchedSession | None = None
     row: int | None = None
     summary: CurrentSummary | None = None
+
+
+class _Reach(NamedTuple):
+    """The newest sessions that a search considers; how many of these it reads unindexed, and by their words; and segments."""
+
+    listed: int
+    scanned: int
+    looked_into: int
+    segments: int
+
+
+OF_A_WINDOW = _Reach(100, 4, 4, 8)
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class _Selection:
+    """An owner's sessions with their titles' terms, and those that are read. ``left`` are unindexed, ``gone`` were deleted."""
+
+    listed: Sequence[ListedSession]
+    is_more: bool
+    titles: Sequence[Sequence[str]]
+    read: Sequence[tuple[ListedSession, SearchedSession]]
+    left: Collection[str]
+    gone: Collection[str]
+    unknown: Collection[str]
 
 
 class SearchSessions:
@@ -96,32 +145,80 @@ class SearchSessions:
         for name, value in (("after", query.after), ("before", query.before)):
             if isinstance(value, int):
                 raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
-        listed, is_more = self._owners.newest(owner)
-        words = self._owners.words(listed)
-        titles = self._alone.terms([session.title or "" for session in listed])
-        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
-        scanned = [session for session in listed if session.session_id in behind][:SCANNED]
-        left = behind - {session.session_id for session in scanned}
-        selected = [*scanned, *self._best(query.q, listed, words, titles, without=scanned)]
-        read = self._read(selected)
-        gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
-        hits = list(self._in_messages(query, read))
-        if _is_of_all_kinds(query):
-            unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
-            hits += self._in_titles(query.q, listed, titles, gone | unknown)
-        hits.sort(key=lambda hit: -hit.score)
-        if left:
-            self._start_indexing(owner, left)
-        results, reranking = self._results(query, hits[: self._rerank.wanted(query.limit)])
+        selected = self._select(owner, query.q, _Reach(session_words.MAX_SESSIONS, SCANNED, LOOKED_INTO, MAX_SEGMENTS))
+        results, reranking = self._results(query, self._hits(query, selected)[: self._rerank.wanted(query.limit)])
+        is_cut = any(searched.is_cut for _, searched in selected.read)
         return SearchSessionsAnswer(
             results=results,
-            sessions=len(listed) - len(gone),
-            unindexed=len(left),
-            is_complete=not (left or is_more or any(searched.is_cut for _, searched in read)),
+            sessions=len(selected.listed) - len(selected.gone),
+            unindexed=len(selected.left),
+            is_complete=not (selected.left or selected.is_more or is_cut),
             reranking=reranking,
         )
 
+    def recalled(self, keys: SessionKeys, question: Question, search: RecallSearch) -> list[RecallHit]:
+        """Return what the owner's other sessions have on a question up to its time, best first, with messages' neighbours.
+
+        Titles and summaries are among it. The number of requests has a limit: see `OF_A_WINDOW`.
+        """
+        query = SearchQuery(q=with_days(question.text.lower(), question.day)[:MAX_QUESTION_CHARS])
+        selected = self._select(keys.owner, query.q, OF_A_WINDOW, without=keys.session_id, time_ms=question.time_ms)
+        hits = [hit for hit in self._hits(query, selected) if hit.score >= question.min_score * hit.highest]
+        values = dict[tuple[str, int], float]()
+        by_session = {session.session_id: searched for session, searched in selected.read}
+        recalled = list[RecallHit]()
+        for hit in hits[: search.limit]:
+            share, session = min(1.0, hit.score / hit.highest), hit.listed
+            if hit.searched is None or hit.row is None:
+                recalled.append(_told(hit, share))
+                continue
+            for distance in range(-search.neighbours, search.neighbours + 1):
+                place = session.session_id, hit.row + distance
+                values[place] = max(values.get(place, 0.0), share * DECAY ** abs(distance))
+        places = {session.session_id: _place_of(session) for session in selected.listed}
+        for session_id in dict.fromkeys(session_id for session_id, _ in values):
+            searched = by_session[session_id]
+            rows = range(len(searched.corpus.entries))
+            entries = {row: searched.corpus.entries[row] for name, row in values if name == session_id and row in rows}
+            entries = {row: entry for row, entry in entries.items() if entry.time_ms <= question.time_ms}
+            messages = self._sessions.located(searched, list(entries.values()))
+            for row, message in zip(entries, messages, strict=True):
+                entry = entry_of(Source(message.event, message.loop, message.time_ms))
+                recalled.append(RecallHit(entry, values[session_id, row], (), places[session_id], session_id))
+        return sorted(recalled, key=lambda hit: -hit.score)
+
     # ------------------------------------------------------------ selecting sessions
+
+    def _select(
+        self, owner: Owner, question: str, reach: _Reach, *, without: str = "", time_ms: float = math.inf
+    ) -> _Selection:
+        """Read the sessions that match a question best, and start indexing those that a search does not know.
+
+        Those that are silent since ``time_ms`` come first, so what others say later moves none of them out.
+        """
+        newest, is_more = self._owners.newest(owner, reach.listed)
+        listed = [session for session in newest if session.session_id != without]
+        listed.sort(key=lambda session: session.active_ms > time_ms)
+        words = self._owners.words(listed)
+        titles = self._alone.terms([session.title or "" for session in listed])
+        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
+        scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
+        left = behind - {session.session_id for session in scanned}
+        best = self._best(question, listed, words, titles, without=scanned)[: reach.looked_into]
+        selected = [*scanned, *best]
+        read = self._read(selected, reach.segments)
+        gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
+        unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
+        if left:
+            self._start_indexing(owner, left)
+        return _Selection(listed, is_more, titles, read, left, gone, gone | unknown)
+
+    def _hits(self, query: SearchQuery, selected: _Selection) -> list[_Hit]:
+        """Return all matches, best first."""
+        hits = list(self._in_messages(query, selected.read))
+        if _is_of_all_kinds(query):
+            hits += self._in_titles(query.q, selected.listed, selected.titles, selected.unknown)
+        return sorted(hits, key=lambda hit: -hit.score)
 
     def _best(
         self,
@@ -132,28 +229,28 @@ class SearchSessions:
         *,
         without: Sequence[ListedSession],
     ) -> list[ListedSession]:
-        """Return the `LOOKED_INTO` sessions whose words and titles match best, except those in ``without``."""
+        """Return the sessions by how well their words and titles match, the best first, except those in ``without``."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
-            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
-            for session_words, title in zip(known, titles, strict=True)
+            (own.length if own is not None else 0) + TITLE_WEIGHT * len(title)
+            for own, title in zip(known, titles, strict=True)
         ]
 
         def rows_of(term: str) -> Mapping[int, int]:
             hashed, counts = word_hash(term), dict[int, int]()
-            for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
-                in_messages = session_words.count(hashed) if session_words is not None else 0
+            for row, (own, title) in enumerate(zip(known, titles, strict=True)):
+                in_messages = own.count(hashed) if own is not None else 0
                 counts[row] = in_messages + TITLE_WEIGHT * title.count(term)
             return {row: count for row, count in counts.items() if count}
 
         ranked = self._alone.rank(TermDocuments(lengths, rows_of), question)
         matching = (listed[row] for row, _ in ranked)
         left_out = {session.session_id for session in without}
-        return [session for session in matching if session.session_id not in left_out][:LOOKED_INTO]
+        return [session for session in matching if session.session_id not in left_out]
 
-    def _read(self, wanted: Sequence[ListedSession]) -> list[tuple[ListedSession, SearchedSession]]:
-        """Read the sessions that still exist, each with an equal share of `MAX_SEGMENTS`."""
-        share = SEGMENT_POSITIONS * max(1, MAX_SEGMENTS // max(1, len(wanted)))
+    def _read(self, wanted: Sequence[ListedSession], segments: int) -> list[tuple[ListedSession, SearchedSession]]:
+        """Read the sessions that still exist, each with an equal share of ``segments``."""
+        share = SEGMENT_POSITIONS * max(1, segments // max(1, len(wanted)))
 
         def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
@@ -171,12 +268,13 @@ class SearchSessions:
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))
+        highest = _highest(self._engine, documents, question)
         for row, score in self._engine.rank(documents, question):
             if row >= first_summary:
                 index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
                 if not place_in_gap and _is_of_all_kinds(query):
                     session, searched, summary = summarised[index]
-                    yield _Hit(score, session, searched, None, summary)
+                    yield _Hit(score, highest, session, searched, None, summary)
                 continue
             place = place_of(row)
             if place is None:
@@ -186,7 +284,7 @@ class SearchSessions:
             if corpus.matches(inner, query) and is_within(corpus.entries[inner]):
                 if query.tool is None and corpus.is_echo(inner):
                     continue
-                yield _Hit(score, session, searched, inner)
+                yield _Hit(score, highest, session, searched, inner)
 
     def _summarised(
         self, read: Sequence[tuple[ListedSession, SearchedSession]]
@@ -202,11 +300,13 @@ class SearchSessions:
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
-        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: set[str]
+        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: Collection[str]
     ) -> Iterator[_Hit]:
-        for row, score in self._alone.rank(TermDocuments.from_terms(titles), question):
+        documents = TermDocuments.from_terms(titles)
+        highest = _highest(self._alone, documents, question)
+        for row, score in self._alone.rank(documents, question):
             if listed[row].session_id not in gone:
-                yield _Hit(score, listed[row])
+                yield _Hit(score, highest, listed[row])
 
     # ------------------------------------------------------------ results
 
@@ -243,6 +343,65 @@ class SearchSessions:
             self._start_job(owner, "index", "", {}, job_id=job_id)
 
 
+class FindElsewhere:
+    """Use case: add what the user's other sessions and long-term memory have to what a window recalls of its own session."""
+
+    def __init__(self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None]) -> None:
+        self._sessions = sessions
+        self._memory = memory
+
+    def __call__(
+        self, keys: SessionKeys, search: RecallSearch, own: Sequence[Sequence[RecallHit]]
+    ) -> list[list[RecallHit]] | None:
+        """Return hits for each question, best first; None when the sessions cannot be read."""
+        try:
+            return [
+                sorted(
+                    (*hits, *self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)),
+                    key=lambda hit: -hit.score,
+                )
+                for question, hits in zip(search.questions, own, strict=True)
+            ]
+        except UnavailableError as error:
+            _log.warning("nothing is recalled: %s", error.error_code)
+            return None
+
+    def _known(self, owner: Owner, question: Question) -> list[RecallHit]:
+        """Return the memories that match a question; none while the memory engine gives no answer."""
+        memory = self._memory()
+        if memory is None:
+            return []
+        try:
+            known = memory.known(owner, question.text, limit=MAX_MEMORIES, timeout_seconds=MEMORY_SECONDS)
+        except TurnlogError as error:
+            _log.warning("no memories are recalled: %s", error.error_code)
+            return []
+        matching = [fact for fact in known if fact.score is not None and fact.created_ms <= question.time_ms]
+        return [RecallHit(_entry_of("memory", fact.text, fact.created_ms), 1.0, (), _OF_MEMORY) for fact in matching]
+
+
+def _told(hit: _Hit, share: float) -> RecallHit:
+    """Return a summary or a title as something that was recalled."""
+    session, summary = hit.listed, hit.summary
+    position, text = (summary.event.position, summary.event.text) if summary is not None else (0, session.title or "")
+    entry = _entry_of("summary" if summary is not None else "title", text, session.active_ms, position)
+    return RecallHit(entry, share, (), _place_of(session), session.session_id)
+
+
+def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:
+    """Return a text as if a ``name`` had said it."""
+    body: JsonObject = {"role": "user", "name": name, "content": text}
+    tokens = upper_bound_tokens(f"{name}: {text}") + MESSAGE_OVERHEAD
+    event = MessageEvent(position=position, format="openai_chat", tokens=tokens, envelope=NO_ENVELOPE, body=body)
+    return entry_of(Source(event, 0, time_ms))
+
+
+def _place_of(session: ListedSession) -> str:
+    """Return the words for a session as a place where something was said."""
+    title = " ".join((session.title or "").split())[:80]
+    return f"in another conversation, {session.session_id}" + (f" ({title})" if title else "")
+
+
 def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: SearchQuery) -> FoundInSessions:
     answer = FoundInSessions(
         session_id=hit.listed.session_id,
@@ -258,6 +417,11 @@ def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: Searc
     entry, refs = _entry(hit), hit.searched.corpus.refs(hit.row, query.tool)
     place = {"position": entry.position, "loop": entry.loop or None, "role": entry.facts.role}
     return answer.model_copy(update={"where": "message", **place, "ref": str(refs[0]) if refs else None})
+
+
+def _highest(engine: SearchEngine, documents: TermDocuments, question: str) -> float:
+    """Return the score that a question could have; of a few texts less, where what is rare is not known."""
+    return engine.highest_score(documents, question) * min(1.0, len(documents.lengths) / FEW)
 
 
 def _entry(hit: _Hit) -> IndexedMessage:

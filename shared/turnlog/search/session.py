@@ -582,8 +582,9 @@ def _chosen(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, q
             if 0 <= near < total and value > values.get(near, 0.0):
                 values[near] = value
     chosen = sorted(values, key=lambda row: (-values[row], row))
+    share = 1 / engine.highest_score(documents, text) if search.of_user else 1
     left_out = (row for row in chosen if corpus.entries[row].position not in search.shown)
-    return {row: values[row] for row in islice(left_out, search.limit)}
+    return {row: values[row] * share for row in islice(left_out, search.limit)}
 
 
 def _hits(

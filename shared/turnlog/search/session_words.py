@@ -138,8 +138,8 @@ class OwnerSessions:
         self._log = log
         self._words = words
 
-    def newest(self, owner: Owner) -> tuple[list[ListedSession], bool]:
-        """Return at most `MAX_SESSIONS` sessions, newest activity first, and whether there are older ones.
+    def newest(self, owner: Owner, most: int) -> tuple[list[ListedSession], bool]:
+        """Return at most ``most`` sessions, newest activity first, and whether there are older ones.
 
         Takes one request for each 1,500 sessions or so.
         """
@@ -151,7 +151,7 @@ class OwnerSessions:
                 "",
                 "~",
                 descending=True,
-                limit=MAX_SESSIONS + 1 - len(sessions),
+                limit=most + 1 - len(sessions),
                 index="activity",
                 consistent=False,
                 after=after,
@@ -159,8 +159,8 @@ class OwnerSessions:
             page = self._log.items.query(query)
             sessions += [entry for entry in (_listed(owner, item, now) for item in page.items) if entry is not None]
             after = page.next
-            if after is None or len(sessions) > MAX_SESSIONS:
-                return sessions[:MAX_SESSIONS], after is not None or len(sessions) > MAX_SESSIONS
+            if after is None or len(sessions) > most:
+                return sessions[:most], after is not None or len(sessions) > most
 
     def words(self, listed: Sequence[ListedSession]) -> dict[str, Words]:
         """Return the stored words of sessions by session id: 100 sessions a request, eight requests at a time."""
@@ -231,7 +231,7 @@ class IndexSessions:
         """Index sessions for `MAX_MS`; return the number of sessions indexed so far, as `Later` if more are due."""
         done = cast("int", options.get("done", 0))
         deadline = self._log.clock.now_ms() + MAX_MS
-        listed, _ = self._owners.newest(owner)
+        listed, _ = self._owners.newest(owner, MAX_SESSIONS)
         known = self._owners.words(listed)
         now = self._log.clock.now_ms()
         waiting = [session.keys for session in listed if is_due(session, known.get(session.session_id), now)]

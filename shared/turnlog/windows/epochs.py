@@ -90,9 +90,17 @@ class _Element:
 
 
 def fit(
-    view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0, compactions: Sequence[int] | None = None
+    view: WindowDraft,
+    *,
+    room: int,
+    step: DigestWhenFull,
+    reserve: int = 0,
+    keeps_reserve: bool = False,
+    compactions: Sequence[int] | None = None,
 ) -> Fitted:
-    """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
+    """Return the view within ``room`` tokens of messages.
+
+    Where anything is left out, ``reserve`` of them are set aside; with ``keeps_reserve`` always.
 
     ``compactions`` are the positions of messages in which their provider has summarised all before, newest first; None for a
     format without such messages. While one fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view does
@@ -104,14 +112,16 @@ def fit(
         if isinstance(compacted, Fitted):
             return compacted
         if compacted:
-            fitted = _fit_all(view, room, step, reserve)
+            fitted = _fit_all(view, room, step, reserve, keeps_reserve)
             return replace(fitted, breaks=(*fitted.breaks, EpochStart(compacted, "compaction", "base")))
-    return _fit_all(view, room, step, reserve, reads_room=compactions is not None)
+    return _fit_all(view, room, step, reserve, keeps_reserve, reads_room=compactions is not None)
 
 
-def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *, reads_room: bool = False) -> Fitted:
+def _fit_all(
+    view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, keeps_reserve: bool, *, reads_room: bool = False
+) -> Fitted:
     """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
-    of_whole = reserve if reserve and _is_lowered(view) else 0
+    of_whole = reserve if reserve and (keeps_reserve or _is_lowered(view)) else 0
     if message_tokens(view) <= room - of_whole:
         return Fitted(view, (), not _is_open(view), of_whole)
     for fitted in _candidates(view, room, step, reserve, of_whole, reads_room=reads_room):
@@ -119,7 +129,7 @@ def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *
             return fitted
     if reserve:
         # A part that is left out here may have been in the window before.
-        fitted = _fit_all(view, room, step, 0, reads_room=reads_room)
+        fitted = _fit_all(view, room, step, 0, False, reads_room=reads_room)
         newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
         return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)

@@ -268,7 +268,10 @@ class WindowPlan:
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         step = steps[-1] if steps else DigestWhenFull()
         try:
-            fitted = fit(stepped, room=room, step=step, reserve=reserve, compactions=self._compactions)
+            keeps = recall is not None and recall.scope == "user"
+            fitted = fit(
+                stepped, room=room, step=step, reserve=reserve, keeps_reserve=keeps, compactions=self._compactions
+            )
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(

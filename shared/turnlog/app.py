@@ -237,7 +237,7 @@ class Application:
         *("reranker", "start_job"),
     )
     find_elsewhere: FindElsewhere = use_case(
-        "search.over_sessions.FindElsewhere", "search_sessions", "get_visible_memory"
+        "search.over_sessions.FindElsewhere", "search_sessions", "get_visible_memory", "engine.release"
     )
 
     # snapshots, exports

@@ -11,7 +11,7 @@ from tests.support.erasing import worked
 from tests.support.recalls import user
 from tests.support.scripted import ScriptedMemory
 from turnlog.client.model import Session
-from turnlog.core.errors import BuildMismatchError, UnavailableError
+from turnlog.core.errors import BuildMismatchError, MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Memory
 from turnlog.linter.rules import lint
@@ -123,18 +123,53 @@ def test_memories_are_in_the_same_part(harness: Harness) -> None:
 
 
 @ON_SQLITE
+@pytest.mark.parametrize("says", [UnavailableError("no memory"), MemoryConfigError("denied"), ValueError("a fault")])
+def test_a_memory_that_gives_no_answer_costs_the_window_nothing_else(harness: Harness, says: Exception) -> None:
+    said(harness, "bikes", ORDER)
+    harness.app.__dict__["memory"] = ScriptedMemory(says)
+    assert ORDER in part(asked(harness).context())
+
+
+@ON_SQLITE
+def test_what_the_window_has_is_not_recalled_again(harness: Harness) -> None:
+    noon = 1_763_683_200_000
+    known = Memory("m1", "The user has a green bicycle.", noon, score=2.0)
+    harness.app.__dict__["memory"] = ScriptedMemory([known])
+    said(harness, "bikes", ORDER)
+    session = harness.log().sessions.create("now", policy=POLICY, recall="never", bootstrap=True)
+    session.append(user("The green bicycle was stolen."), {"role": "assistant", "content": "Oh."}, QUESTION)
+    session.fork("copy", at=4)
+    texts = str(session.context().messages)
+    assert ORDER in texts
+    assert [texts.count(text) for text in (known.text, "was stolen")] == [1, 1]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    "error", [UnavailableError("no list"), UnavailableError("storage_denied", code="storage_denied")]
+)
 def test_where_other_sessions_can_not_be_read_the_window_goes_without(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     said(harness, "bikes", ORDER)
 
     def fail(*_: Any, **__: Any) -> Any:
-        raise UnavailableError("no list")
+        raise error
 
     monkeypatch.setattr(harness.app.owner_sessions, "newest", fail)
     window = asked(harness).context()
     assert part(window) == "" and window.messages[-1]["content"] == QUESTION["content"]
     assert [one.reason for one in window.manifest.parts if one.kind == "recalled"] == ["skipped"]
+
+
+def test_an_index_that_takes_too_long_is_not_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(harness, "bikes", ORDER)
+    session = asked(harness)
+    with monkeypatch.context() as patched:
+        patched.setattr("turnlog.search.over_sessions.OF_A_WINDOW", OF_A_WINDOW._replace(seconds=0.0))
+        window = session.context()
+        assert [one.reason for one in window.manifest.parts if one.kind == "recalled"] == ["skipped"]
+    assert ORDER in part(session.context())
 
 
 def test_the_requests_of_a_window_have_a_limit(moto: Harness) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
@@ -26,16 +29,16 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
+from turnlog.memory.bootstrap import known_in_time, text_of
 from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocuments
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.search import session_words
 from turnlog.search.days import with_days
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
-    DECAY,
     MAX_QUESTION_CHARS,
     PARALLEL,
+    RECALL_SECONDS,
     Reranker,
     Reranking,
     SearchedSession,
@@ -43,10 +46,12 @@ from turnlog.search.session import (
     check_question,
     dated,
     invalid,
+    with_neighbours,
     within,
 )
 from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.text_parts import snippet
+from turnlog.sessions.models import Bootstrap
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.windows.plan import Source, entry_of
@@ -61,8 +66,8 @@ MAX_SEGMENTS = 64
 """Segments that one search reads at most, over all its sessions; of each session as many of the newest positions."""
 FEW = 100
 """Texts in which a score says as much as in more."""
-MAX_MEMORIES, MEMORY_SECONDS = 5, 2.0
-"""Memories that a window recalls at most, and the time in which they must be there."""
+MAX_MEMORIES = 5
+"""Memories that a window recalls at most."""
 TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
@@ -88,17 +93,25 @@ class _Hit:
     row: int | None = None
     summary: CurrentSummary | None = None
 
+    @property
+    def share(self) -> float:
+        """The share of the score that the question could have."""
+        return min(1.0, self.score / self.highest)
+
 
 class _Reach(NamedTuple):
-    """The newest sessions that a search considers; how many of these it reads unindexed, and by their words; and segments."""
+    """Limits of a search: the sessions that it reads unindexed, and by their words; the segments of them; the time in which they
+    must have been read; and the newest sessions that it considers.
+    """
 
-    listed: int
     scanned: int
     looked_into: int
     segments: int
+    seconds: float = math.inf
+    listed: int | None = None
 
 
-OF_A_WINDOW = _Reach(100, 4, 4, 8)
+OF_A_WINDOW = _Reach(4, 4, 8, RECALL_SECONDS, 100)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class SearchSessions:
         for name, value in (("after", query.after), ("before", query.before)):
             if isinstance(value, int):
                 raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
-        selected = self._select(owner, query.q, _Reach(session_words.MAX_SESSIONS, SCANNED, LOOKED_INTO, MAX_SEGMENTS))
+        selected = self._select(owner, query.q, _Reach(SCANNED, LOOKED_INTO, MAX_SEGMENTS))
         results, reranking = self._results(query, self._hits(query, selected)[: self._rerank.wanted(query.limit)])
         is_cut = any(searched.is_cut for _, searched in selected.read)
         return SearchSessionsAnswer(
@@ -157,35 +170,32 @@ class SearchSessions:
         )
 
     def recalled(self, keys: SessionKeys, question: Question, search: RecallSearch) -> list[RecallHit]:
-        """Return what the owner's other sessions have on a question up to its time, best first, with messages' neighbours.
-
-        Titles and summaries are among it. The number of requests has a limit: see `OF_A_WINDOW`.
+        """Return what the owner's other sessions have on a question: titles, summaries, and messages up to its time, each with its
+        neighbours. `OF_A_WINDOW` limits the number of requests.
         """
         query = SearchQuery(q=with_days(question.text.lower(), question.day)[:MAX_QUESTION_CHARS])
         selected = self._select(keys.owner, query.q, OF_A_WINDOW, without=keys.session_id, time_ms=question.time_ms)
-        hits = [hit for hit in self._hits(query, selected) if hit.score >= question.min_score * hit.highest]
-        values = dict[tuple[str, int], float]()
-        by_session = {session.session_id: searched for session, searched in selected.read}
-        recalled = list[RecallHit]()
-        for hit in hits[: search.limit]:
-            share, session = min(1.0, hit.score / hit.highest), hit.listed
-            if hit.searched is None or hit.row is None:
-                recalled.append(_told(hit, share))
-                continue
-            for distance in range(-search.neighbours, search.neighbours + 1):
-                place = session.session_id, hit.row + distance
-                values[place] = max(values.get(place, 0.0), share * DECAY ** abs(distance))
-        places = {session.session_id: _place_of(session) for session in selected.listed}
-        for session_id in dict.fromkeys(session_id for session_id, _ in values):
-            searched = by_session[session_id]
-            rows = range(len(searched.corpus.entries))
-            entries = {row: searched.corpus.entries[row] for name, row in values if name == session_id and row in rows}
-            entries = {row: entry for row, entry in entries.items() if entry.time_ms <= question.time_ms}
-            messages = self._sessions.located(searched, list(entries.values()))
-            for row, message in zip(entries, messages, strict=True):
-                entry = entry_of(Source(message.event, message.loop, message.time_ms))
-                recalled.append(RecallHit(entry, values[session_id, row], (), places[session_id], session_id))
-        return sorted(recalled, key=lambda hit: -hit.score)
+        hits = (hit for hit in self._hits(query, selected) if hit.score >= question.min_score * hit.highest)
+        recalled, messages = list[RecallHit](), defaultdict[str, list[_Hit]](list)
+        for hit in islice(hits, search.limit):
+            if hit.row is None:
+                recalled.append(_told(hit))
+            else:
+                messages[hit.listed.session_id].append(hit)
+        for of_session in messages.values():
+            recalled += self._with_neighbours(of_session, question, search.neighbours)
+        return recalled
+
+    def _with_neighbours(self, hits: Sequence[_Hit], question: Question, neighbours: int) -> Iterator[RecallHit]:
+        """Yield messages of one session and their neighbours, up to the time of a question."""
+        searched, place = hits[0].searched, _place_of(hits[0].listed)
+        assert searched is not None  # noqa: S101 - the hits are messages
+        entries, rows = searched.corpus.entries, [(hit.row or 0, hit.share) for hit in hits]
+        values = with_neighbours(rows, neighbours, len(entries))
+        said = {row: entries[row] for row in values if entries[row].time_ms <= question.time_ms}
+        for row, message in zip(said, self._sessions.located(searched, list(said.values())), strict=True):
+            entry = entry_of(Source(message.event, message.loop, message.time_ms))
+            yield RecallHit(entry, values[row], (), place, searched.keys.session_id)
 
     # ------------------------------------------------------------ selecting sessions
 
@@ -206,7 +216,7 @@ class SearchSessions:
         left = behind - {session.session_id for session in scanned}
         best = self._best(question, listed, words, titles, without=scanned)[: reach.looked_into]
         selected = [*scanned, *best]
-        read = self._read(selected, reach.segments)
+        read = self._read(selected, reach)
         gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
         unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
         if left:
@@ -232,14 +242,14 @@ class SearchSessions:
         """Return the sessions by how well their words and titles match, the best first, except those in ``without``."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
-            (own.length if own is not None else 0) + TITLE_WEIGHT * len(title)
-            for own, title in zip(known, titles, strict=True)
+            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
+            for session_words, title in zip(known, titles, strict=True)
         ]
 
         def rows_of(term: str) -> Mapping[int, int]:
             hashed, counts = word_hash(term), dict[int, int]()
-            for row, (own, title) in enumerate(zip(known, titles, strict=True)):
-                in_messages = own.count(hashed) if own is not None else 0
+            for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
+                in_messages = session_words.count(hashed) if session_words is not None else 0
                 counts[row] = in_messages + TITLE_WEIGHT * title.count(term)
             return {row: count for row, count in counts.items() if count}
 
@@ -248,13 +258,14 @@ class SearchSessions:
         left_out = {session.session_id for session in without}
         return [session for session in matching if session.session_id not in left_out]
 
-    def _read(self, wanted: Sequence[ListedSession], segments: int) -> list[tuple[ListedSession, SearchedSession]]:
-        """Read the sessions that still exist, each with an equal share of ``segments``."""
-        share = SEGMENT_POSITIONS * max(1, segments // max(1, len(wanted)))
+    def _read(self, wanted: Sequence[ListedSession], reach: _Reach) -> list[tuple[ListedSession, SearchedSession]]:
+        """Read the sessions that still exist, each with an equal share of the segments that the search may read."""
+        share = SEGMENT_POSITIONS * max(1, reach.segments // max(1, len(wanted)))
+        until = time.monotonic() + reach.seconds
 
         def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
-                return session, self._sessions.read(session.keys, newest=share)
+                return session, self._sessions.read(session.keys, newest=share, until=until)
             return None
 
         return [pair for pair in _parallel(read, wanted) if pair is not None]
@@ -346,46 +357,51 @@ class SearchSessions:
 class FindElsewhere:
     """Use case: add what the user's other sessions and long-term memory have to what a window recalls of its own session."""
 
-    def __init__(self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None]) -> None:
+    def __init__(
+        self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None], release: Callable[[], None]
+    ) -> None:
+        """``release`` frees what the thread holds that asks ``memory``."""
         self._sessions = sessions
         self._memory = memory
+        self._release = release
 
     def __call__(
         self, keys: SessionKeys, search: RecallSearch, own: Sequence[Sequence[RecallHit]]
     ) -> list[list[RecallHit]] | None:
-        """Return hits for each question, best first; None when the sessions cannot be read."""
+        """Return hits for each question, best first; None when the sessions cannot be read, may not be, or not in time."""
         try:
-            return [
-                sorted(
-                    (*hits, *self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)),
-                    key=lambda hit: -hit.score,
-                )
-                for question, hits in zip(search.questions, own, strict=True)
+            hits = [
+                [*mine, *self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)]
+                for question, mine in zip(search.questions, own, strict=True)
             ]
         except UnavailableError as error:
             _log.warning("nothing is recalled: %s", error.error_code)
             return None
+        return [sorted(of_question, key=lambda hit: -hit.score) for of_question in hits]
 
-    def _known(self, owner: Owner, question: Question) -> list[RecallHit]:
-        """Return the memories that match a question; none while the memory engine gives no answer."""
-        memory = self._memory()
-        if memory is None:
-            return []
+    def _known(self, owner: Owner, question: Question) -> Iterator[RecallHit]:
+        """Yield the memories that match a question; none while the memory engine gives no answer."""
         try:
-            known = memory.known(owner, question.text, limit=MAX_MEMORIES, timeout_seconds=MEMORY_SECONDS)
+            memory = self._memory()
         except TurnlogError as error:
             _log.warning("no memories are recalled: %s", error.error_code)
-            return []
-        matching = [fact for fact in known if fact.score is not None and fact.created_ms <= question.time_ms]
-        return [RecallHit(_entry_of("memory", fact.text, fact.created_ms), 1.0, (), _OF_MEMORY) for fact in matching]
+            return
+        ask = Bootstrap(question=question.text, limit=MAX_MEMORIES)
+        known = known_in_time(memory, owner, ask, self._release) if memory is not None else []
+        if not isinstance(known, list):
+            _log.warning("no memories are recalled: %s", known or "memory_timeout")
+            return
+        for fact in known:
+            if fact.score is not None and fact.created_ms <= question.time_ms:
+                yield RecallHit(_entry_of("memory", text_of(fact), fact.created_ms), 1.0, (), _OF_MEMORY)
 
 
-def _told(hit: _Hit, share: float) -> RecallHit:
+def _told(hit: _Hit) -> RecallHit:
     """Return a summary or a title as something that was recalled."""
-    session, summary = hit.listed, hit.summary
-    position, text = (summary.event.position, summary.event.text) if summary is not None else (0, session.title or "")
-    entry = _entry_of("summary" if summary is not None else "title", text, session.active_ms, position)
-    return RecallHit(entry, share, (), _place_of(session), session.session_id)
+    session, event = hit.listed, hit.summary.event if hit.summary is not None else None
+    name, text, position = ("summary", event.text, event.position) if event else ("title", session.title or "", 0)
+    entry = _entry_of(name, text, session.active_ms, position)
+    return RecallHit(entry, hit.share, (), _place_of(session), session.session_id)
 
 
 def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:

@@ -138,11 +138,12 @@ class OwnerSessions:
         self._log = log
         self._words = words
 
-    def newest(self, owner: Owner, most: int) -> tuple[list[ListedSession], bool]:
-        """Return at most ``most`` sessions, newest activity first, and whether there are older ones.
+    def newest(self, owner: Owner, most: int | None = None) -> tuple[list[ListedSession], bool]:
+        """Return at most ``most`` sessions (`MAX_SESSIONS`), newest activity first, and whether there are older ones.
 
         Takes one request for each 1,500 sessions or so.
         """
+        most = most or MAX_SESSIONS
         sessions, partition, now = list[ListedSession](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
         while True:
@@ -231,7 +232,7 @@ class IndexSessions:
         """Index sessions for `MAX_MS`; return the number of sessions indexed so far, as `Later` if more are due."""
         done = cast("int", options.get("done", 0))
         deadline = self._log.clock.now_ms() + MAX_MS
-        listed, _ = self._owners.newest(owner, MAX_SESSIONS)
+        listed, _ = self._owners.newest(owner)
         known = self._owners.words(listed)
         now = self._log.clock.now_ms()
         waiting = [session.keys for session in listed if is_due(session, known.get(session.session_id), now)]

@@ -268,9 +268,9 @@ class WindowPlan:
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         step = steps[-1] if steps else DigestWhenFull()
         try:
-            keeps = recall is not None and recall.scope == "user"
+            of_whole = reserve if recall is not None and recall.scope == "user" else None
             fitted = fit(
-                stepped, room=room, step=step, reserve=reserve, keeps_reserve=keeps, compactions=self._compactions
+                stepped, room=room, step=step, reserve=reserve, of_whole=of_whole, compactions=self._compactions
             )
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed

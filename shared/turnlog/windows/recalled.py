@@ -344,15 +344,19 @@ class _Line:
 def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
     """Return the messages that fit, in order of position; None when none does."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
-    summary = summary_body(view.summary.text, ()) if view.summary is not None else ""
+    said = [summary_body(view.summary.text, ())] if view.summary is not None else []
+    said += [unit.entry.facts.head for unit in view.preamble]
+    heads = _shown_heads(view, loop) if any(hit.place for hit in hits) else set[str]()
     lines, days, left = list[_Line](), set[str](), room - _FENCE_TOKENS
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
         line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
-        if cost > left or not _may_return(hit.entry, summary):
+        head = hit.entry.facts.head
+        if cost > left or not _may_return(hit.entry, said) or (hit.place and head and head in heads):
             continue
+        heads.add(head)
         days.add(line.day)
         lines.append(line)
         left -= cost
@@ -369,10 +373,17 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
     return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages)
 
 
-def _may_return(entry: Entry, summary: str) -> bool:
-    """Return whether the message was sent in the session's own loops, and the summary does not say it."""
+def _shown_heads(view: WindowDraft, until: Loop) -> set[str]:
+    """Return the beginnings of texts that are sent of the loops before one. Forks and copies of a session have the same texts."""
+    pieces = (piece for loop in view.loops if loop.number < until.number for piece in shown_pieces(loop))
+    return {entry.facts.head for piece in pieces for entry in piece.unit.entries}
+
+
+def _may_return(entry: Entry, said: Sequence[str]) -> bool:
+    """Return whether the message was sent in a session's own loops, and neither the summary nor the preamble says it."""
     head = entry.facts.head
-    return not never_sent(entry) and entry.event.envelope.parent is None and not (head and head in summary)
+    is_of_agent = entry.event.envelope.parent is not None
+    return not never_sent(entry) and not is_of_agent and not (head and any(head in text for text in said))
 
 
 def _in_order(lines: Sequence[_Line]) -> list[_Line]:

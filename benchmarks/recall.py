@@ -3,6 +3,7 @@
     make bench-recall ARGS='FOLDER --loader load.py'    # FOLDER/locomo, and the conversations with tools beside it
 
 Each question of LoCoMo is asked at the end of its conversation, as the user's next message. The windows come from the pure core.
+Beside them: the ten best hits of a search, and the ten days (sessions) that the best hits are of.
 Exit 1 when less of the evidence is there than the limits say.
 """
 
@@ -15,15 +16,18 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from benchmarks.progress import say
+from benchmarks.recall_chart import chart
 from benchmarks.replay.loading import load_transcripts
 from benchmarks.search import CATEGORIES
 from benchmarks.windows.histories import COUNTER, FORMAT, sources_of
 from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Plan, run
+from turnlog import Turnlog
 from turnlog.cli.transcripts import Transcript
 from turnlog.core.calls import outline_of
 from turnlog.providers.registry import CODECS
@@ -35,9 +39,12 @@ from turnlog.windows.budgets import Budget
 from turnlog.windows.build import build
 from turnlog.windows.plan import MessageList, Source, WindowRequest
 from turnlog.windows.policy import PRESETS, Policy, policy_of
+from turnlog.windows.recalled import MAX_HITS, Question, RecallSearch
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""
+TURNS, DAYS, SUMMARIES = "hits, by turn", "hits, by day", "summaries"
+_BEST = 10
 _SHOWN_CHARS = 80
 """Characters of a message by which it is known in a window."""
 _TOOLS = ("agentdojo", "deer-flow-threads", "openhands", "session-share", "swe-agent", "mini-swe-agent", "tau-bench")
@@ -84,26 +91,32 @@ Cells = dict[tuple[str, int, int], Evidence]
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation of LoCoMo with its questions: each with its category and the places of its evidence."""
+    """A conversation of LoCoMo with its questions: each with its category and the places of its evidence.
+
+    ``left_out`` are questions whose key names no turn.
+    """
 
     bodies: Sequence[dict[str, Any]]
     sources: Sequence[Source]
     questions: Sequence[tuple[str, int, Sequence[int]]]
+    left_out: Sequence[str]
 
 
 def conversations(loader: Any, folder: Path, every: int) -> Iterator[Conversation]:
     for conversation in loader.iter_sessions(str(folder / "locomo")):
         messages = conversation["messages"]
         places = {message["dia_id"]: place for place, message in enumerate(messages)}
-        questions = list[tuple[str, int, Sequence[int]]]()
+        questions, left_out = list[tuple[str, int, Sequence[int]]](), list[str]()
         for question in conversation["meta"]["qa"][::every]:
             evidence = [places[name] for name in loader.fix_evidence(question.get("evidence")) if name in places]
             if evidence:
                 questions.append((question["question"], question["category"], evidence))
+            else:
+                left_out.append(f"{conversation['id']}: {question['question']} {question.get('evidence')}")
         bodies = [
             {name: message[name] for name in ("role", "name", "content") if message.get(name)} for message in messages
         ]
-        yield Conversation(bodies, _dated(sources_of(bodies), messages), questions)
+        yield Conversation(bodies, _dated(sources_of(bodies), messages), questions, left_out)
 
 
 def _dated(sources: Sequence[Source], messages: Sequence[Mapping[str, Any]]) -> list[Source]:
@@ -130,13 +143,52 @@ def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Se
                 memory.entries.pop(asked[-1].event.position, None)
                 memory.recalled = None
                 window = build(MessageList(asked, total + asked[-1].event.tokens), request, memory)
-                shown = "\n".join(str(message.get("content")) for message in window.messages)
-                texts = [str(conversation.bodies[place]["content"])[:_SHOWN_CHARS] for place in evidence]
-                share = sum(said in shown for said in texts) / len(texts)
-                for cell in (0, category):
-                    held = cells.setdefault((name, budget, cell), Evidence())
-                    held.shares.append(share)
-                    held.tokens += window.tokens
+                share = _shown(conversation, evidence, window.messages)
+                _count(cells, name, budget, category, share, window.tokens)
+        for name, share in _ranked(conversation, recaller, asked[-1], evidence).items():
+            _count(cells, name, _BEST, category, share)
+    for budget in budgets:
+        messages = summarised(conversation.bodies, budget)
+        for _, category, evidence in conversation.questions:
+            _count(cells, SUMMARIES, budget, category, _shown(conversation, evidence, messages))
+
+
+def _shown(conversation: Conversation, evidence: Sequence[int], messages: Sequence[Mapping[str, Any]]) -> float:
+    shown = "\n".join(str(message.get("content")) for message in messages)
+    texts = [str(conversation.bodies[place]["content"])[:_SHOWN_CHARS] for place in evidence]
+    return sum(said in shown for said in texts) / len(texts)
+
+
+def _count(cells: Cells, name: str, budget: int, category: int, share: float, tokens: int = 0) -> None:
+    for cell in (0, category):
+        held = cells.setdefault((name, budget, cell), Evidence())
+        held.shares.append(share)
+        held.tokens += tokens
+
+
+def _ranked(conversation: Conversation, search: ListSearch, asked: Source, evidence: Sequence[int]) -> dict[str, float]:
+    """Return the share of the evidence among the best hits, and among the days that the best hits are of."""
+    text = str(asked.event.body["content"]) if asked.event.body is not None else ""
+    day = [str(source.event.envelope.created_at) for source in conversation.sources]
+    question = Question(text, date.fromisoformat(day[-1][:10]), asked.event.position, 0.0)
+    (hits,) = search(RecallSearch((question,), asked.event.position, frozenset(), MAX_HITS, 0))
+    first = conversation.sources[0].event.position
+    places = [hit.entry.position - first for hit in hits]
+    days = list(dict.fromkeys(day[place] for place in places))[:_BEST]
+    return {
+        TURNS: sum(place in places[:_BEST] for place in evidence) / len(evidence),
+        DAYS: sum(day[place] in days for place in evidence) / len(evidence),
+    }
+
+
+def summarised(bodies: Sequence[Mapping[str, Any]], budget: int) -> Sequence[Mapping[str, Any]]:
+    """Return a window half of newest messages, half of a summary of those before, made without a model."""
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create(recall="never")
+        for first in range(0, len(bodies), 25):
+            session.append(*bodies[first : first + 25])
+        session.compress(keep_loops=budget // 160, max_tokens=budget // 2)
+        return session.context(budget=budget).messages
 
 
 def _next(sources: Sequence[Source], text: str) -> list[Source]:
@@ -160,13 +212,18 @@ def _next(sources: Sequence[Source], text: str) -> list[Source]:
 def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
     heads = [f"{budget:,}" for budget in budgets]
     print(f"\n{'evidence in the window, %':24}" + "".join(f"{head:>9}" for head in heads))
-    for name in names:
+    for name in (*names, SUMMARIES):
         print(f"{name:24}" + "".join(f"{100 * cells[name, budget, 0].share:9.1f}" for budget in budgets))
     for number, category in CATEGORIES.items():
         row = [cells.get(("`recall`", budget, number)) for budget in budgets]
         if all(row):
             count = len(row[0].shares) if row[0] else 0
             print(f"- {category:22}" + "".join(f"{100 * held.share:9.1f}" for held in row if held) + f"  of {count}")
+    print(f"{'recall@10':24}{TURNS:>16}{DAYS:>16}")
+    for number, category in {0: "all", **CATEGORIES}.items():
+        if (TURNS, _BEST, number) in cells:
+            shares = (cells[name, _BEST, number].share for name in (TURNS, DAYS))
+            print(f"- {category:22}" + "".join(f"{100 * share:16.1f}" for share in shares))
 
 
 def show_cost(transcripts: Sequence[Transcript], budgets: Sequence[int], title: str) -> None:
@@ -200,6 +257,8 @@ def main(arguments: list[str] | None = None) -> int:
     for conversation in conversations(loader, options.folder, options.every):
         measure(conversation, named, options.budget, cells)
         say(f"{len(conversation.questions)} questions")
+        for name in conversation.left_out:
+            print(f"left out, because its key names no turn: {name}")
     show(cells, list(named), options.budget)
     if options.costs:
         tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
@@ -209,6 +268,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         figures = {f"{name} {budget} {cell}": held.share for (name, budget, cell), held in cells.items()}
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.svg:
+        shares = {(name, budget): cell.share for (name, budget, number), cell in cells.items() if not number}
+        count = len(cells["`recall`", options.budget[0], 0].shares)
+        options.svg.write_text(chart(shares, options.budget, count), encoding="utf-8")
     held = {budget: cells["`recall`", budget, 0].share for budget in options.budget if budget in LIMITS}
     return 1 if any(share < LIMITS[budget] for budget, share in held.items()) else 0
 
@@ -224,6 +287,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sweep", action="store_true", help="other shares, neighbours and scores, too")
     parser.add_argument("--costs", action="store_true", help="cost with a prompt cache, and values lost")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="a picture: docs/images/recall.svg")
     return parser.parse_args(arguments)
 
 

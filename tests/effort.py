@@ -7,7 +7,7 @@ import os
 FULL = "TURNLOG_TEST_FULL"
 """Set by the option ``--full``, before any test module is read."""
 
-FEWEST = 4
+FEWEST = 3
 """However few are tried, they are at least so many (if there are so many)."""
 
 
@@ -21,7 +21,7 @@ def examples(full: int) -> int:
     return full if is_full() else max(8, full // 16)
 
 
-def boundaries(calls: int, engine: str, *, sqlite: int = 1, emulated: int = 29) -> list[int]:
+def boundaries(calls: int, engine: str, *, sqlite: int = 2, emulated: int = 29) -> list[int]:
     """Which of so many calls fail, one after the other: spread evenly, the first and the last among them.
 
     One of ``sqlite`` calls there, one of ``emulated`` on an emulated engine, and all of them in `make full`."""

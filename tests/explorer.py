@@ -7,6 +7,7 @@ after any request of an operation.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from itertools import pairwise
 from typing import Any, BinaryIO
 
 from tests.effort import is_full
+from tests.log.everything import local_blobs, sqlite_rows
 from turnlog.ports import BlobStore, Condition, Item, ItemTable, Key, Lost, Page, Query
 
 Operation = Callable[[ItemTable, BlobStore], Any]
@@ -217,17 +219,21 @@ def explore(
 ) -> int:
     """Try every order of the operations' requests, each on a fresh engine from ``make``, and check it. Returns the number tried.
 
+    Orders that end with the same answers and the same stored bytes are checked once: a check sees nothing else of a run.
     ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, orders
     that differ only in independent requests are tried once: an order is changed only where two requests conflict (dynamic
     partial-order reduction). `make pr` always does so.
     """
     reduced = only_conflicts or not is_full()
-    tried, pending, known = 0, [list[int]()], set[tuple[int, ...]]()
+    tried, pending, known, checked = 0, [list[int]()], set[tuple[int, ...]](), set[object]()
     while pending:
         choices = pending.pop()
         items, blobs = make()
         run, offered = run_schedule(operations, items, blobs, choices, crash=crash)
-        check(run, items, blobs)
+        end = _end(run, items, blobs)
+        if end not in checked:
+            check(run, items, blobs)
+            checked.add(end)
         tried += 1
         for index, other in _conflicts(run) if reduced else _others(run, offered, len(choices)):
             branch = [*run.schedule[:index], other]
@@ -236,6 +242,13 @@ def explore(
                 known.add(tuple(branch))
                 pending.append(branch)
     return tried
+
+
+def _end(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> object:
+    """Return what a schedule has left: the answers, and every item and blob."""
+    answers = tuple((type(result), repr(result), repr(getattr(result, "__dict__", ""))) for result in run.results)
+    stored = hashlib.sha256(repr((sqlite_rows(items), sorted(local_blobs(blobs).items()))).encode())
+    return answers, stored.digest()
 
 
 def _others(run: ScheduleRun, offered: Sequence[Sequence[int]], begin: int) -> Iterator[tuple[int, int]]:

@@ -122,7 +122,7 @@ PLANTED: tuple[Planted, ...] = (
         "append",
         "a key is recorded at every attempt",
         ((_KEYS, '"ttl": ttl}, condition=Absent())', '"ttl": ttl})'),),
-        (f"{_REQUEST_KEYS}::test_a3_a_repeated_append_is_one_commit_with_10000_commits_between",),
+        (f"{_REQUEST_KEYS}::test_a3_a_repeated_append_is_one_commit_with_many_commits_between",),
     ),
     Planted(
         "append",

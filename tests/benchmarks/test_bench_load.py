@@ -26,7 +26,7 @@ SMALLEST = Cell(sessions=1, writers=2, readers=1, appends=10, reads=4)
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("engine", ["embedded", "moto"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("moto", marks=pytest.mark.full)])
 def test_a1_a_load_loses_nothing_and_a_loss_would_be_seen(engine: str) -> None:
     """A server of its own; the clients are threads of this process."""
     outcome = run_cell(engine, SMALLEST, processes=0)

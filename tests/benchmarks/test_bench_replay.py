@@ -28,6 +28,7 @@ def _wide_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.network
 def test_replay() -> None:
     report = as_json(SAMPLES, "--budget", 6000)

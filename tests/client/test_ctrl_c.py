@@ -128,13 +128,13 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such signal here")
 def test_a_call_that_is_interrupted_leaves_nothing_open(engine: tuple[str, float]) -> None:
     url, longest = engine
-    command = [sys.executable, "-c", INTERRUPTED, url, "3000" if is_full() else "300", str(longest)]
+    command = [sys.executable, "-c", INTERRUPTED, url, "3000" if is_full() else "100", str(longest)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500 if is_full() else 120)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "memory"], indirect=True)
 def test_a_call_may_be_interrupted_at_every_point(engine: tuple[str, float]) -> None:
-    command = [sys.executable, "-c", AT_EVERY_POINT, engine[0], "1" if is_full() else "7"]
+    command = [sys.executable, "-c", AT_EVERY_POINT, engine[0], "1" if is_full() else "20"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert ran.returncode == 0, ran.stderr

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.replay.loading import load_transcripts, sample_of
 from benchmarks.replay.replaying import Replay, ReplayOutcome, ReplayReport
 from tests.conftest import SAMPLES, Harness
+from tests.effort import is_full
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.transcripts import Transcript, read_transcripts
@@ -104,7 +105,7 @@ def test_samples_over_http(service: Turnlog, policy: str, budget: int | None) ->
 
 @pytest.mark.network
 def test_samples_in_the_turnlog_format_are_not_linted_but_come_back(service: Turnlog) -> None:
-    transcripts = _samples()
+    transcripts = _samples()[::2]
     _assert_all_is_well(Replay(format="turnlog").run(service, transcripts), transcripts)
 
 
@@ -203,16 +204,16 @@ def _real(real_data: ModuleType) -> list[Transcript]:
 def test_real_conversations_over_http(
     service: Turnlog, real_data: ModuleType, policy: str, budget: int | None, half: int
 ) -> None:
-    """A fixed sample of every source, the first messages of each; a quarter of it by each policy."""
+    """A fixed sample of every source, the first messages of each; a part of it by each policy."""
     chosen = sample_of(_real(real_data), PR_SESSIONS)
     assert len(chosen) == PR_SESSIONS and len({one.source for one in chosen}) == 14
-    transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen[half::4]]
+    transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen[half :: 4 if is_full() else 10]]
     _assert_all_is_well(Replay(policy=policy, budget=budget).run(service, transcripts), transcripts)
 
 
 def test_real_conversations_in_process_on_both_engines(harness: Harness, real_data: ModuleType) -> None:
     chosen = sample_of(_real(real_data), 14)
-    transcripts = [replace(one, messages=one.messages[:20]) for one in chosen]
+    transcripts = [replace(one, messages=one.messages[: 20 if is_full() else 7]) for one in chosen]
     _assert_all_is_well(Replay(threads=1).run(harness.log(), transcripts), transcripts)
 
 

@@ -133,13 +133,13 @@ def test_without_time_nothing_is_sent(server: ModelServer, seconds: float) -> No
     assert not server.asked
 
 
-@pytest.mark.parametrize("reply", [Reply(raw=b"late", wait_seconds=2), Reply(raw=b"0" * 200, trickle=True)])
+@pytest.mark.parametrize("reply", [Reply(raw=b"late", wait_seconds=60), Reply(raw=b"0" * 20_000, trickle=True)])
 def test_the_time_out_is_of_the_whole_exchange(server: ModelServer, reply: Reply) -> None:
     server.plan = [reply]
     started = time.monotonic()
     with pytest.raises(TimeoutError):
         posted(server, seconds=0.3)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 30, "not the 60 s of the answer"
 
 
 @pytest.mark.parametrize(("timeout_seconds", "seconds"), [(0.3, 0.3), (5, 5), (20, 5)])

@@ -358,7 +358,7 @@ def test_a_change_of_format_that_is_killed_anywhere_is_done_by_the_next_process(
         SqliteDatabase(path).connection()
         os._exit(0)
 
-    step = 1 if is_full() else 3  # a fork of a process as large as this one takes long
+    step = 1 if is_full() else 9  # a fork of a process as large as this one takes long
     statement, exits = 1 - step, list[int | None]()
     while 0 not in exits:
         statement += step

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import turnlog_vocabulary as vocabulary
+from tests.effort import is_full
 from turnlog.engines import token_counters
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.engines.token_estimate import EstimateCounter
@@ -85,12 +86,13 @@ REPEATED = ["a", " ", "\n", "\t", "-", "7", "aB", "中", "😀", "é", " \n", "\
 @pytest.mark.parametrize("unit", REPEATED)
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_a_million_characters_without_a_break_are_counted(counter: TokenCounter, unit: str) -> None:
-    assert 0 < counter.count((unit * MILLION)[:MILLION]) <= MILLION * 2
+    size = MILLION if is_full() else MILLION // 5
+    assert 0 < counter.count((unit * size)[:size]) <= size * 2
 
 
 @pytest.mark.parametrize("unit", ["a", "\n", "-", "7", "aB", "中", "é", " \n"])
 def test_forced_cuts_never_undercount_and_add_little(encoding: tiktoken.Encoding, unit: str) -> None:
-    text = (unit * 600_000)[:600_000]
+    text = (unit * 600_000)[: 600_000 if is_full() else 100_000]
     real = len(encoding.encode_ordinary(text))
     assert real <= TiktokenCounter().count(text) <= real + 12 * -(-len(text) // 16_384)
 

@@ -36,8 +36,8 @@ def ran(framework: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("langchain", "sqlite"),
         pytest.param("langchain", "moto", marks=pytest.mark.full),
         pytest.param("strands", "sqlite", marks=pytest.mark.full),
-        ("strands", "moto"),
-        ("openai", "sqlite"),
+        pytest.param("strands", "moto", marks=pytest.mark.full),
+        pytest.param("openai", "sqlite", marks=pytest.mark.full),
         pytest.param("openai", "moto", marks=pytest.mark.full),
     ],
 )

@@ -40,7 +40,7 @@ def agents() -> Any:
     return importlib.import_module("tests.integrations.langgraph_agents")
 
 
-@pytest.mark.every_engine
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 def test_the_published_conformance_suite(harness: Harness, record_property: Callable[[str, object], None]) -> None:
     from langgraph.checkpoint.conformance import checkpointer_test, validate
 
@@ -664,14 +664,14 @@ def test_over_http(agents: Any) -> None:
 
 # ------------------------------------------------------------ what it costs
 
-MESSAGES = 1_000
+MESSAGES = 1_000 if is_full() else 300
 CALLS = 1 if is_full() else 8
 """At once in each turn: in the short form there are fewer steps."""
 
 
 @pytest.fixture(scope="module")
 def long_thread(tmp_path_factory: pytest.TempPathFactory, agents: Any) -> Any:
-    """An agent's thread of 1,000 messages of 1,000 characters: the harness, the bytes written, those of the text."""
+    """An agent's thread of many messages of 1,000 characters: the harness, the bytes written, those of the text."""
     with sqlite_harness(tmp_path_factory.mktemp("long")) as harness:
         written = [0]
         table = harness.app.engine.items

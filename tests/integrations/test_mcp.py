@@ -155,7 +155,7 @@ def status_of(port: int, **headers: str) -> int:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("token", [None, "s3cret"])
+@pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.full), "s3cret"])
 def test_over_http(tmp_path: Path, token: str | None) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -184,7 +184,7 @@ def test_over_http(tmp_path: Path, token: str | None) -> None:
         assert server.communicate(timeout=20)[0] == b""
 
 
-@pytest.mark.parametrize("place", ["there", "nowhere"])
+@pytest.mark.parametrize("place", [pytest.param("there", marks=pytest.mark.full), "nowhere"])
 def test_a_session_that_is_not_there_is_told_on_one_line(tmp_path: Path, place: str) -> None:
     data = str(folder(tmp_path)) if place == "there" else place
     command = [*COMMAND, "--data", data, "--session", "nobody"]

@@ -34,11 +34,18 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
 
 
 def sqlite_items(table: ItemTable) -> list[dict[str, Any]]:
-    from turnlog.engines.sqlite_tables import _SELECT, _decode
+    from turnlog.engines.sqlite_tables import _decode
+
+    return [dict(_decode(*row)) for row in sqlite_rows(table)]
+
+
+def sqlite_rows(table: ItemTable) -> list[Any]:
+    """Return every item as it is stored, in the order of keys."""
+    from turnlog.engines.sqlite_tables import _SELECT
 
     inner: Any = getattr(table, "_inner", table)
     connection: sqlite3.Connection = inner._database.connection()
-    return [dict(_decode(*row)) for row in connection.execute(f"{_SELECT} TRUE")]
+    return connection.execute(f"{_SELECT} TRUE ORDER BY pk, sk").fetchall()
 
 
 def blobs_of(harness: Harness) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DATA, Harness, moto_harness
-from tests.effort import boundaries
+from tests.effort import FEWEST, boundaries
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.support.erase_orders import PREEMPTIONS, with_queue
 from tests.support.erasing import message_of, worked
@@ -441,7 +441,7 @@ def test_d1_a_fault_at_every_call_of_an_end_and_its_offload(harness: Harness, wh
         assert [one.confirmations for one in log.memory()] == [1, 1]
         assert [line["position"] for line in copy_of(harness, user=user)] == [2, 3, 4]
         assert {job.status for job in offloads(log)} == {"done"}
-    assert tried == len(wanted) - 1 > 3
+    assert tried == len(wanted) - 1 >= FEWEST
 
 
 def _work(harness: Harness, user: str) -> None:

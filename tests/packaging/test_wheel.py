@@ -104,12 +104,16 @@ def test_the_wheel_is_whole_and_no_more(environment: Environment) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"turnlog", "turnlog_vocabulary"}
 
 
-def test_the_wheel_alone_is_the_library_and_with_an_extra_the_service(environment: Environment, tmp_path: Path) -> None:
+def test_the_wheel_alone_is_the_library(environment: Environment, tmp_path: Path) -> None:
     done = environment.run("-I", "-c", LIBRARY, str(tmp_path))
     assert done.returncode == 0, done.stderr
     refused = subprocess.run(environment.script("serve"), capture_output=True, text=True, check=False, env=_clean())
     assert refused.returncode == 1 and "pip install 'turnlog[cli]'" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.full
+def test_the_wheel_with_an_extra_is_the_service(environment: Environment, tmp_path: Path) -> None:
     environment.install("[cli]")
     command = environment.script("serve", "--port", "0", "--json", "--data", str(tmp_path / "data"))
     serving = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_clean())

@@ -165,7 +165,7 @@ def marked(given: Given, ttl: str | None) -> Given:
         pytest.param("anthropic", "default", None, marks=pytest.mark.full),
         pytest.param("anthropic", "default", 8_000, marks=pytest.mark.full),
         ("anthropic", "run_loops", 8_000),
-        ("bedrock_converse", "default", 8_000),
+        pytest.param("bedrock_converse", "default", 8_000, marks=pytest.mark.full),
         pytest.param("bedrock_converse", "run_loops", 8_000, marks=pytest.mark.full),
     ],
 )

@@ -44,6 +44,8 @@ laws = settings(
     phases=(Phase.explicit, Phase.generate),  # every example builds a window for each answer: shrinking takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+LONGEST = 30 if is_full() else 15
+"""Messages of a log whose every window is built four times."""
 LONG = "the quick brown fox jumps over order W-10023 at /srv/app/main.py. " * 12
 RECALLING = '{"steps": [{"step": "turns", "n": 1}, {"step": "recall", "share": 0.1, "min_score": 0}]}'
 STAYING = '{"steps": [{"step": "digest_when_full"}, {"step": "recall", "share": 0.5, "min_score": 0}]}'
@@ -89,13 +91,13 @@ def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None
 
 
 @laws
-@given(orderly(max_size=30), asked, asked)
+@given(orderly(max_size=LONGEST), asked, asked)
 def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History, wanted: Asked, other: Asked) -> None:
     assert_memory_changes_nothing(stored(history), wanted, other)
 
 
 @laws
-@given(disorderly(max_size=30), asked, asked)
+@given(disorderly(max_size=LONGEST), asked, asked)
 def test_nor_do_those_of_a_log_in_disorder(history: History, wanted: Asked, other: Asked) -> None:
     assert_memory_changes_nothing(stored(history), wanted, other)
 
@@ -132,7 +134,7 @@ def test_late_and_second_results_change_what_was_assembled(history: list[Given],
 
 @pytest.mark.parametrize(
     ("count", "budget"),
-    [(1_000, 2_000), (1_000, 8_000), (4_000, 2_000), *([(1_000, 32_000), (4_000, 8_000), (4_000, 32_000)] * is_full())],
+    [(1_000, 2_000), (4_000, 2_000), *([(1_000, 8_000), (1_000, 32_000), (4_000, 8_000), (4_000, 32_000)] * is_full())],
 )
 def test_W12_what_is_read_depends_on_the_budget_alone(count: int, budget: int) -> None:
     turns = [
@@ -159,15 +161,19 @@ ASKED_OF_SAMPLES = [
 
 @pytest.mark.parametrize("at", range(len(SAMPLES)), ids=[name for name, _ in SAMPLES])
 def test_W11_holds_on_the_projects_own_conversations(at: int) -> None:
-    """Each conversation with every fourth of the requests, another fourth each; with all of them in `make full`."""
+    """Each conversation with some of the requests, so that all of them are tried; each with all of them in `make full`."""
     held = stored(SAMPLES[at][1])
-    for policy, format, part in ASKED_OF_SAMPLES if is_full() else ASKED_OF_SAMPLES[at % 4 :: 4]:
+    for policy, format, part in ASKED_OF_SAMPLES if is_full() else ASKED_OF_SAMPLES[at :: len(SAMPLES)]:
         assert_W11(held, Asked(policy, max(200, held.total // part) if part else AMPLE, format))
+
+
+SHORT = 120 if is_full() else 50
+"""Messages of a real conversation whose windows are built at each of its answers."""
 
 
 def test_W11_holds_on_a_sample_of_real_conversations(real_histories: list[tuple[str, History]]) -> None:
     for index, (_, history) in enumerate(real_histories):
-        if len(history) <= 120:
+        if len(history) <= SHORT:
             held = stored(history)
             assert_W11(held, Asked("default", max(300, held.total // 3), FORMATS[index % len(FORMATS)]))
 
@@ -256,7 +262,7 @@ def test_no_thinking_of_a_sample_of_real_conversations_is_bound_elsewhere(
     real_histories: list[tuple[str, History]],
 ) -> None:
     for index, (_, history) in enumerate(real_histories):
-        if len(history) <= 120:
+        if len(history) <= SHORT:
             held = stored(as_claude(history))
             wanted = Asked("default", max(300, held.total // (index % 4 + 1)), "anthropic")
             epochs_with_all_thinking_bound(held, wanted)

@@ -121,10 +121,14 @@ REAL_ASKED = tuple(
 )
 
 
+CALLS = 12 if is_full() else 4
+"""Calls of a conversation at which a window is looked at."""
+
+
 @pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
 def test_W6_holds_along_the_projects_own_conversations(name: str, history: History) -> None:
     for at, wanted in enumerate(REAL_ASKED):
-        assert_at_every_call(stored(history), wanted, step=max(4, len(history) // 12), start=at)
+        assert_at_every_call(stored(history), wanted, step=max(4, len(history) // CALLS), start=at)
 
 
 def assert_at_every_call(held: Stored, wanted: Asked, *, step: int, start: int = 0) -> None:

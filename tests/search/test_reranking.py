@@ -188,11 +188,11 @@ def test_a_vector_has_numbers_only(server: ModelServer, value: Any, is_read: boo
 @pytest.mark.network
 @pytest.mark.parametrize("left", [0.0, -1.0, 0.3])
 def test_vectors_are_not_waited_for_behind_the_deadline(server: ModelServer, left: float) -> None:
-    server.plan = lambda asked: Reply(raw=b"{}", wait_seconds=20)
+    server.plan = lambda asked: Reply(raw=b"{}", wait_seconds=60)
     begun = time.monotonic()
     with with_deadline(lambda: left), pytest.raises(UnavailableError) as raised:
         embedder(server, COHERE).embed(["a"])
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30, "not the model's 60"
     assert raised.value.error_code in ("embedder_timeout", "deadline")
 
 
@@ -273,11 +273,11 @@ def test_vectors_of_other_lengths_and_too_few_of_them_are_no_answer(server: Mode
 def test_a_slow_model_is_not_waited_for(log: Turnlog, server: ModelServer) -> None:
     session = spoken(log)
     by_words = session.search("sum ship").results
-    server.plan = lambda asked: Reply(raw=b"{}", wait_seconds=30)
+    server.plan = lambda asked: Reply(raw=b"{}", wait_seconds=60)
     reranked(log, embedder(server, timeout_seconds=1))
     begun = time.monotonic()
     answer = session.search("sum ship")
-    assert time.monotonic() - begun < 20, "not the model's 30"
+    assert time.monotonic() - begun < 40, "not the model's 60"
     assert (answer.reranking, answer.results) == ("failed", by_words)
 
 

@@ -25,7 +25,7 @@ from turnlog.core.json_values import encode_json
 
 Path: TypeAlias = tuple[str | int, ...]
 PARTS = 8
-ONE_OF = 24
+ONE_OF = 72
 """In `make pr` so few of the forgeries are tried."""
 _DEEPEST = 7
 VALUES: tuple[Any, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 import turnlog
 from tests.conftest import Harness
+from tests.effort import is_full
 from tests.support.cold_windows import cold
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.linter.rules import lint
+from turnlog.search.session import MAX_COMMITS
 from turnlog.sessions.context_models import WindowAnswer
 
 SMALL_TALK = "the weather is fine and the coffee was good again in the old place behind the church"
@@ -277,21 +280,72 @@ def test_a_list_of_messages_is_searched_too(harness: Harness) -> None:
     assert ORDER in str(window.messages)
 
 
-def test_a_process_that_has_the_index_takes_one_request_more(moto: Harness) -> None:
+@pytest.mark.parametrize(("messages", "budget"), [(10, 400), (10_000 if is_full() else 2_000, 8_000)])
+def test_a_process_that_has_the_index_takes_one_request_and_few_read_units_more(
+    moto: Harness, messages: int, budget: int
+) -> None:
+    session, words = moto.log().sessions.create(recall="never"), random.Random(7)
+
+    def text(count: int) -> str:
+        return " ".join(f"{words.choice(('bar', 'den', 'fil', 'gon'))}{words.randrange(60)}" for _ in range(count))
+
+    for first in range(0, messages, 25):
+        said = [(("user", "assistant")[number % 2], f"{number}: {text(20)}") for number in range(first, first + 25)]
+        session.append(*({"role": role, "content": content} for role, content in said[: messages - first]))
+    session.append({"role": "user", "content": f"What of {text(2)}?"})
+    session.context(budget=budget, policy="recall")
+    for _ in range(3):
+        session.append({"role": "assistant", "content": "Yes."}, {"role": "user", "content": f"What of {text(2)}?"})
+        with moto.meter.measure() as plain:
+            session.context(budget=budget, policy="default")
+        with moto.meter.measure() as spent:
+            window = session.context(budget=budget, policy="recall")
+        assert window.manifest.recalled
+        assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 1
+        assert spent.read_units <= plain.read_units + (10 if messages == 10 else MAX_COMMITS / 2)
+        with moto.meter.measure() as again:
+            session.context(budget=budget, policy="recall")
+        assert dict(again.requests) == {"Query": 1}, "the other windows of the loop know what was found"
+
+
+def test_a_window_without_omitted_parts_pays_nothing(moto: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     session = asked(moto)
-    session.context(budget=1_500)
-    session.append(
-        {"role": "assistant", "content": "AX-77012"}, {"role": "user", "content": "And who was its courier?"}
-    )
-    with moto.meter.measure() as plain:
-        session.context(budget=1_500, policy="default")
-    session.append({"role": "assistant", "content": "Meyer."}, QUESTION)
-    with moto.meter.measure() as spent:
-        session.context(budget=1_500)
-    assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 1
-    with moto.meter.measure() as again:
-        session.context(budget=1_500)
-    assert dict(again.requests) == {"Query": 1}, "the other windows of the loop know what was found"
+    monkeypatch.setattr(moto.app.find_messages, "in_session", None)
+    spent = dict[str, tuple[dict[str, int], float]]()
+    for policy in ("default", "recall"):
+        moto.app.__dict__.pop("build_context", None)
+        with moto.meter.measure() as meter:
+            session.context(policy=policy)
+        spent[policy] = dict(meter.requests), meter.read_units
+    assert spent["default"] == spent["recall"]
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("What did we do last Tuesday?", "the lake"),
+        ("What did we do in March?", "the mountains"),
+        ("What did we do on 2026-02-03?", "the museum"),
+        ("上周我去了哪家医院?", "协和医院"),
+        ("Which file was /srv/app/config-v2.yaml about?", "config-v2.yaml"),
+    ],
+)
+def test_days_chinese_and_identifiers_find_their_messages(harness: Harness, question: str, place: str) -> None:
+    session = harness.log().sessions.create(policy="recall")
+    days = {"2026-03-04": "the mountains", "2026-02-03": "the museum", "2026-05-12": "the lake"}
+    for day, where in days.items():
+        said = {"role": "user", "content": f"We went to {where}."}
+        session.append(said, {"role": "assistant", "content": "Nice."}, meta=[{"created_at": f"{day}T10:00:00Z"}] * 2)
+        talk(session, 4)
+    session.append({"role": "user", "content": "我去了协和医院看病。"}, {"role": "assistant", "content": "好的。"})
+    talk(session, 4)
+    read = "I have read /srv/app/config-v2.yaml: it is the one with the port."
+    session.append({"role": "user", "content": read}, {"role": "assistant", "content": "Fine."})
+    talk(session, 50)
+    # The twelfth of May is the Tuesday before.
+    session.append({"role": "user", "content": question}, meta=[{"created_at": "2026-05-14T10:00:00Z"}])
+    window = session.context(budget=1_500)
+    assert window.manifest.recalled and place in text(window)
 
 
 def test_what_the_caller_asks_for_is_recalled_in_place_of_the_users_message(harness: Harness) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tests.properties.building import Asked, Stored, first, request, window
+from tests.effort import is_full
+from tests.properties.building import Asked, Stored, first, request
 from tests.properties.histories import History
 from tests.support.prefix_laws import Blocks, without_frame
 from turnlog.core.errors import BudgetTooSmallError
@@ -40,9 +41,14 @@ class Call:
 
 
 def calls(held: Stored, wanted: Asked) -> Iterator[Call]:
+    """Yield the calls of a conversation. As in a session, a window goes on from earlier ones; in `make full` each begins anew.
+
+    `assert_memory_changes_nothing` shows that both are the same."""
+    memory = None if is_full() else Memory()
     for count in answers(held.history):
+        begun = first(held, count)
         try:
-            yield Call(count, window(first(held, count), wanted))
+            yield Call(count, build(MessageList(begun.sources, begun.total), request(wanted, begun.sources), memory))
         except BudgetTooSmallError:
             continue
 

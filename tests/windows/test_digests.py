@@ -124,6 +124,21 @@ def test_at_most_as_many_values_as_the_step_allows(ledger: int) -> None:
     assert note_of(*history, ledger=2).values == ("A-1001", "B-2002"), "identifiers before other values"
 
 
+def test_what_a_call_took_as_an_argument_comes_before_what_results_list() -> None:
+    listed = json.dumps([f"A-{number}" for number in range(50)])
+    written = calling("write", json.dumps({"text": "x " * 100, "file": "docs/plan.md"}))
+    history = [
+        said("user", "go"),
+        calling("list", "{}"),
+        result("list0", listed),
+        written,
+        result("write0", "ok"),
+        DONE,
+    ]
+    values = note_of(*history, ledger=10).values
+    assert values[0] == "docs/plan.md" and values[1:] == tuple(f"A-{number}" for number in range(9))
+
+
 @pytest.mark.parametrize("cards", [False, True])
 @pytest.mark.parametrize("limit", [1, 499, 500, 501])
 def test_long_texts_are_cut_and_charged_with_at_least_what_they_take(limit: int, cards: bool) -> None:

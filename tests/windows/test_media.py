@@ -56,6 +56,14 @@ def test_no_window_has_more_images_than_its_provider_takes(format: Format) -> No
         assert json.dumps(made.messages).count("not shown here") == count - images(made)
 
 
+@pytest.mark.parametrize("answer", [{"reasoningContent": {"redactedContent": "c2ln"}}, {"text": " "}])
+def test_files_on_both_sides_of_an_answer_that_is_not_sent_count_as_one_message(answer: Body) -> None:
+    files = [Given(shot(number, kind="file"), "turnlog") for number in range(6)]
+    unsent = Given({"role": "assistant", "content": [answer]}, "bedrock_converse")
+    made = built([*files[:3], unsent, *files[3:]], "bedrock_converse")
+    assert images(made) == MEDIA_LIMITS["bedrock_converse"].turn_files
+
+
 def test_a_large_model_of_claude_takes_six_hundred_images(log: Turnlog) -> None:
     session = log.sessions.create(model="claude-sonnet-4-5", policy="full")
     for _ in range(5):

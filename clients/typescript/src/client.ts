@@ -7,8 +7,11 @@
  *     const window = await session.context({ format: "openai_chat", budget: 8000 });
  *
  * A call is tried again after a failure of the network, 429, 502, 503 and 504. A call that writes has an idempotency key, so a
- * repeated one has one effect.
+ * repeated one has one effect. An append that a function on AWS could not take is uploaded first, by an address that the service
+ * signs; an answer too large to send is fetched from the address that comes in its place.
  */
+import { createHash } from "node:crypto";
+
 import type { components, operations } from "./schema.js";
 
 export type Schemas = components["schemas"];
@@ -60,12 +63,20 @@ export class TurnlogError extends Error {
 }
 
 const RETRIED = new Set([429, 502, 503, 504]);
+const SEE_OTHER = 303;
+/** Bytes that a request may have at a service on AWS: of the body, and of the body in a function's event, with escapes. */
+const MAX_BODY_BYTES = 4.25 * 1024 * 1024;
+const MAX_EVENT_BYTES = 6_225_920;
+/** Bytes that an event has with an escape: quotes, backslashes, ends of lines, tabs. */
+const ESCAPED = new Set([0x22, 0x5c, 0x0a, 0x0d, 0x09]);
 type Query = Record<string, string | number | boolean | undefined | null>;
 interface Call {
   query?: Query;
   body?: unknown;
   /** Key of a call that writes; made when left out. */
   idempotencyKey?: string;
+  /** Whether the route takes a reference to an uploaded body. */
+  mayUpload?: boolean;
 }
 
 export class Turnlog {
@@ -108,19 +119,45 @@ export class Turnlog {
     const body = call.body === undefined ? undefined : JSON.stringify(call.body);
     if (body !== undefined) headers["content-type"] = "application/json";
     if (method !== "GET") headers["idempotency-key"] = call.idempotencyKey ?? crypto.randomUUID();
-    const response = await this.#tried({ method, url, headers, body });
-    const text = await response.text();
-    if (response.ok) return JSON.parse(text) as Answer;
-    throw errorOf(response.status, text);
+    const request = { method, url, headers, body };
+    const response = await this.#tried(call.mayUpload && body !== undefined && isTooLarge(body) ? await this.#uploaded(request, body) : request);
+    const { status, text } = response.status === SEE_OTHER ? await this.#stored(response) : { status: response.status, text: await response.text() };
+    if (status >= 200 && status < 300) return JSON.parse(text) as Answer;
+    throw errorOf(status, text);
   }
 
-  async #tried(request: Request): Promise<Response> {
-    const { maxTries = 5, pauseMs = 200, timeoutMs = 30_000, sign } = this.#options;
+  /** Upload a body, and return the request with a reference to it; the request itself where the service takes it as it is. */
+  async #uploaded(request: Request, body: string): Promise<Request> {
+    const upload = createHash("sha256").update(body).digest("hex");
+    const size = Buffer.byteLength(body);
+    const response = await this.#tried({ ...request, body: JSON.stringify({ upload, size_bytes: size }) });
+    const text = await response.text();
+    if (!response.ok) throw errorOf(response.status, text);
+    const place = (JSON.parse(text) as { url: string | null }).url;
+    if (place === null) return request;
+    const stored = await this.#tried({ method: "PUT", url: new URL(place), headers: {}, body }, false);
+    await stored.arrayBuffer();
+    if (!stored.ok) throw new TurnlogError(stored.status, "upload_failed", `the storage answered ${stored.status} to an upload`);
+    return { ...request, body: JSON.stringify({ upload }) };
+  }
+
+  /** Fetch an answer that was too large to send. */
+  async #stored(response: Response): Promise<{ status: number; text: string }> {
+    const place = (await response.json()) as { url: string; status: number };
+    const stored = await this.#tried({ method: "GET", url: new URL(place.url), headers: {}, body: undefined }, false);
+    if (!stored.ok) throw new TurnlogError(stored.status, "download_failed", `the storage answered ${stored.status} to a download`);
+    return { status: place.status, text: await stored.text() };
+  }
+
+  /** Send a request until it is answered. One to an address that is signed already takes no signature. */
+  async #tried(request: Request, isSigned = true): Promise<Response> {
+    const { maxTries = 5, pauseMs = 200, timeoutMs = 30_000 } = this.#options;
+    const sign = isSigned ? this.#options.sign : undefined;
     const send = this.#options.fetch ?? fetch;
     for (let left = maxTries - 1, pause = pauseMs; ; left -= 1, pause *= 2) {
       try {
         const signed = sign ? { ...request.headers, ...(await sign(request)) } : request.headers;
-        const options: RequestInit = { method: request.method, headers: signed, signal: AbortSignal.timeout(timeoutMs) };
+        const options: RequestInit = { method: request.method, headers: signed, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
         if (request.body !== undefined) options.body = request.body;
         const response = await send(request.url, options);
         if (!RETRIED.has(response.status) || left <= 0) return response;
@@ -161,13 +198,13 @@ export class SessionClient {
     }
   }
 
-  /** Append 1 to 25 messages in one commit: all of them are stored, or none. */
+  /** Append 1 to 25 messages in one commit, 32 MiB at most: all of them are stored, or none. */
   async append(
     messages: readonly Message[],
     fields: Omit<Schemas["AppendMessages"], "messages"> = {},
     options: { idempotencyKey?: string } = {},
   ): Promise<Appended> {
-    return this.log.call<Appended>("POST", `${this.#path}/messages`, { body: { ...fields, messages }, ...options });
+    return this.log.call<Appended>("POST", `${this.#path}/messages`, { body: { ...fields, messages }, mayUpload: true, ...options });
   }
 
   /** Build the window for the next model call. */
@@ -189,6 +226,13 @@ export class SessionClient {
       place = page.next;
     } while (place !== null);
   }
+}
+
+function isTooLarge(body: string): boolean {
+  const bytes = Buffer.from(body);
+  let escapes = 0;
+  if (2 * bytes.length > MAX_EVENT_BYTES) for (const byte of bytes) if (ESCAPED.has(byte)) escapes += 1;
+  return bytes.length > MAX_BODY_BYTES || bytes.length + escapes > MAX_EVENT_BYTES;
 }
 
 function errorOf(status: number, text: string): TurnlogError {

@@ -64,3 +64,47 @@ test("requests are signed for IAM", async () => {
   await new Turnlog("https://api.example.com/prod", { sign, fetch: send }).session("a/b").info();
   assert.match(seen[0]?.get("authorization") ?? "", /^AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE\/\d{8}\/eu-central-1\/execute-api\/aws4_request/);
 });
+
+test("a large append goes up by the signed address first, and a large answer is fetched from its address", async () => {
+  const seen: { url: string; method: string; body: string; headers: Headers }[] = [];
+  const answers: Record<string, () => Response> = {
+    "POST api.example.com 1": () => Response.json({ url: "https://bucket.example.com/up?signature=1" }),
+    "PUT bucket.example.com 2": () => new Response(null, { status: 503 }),
+    "PUT bucket.example.com 3": () => new Response(null, { status: 200 }),
+    "POST api.example.com 4": () => Response.json({ url: "https://bucket.example.com/down?signature=2", status: 201 }, { status: 303 }),
+    "GET bucket.example.com 5": () => Response.json({ head: 7 }),
+  };
+  const send: typeof fetch = async (input, options) => {
+    const url = new URL(String(input));
+    seen.push({ url: url.href, method: String(options?.method), body: String(options?.body ?? ""), headers: new Headers(options?.headers) });
+    const answer = answers[`${options?.method} ${url.host} ${seen.length}`];
+    return answer === undefined ? new Response("{}", { status: 500 }) : answer();
+  };
+  const session = new Turnlog("https://api.example.com/prod", { token: "secret", fetch: send, pauseMs: 1 }).session("s");
+  const quoted = '"'.repeat(2_000_000); // 4 MB of JSON, and 6 MB in a function's event
+  assert.equal((await session.append([{ role: "user", content: quoted }])).head, 7);
+  const [ask, , put, reference] = seen;
+  const { upload, size_bytes } = JSON.parse(ask?.body ?? "") as { upload: string; size_bytes: number };
+  assert.equal(size_bytes, put?.body.length);
+  assert.equal((JSON.parse(put?.body ?? "") as { messages: { content: string }[] }).messages[0]?.content, quoted);
+  assert.deepEqual(JSON.parse(reference?.body ?? ""), { upload });
+  assert.equal(ask?.headers.get("idempotency-key"), reference?.headers.get("idempotency-key"));
+  for (const { headers } of seen.filter(({ url }) => url.includes("bucket"))) {
+    assert.equal(headers.get("authorization"), null, "the token is the service's alone");
+  }
+  const refused: typeof fetch = async () => Response.json({ code: "too_large", detail: "too large" }, { status: 413 });
+  const other = new Turnlog("https://api.example.com/prod", { fetch: refused }).session("s");
+  await assert.rejects(other.append([{ role: "user", content: quoted }]), { code: "too_large", status: 413 });
+});
+
+test("a service without addresses takes a large append as it is", async () => {
+  const bodies: string[] = [];
+  const send: typeof fetch = async (_input, options) => {
+    bodies.push(String(options?.body));
+    return Response.json(bodies.length === 1 ? { url: null } : { head: 2 }, { status: bodies.length === 1 ? 200 : 201 });
+  };
+  const session = new Turnlog("http://127.0.0.1:8787", { fetch: send }).session("s");
+  assert.equal((await session.append([{ role: "user", content: "order 7 ".repeat(600_000) }])).head, 2);
+  assert.equal(bodies.length, 2);
+  assert.ok((bodies[1] ?? "").length > 4_800_000);
+});

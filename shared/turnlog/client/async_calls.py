@@ -52,6 +52,26 @@ async def run_abandonable(call: Callable[[], T], executor: Executor) -> T:
     return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
 
 
+def in_thread(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of an object's own method that reads. When its caller is cancelled, it is abandoned."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        return await asyncio.to_thread(functools.partial(getattr(self, method.__name__), *args, **options))
+
+    return call
+
+
+def to_end(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of an object's own method that writes. It runs to its end, also when its caller is cancelled."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        return await run_to_end(functools.partial(getattr(self, method.__name__), *args, **options))
+
+    return call
+
+
 class CallThreads:
     """Threads of one client: at most ``max_calls`` calls run at once; others wait."""
 

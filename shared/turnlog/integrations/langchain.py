@@ -36,6 +36,7 @@ from turnlog.agents.graph_state.messages import (
     with_changes,
 )
 from turnlog.client import GivenPolicy
+from turnlog.client.async_calls import in_thread
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import RandomIds
@@ -101,43 +102,42 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
     def before_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
         return self._begin_run(state, self._session())
 
-    async def abefore_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(self._begin_run, state, self._session())
-
     def before_model(self, state: State, runtime: Runtime[Any]) -> None:
         self._keep(state, self._session())
 
-    async def abefore_model(self, state: State, runtime: Runtime[Any]) -> None:
-        await asyncio.to_thread(self._keep, state, self._session())
-
     def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        self._end_run(state, self._session())
+        session = self._session()
+        self._keep(state, session)
+        self._done.pop((session.id, state.get("turnlog_run", "")), None)
 
-    async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        await asyncio.to_thread(self._end_run, state, self._session())
+    abefore_agent, abefore_model, aafter_agent = (
+        in_thread(before_agent),
+        in_thread(before_model),
+        in_thread(after_agent),
+    )
 
     def wrap_model_call(
         self, request: Request, handler: Callable[[Request], ModelResponse[Any]]
     ) -> ModelResponse[Any] | AIMessage:
-        prepared = self._before_call(request, self._session())
+        prepared = self._before_call(request)
         return prepared if isinstance(prepared, AIMessage) else self._after_call(prepared[1], handler(prepared[0]))
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | AIMessage:
-        prepared = await asyncio.to_thread(self._before_call, request, self._session())
+        prepared = await asyncio.to_thread(self._before_call, request)
         return (
             prepared if isinstance(prepared, AIMessage) else self._after_call(prepared[1], await handler(prepared[0]))
         )
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
-        answer = self._before_tool(request, self._session())
+        answer = self._before_tool(request)
         return handler(request) if answer is None else answer
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        answer = await asyncio.to_thread(self._before_tool, request, self._session())
+        answer = await asyncio.to_thread(self._before_tool, request)
         return await handler(request) if answer is None else answer
 
     # ------------------------------------------------------------ work of the hooks; async hooks call it in a thread
@@ -176,10 +176,6 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             self._restored.add(newest.id)
         return {**update, "messages": restored[::-1]}
 
-    def _end_run(self, state: State, session: Session) -> None:
-        self._keep(state, session)
-        self._done.pop((session.id, state.get("turnlog_run", "")), None)
-
     def _keep(self, state: Any, session: Session) -> None:
         """Append new messages of the state to the log, and report messages that were edited or removed."""
         messages, run = list[BaseMessage](state["messages"]), (session.id, state.get("turnlog_run", ""))
@@ -215,12 +211,12 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._window_objects.learn(session.id, graph_message.body, message.model_copy())
         return graph_message
 
-    def _before_call(self, request: Request, session: Session) -> tuple[Request, Mapping[str, int]] | AIMessage:
+    def _before_call(self, request: Request) -> tuple[Request, Mapping[str, int]] | AIMessage:
         """Return the request with the window as its messages, and the window's position and size.
 
         When the last message was restored from the log with open calls, return that reply and call no model.
         """
-        messages = request.state["messages"]
+        messages, session = request.state["messages"], self._session()
         last = messages[-1] if messages else None
         if isinstance(last, AIMessage) and last.id in self._restored:
             self._restored.discard(last.id)
@@ -260,8 +256,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
                 _put(self._sent, message.id, sent)
         return response
 
-    def _before_tool(self, request: ToolCallRequest, session: Session) -> ToolMessage | None:
+    def _before_tool(self, request: ToolCallRequest) -> ToolMessage | None:
         """Append the call before its tool runs. Calls of the recall tools are answered here; None for other tools."""
+        session = self._session()
         if isinstance(request.state, Mapping) and "messages" in request.state:
             self._keep(request.state, session)
         call = request.tool_call

@@ -115,15 +115,22 @@ class CommitItems:
                 low += 1
 
     def slots(
-        self, keys: SessionKeys, positions: Sequence[int], *, lineage: Sequence[SessionKeys] = ()
+        self,
+        keys: SessionKeys,
+        positions: Sequence[int],
+        *,
+        lineage: Sequence[SessionKeys] = (),
+        consistent: bool = True,
     ) -> dict[int, Item]:
         """Return the existing commits that begin at these positions, by position.
 
         Takes one request, and more for commits older than a fork. ``lineage`` are the forks that the read has followed to
-        this session.
+        this session. Not ``consistent``, it costs half; commits that are missing then are read again.
         """
         wanted = {keys.commit(position): position for position in positions}
-        stored = self._items.get_many(list(wanted)) if wanted else {}
+        stored = self._items.get_many(list(wanted), consistent=consistent) if wanted else {}
+        if not consistent and len(stored) < len(wanted):
+            stored = self._items.get_many(list(wanted))
         items = {wanted[key]: item for key, item in stored.items() if first_position(item) == wanted[key]}
         missing = [position for position in wanted.values() if position not in items]
         if not missing:

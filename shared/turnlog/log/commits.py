@@ -271,9 +271,12 @@ class CommitLog:
         item = self._items.get_many([key]).get(key)
         return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
-    def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
-        """Return the commits that begin at these positions, in one request. Raises `CorruptError` for a missing one."""
-        items = self.stored.slots(keys, positions)
+    def at(self, keys: SessionKeys, positions: Sequence[int], *, consistent: bool = True) -> list[Commit]:
+        """Return the commits that begin at these positions, in one request. Raises `CorruptError` for a missing one.
+
+        Not ``consistent``, for commits that are not new, it costs half.
+        """
+        items = self.stored.slots(keys, positions, consistent=consistent)
         for position in positions:
             if position not in items:
                 raise CorruptError("a commit that the log names is missing", item=commit_sort_key(position))

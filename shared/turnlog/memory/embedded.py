@@ -15,12 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import (
-    ConflictError,
-    CorruptError,
-    InvalidInputError,
-    NewerSchemaError,
-)
+from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NewerSchemaError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass

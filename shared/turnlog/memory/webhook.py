@@ -101,13 +101,7 @@ class WebhookMemoryEngine:
         return _count(self._ask("erase", owner, {"session_id": session_id, "position": position}))
 
     def _ask(
-        self,
-        action: str,
-        owner: Owner,
-        content: JsonObject,
-        *,
-        key: str = "",
-        timeout_seconds: float | None = None,
+        self, action: str, owner: Owner, content: JsonObject, *, key: str = "", timeout_seconds: float | None = None
     ) -> dict[str, Any]:
         """Post an action and return the answer's object; empty for an answer without a body."""
         base: JsonObject = {"version": PROTOCOL, "action": action, "tenant": owner.tenant_id, "user": owner.user_id}
@@ -131,12 +125,7 @@ class WebhookMemoryEngine:
     def _post(self, body: bytes, headers: dict[str, str], timeout_seconds: float) -> Posted:
         try:
             return post(
-                self._url,
-                body,
-                headers,
-                timeout_seconds=timeout_seconds,
-                clock=self._clock,
-                max_bytes=MAX_ANSWER_BYTES,
+                self._url, body, headers, timeout_seconds=timeout_seconds, clock=self._clock, max_bytes=MAX_ANSWER_BYTES
             )
         except TimeoutError:
             raise UnavailableError("the memory webhook gave no answer in time", code="memory_timeout") from None

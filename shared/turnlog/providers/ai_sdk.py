@@ -314,12 +314,16 @@ def _joined(parts: Sequence[JsonValue]) -> JsonValue:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
+_MEDIA_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}
+"""Types of media that came without one: a part's type decides what it counts as."""
+
+
 def _part(block: Block, *, has_media: bool = True) -> JsonObject | None:
     """Return the part of a block; None for thinking and a block of another format without a text."""
     if isinstance(block, Opaque) and block.format == FORMAT:
         return block.value if isinstance(block.value, dict) else None
     if isinstance(block, Media) and has_media and (source := block.data or block.url):
-        media_type = block.media_type or ("image/png" if block.kind == "image" else "application/octet-stream")
+        media_type = block.media_type or _MEDIA_TYPES.get(block.kind, "application/octet-stream")
         named: JsonObject = {"filename": block.name} if block.name else {}
         return {"type": "file", "data": source, "mediaType": media_type, **named}
     text = placeholder_text(block)

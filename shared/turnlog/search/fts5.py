@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 
@@ -72,23 +74,21 @@ class Fts5SearchEngine:
         return [list(chain.from_iterable(map(terms.__getitem__, text_words))) for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, list[float]]]()
-        for term, weight in self._question_terms(question).items():
+        total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, dict[int, float]]]()
+        for term, weight in _question_terms(question).items():
             rows = documents.rows_of(term)
             if rows:
                 counts = self._counts(rows, total)
-                with_term = total - counts.count(0.0)
-                by_term.append((weight * math.log(1 + (total - with_term + 0.5) / (with_term + 0.5)), counts))
+                by_term.append((weight * math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5)), counts))
                 matching.update(*({row + distance for row in rows} for distance in self._found_at))
         matching.discard(total)
         of_question, scores = sum(rarity for rarity, _ in by_term), dict[int, float]()
-        sizes = self._sizes(documents.lengths)
-        mean = sum(sizes) / max(1, total) or 1.0
+        mean, size_of = self._sizes(documents.lengths)
         # Of equal scores the later row comes first, and sorting is stable.
         for row in sorted(matching, reverse=True):
-            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * sizes[row] / mean)
+            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * size_of(row) / mean)
             for rarity, counts in by_term:
-                count = counts[row]
+                count = counts.get(row)
                 if count:
                     score += rarity * count / (count + discount)
                     covered += rarity
@@ -98,40 +98,45 @@ class Fts5SearchEngine:
 
     def highest_score(self, documents: TermDocuments, question: str) -> float:
         total = len(documents.lengths)
-        terms = ((weight, len(documents.rows_of(term))) for term, weight in self._question_terms(question).items())
+        terms = ((weight, len(documents.rows_of(term))) for term, weight in _question_terms(question).items())
         rarities = (weight * math.log(1 + (total - count + 0.5) / (count + 0.5)) for weight, count in terms if count)
         return 2 * (K1 + 1) * sum(rarities)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
-        asked = {term for term, weight in self._question_terms(question).items() if weight == 1.0}
+        asked = {term for term, weight in _question_terms(question).items() if weight == 1.0}
         terms = _terms_by_word({match[0].lower() for text in texts for match in _WORD.finditer(text)})
         matching = {word for word, its in terms.items() if not _IS_CJK.match(word) and asked.intersection(its)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
-    def _sizes(self, lengths: Sequence[int]) -> Sequence[int]:
-        """Return the length of each text, in a conversation together with the text before it and the text after it."""
-        if not self._is_conversation:
-            return lengths
-        return [
-            own + before + after for own, before, after in zip(lengths, (0, *lengths), (*lengths[1:], 0), strict=False)
-        ]
+    def _sizes(self, lengths: Sequence[int]) -> tuple[float, Callable[[int], int]]:
+        """Return the mean length of a text, and a function from rows to lengths; in a conversation with the texts beside it."""
+        if not self._is_conversation or not lengths:
+            return sum(lengths) / max(1, len(lengths)) or 1.0, lengths.__getitem__
+        padded = (0, *lengths, 0)
+        mean = (3 * sum(lengths) - lengths[0] - lengths[-1]) / len(lengths) or 1.0
+        return mean, lambda row: padded[row] + padded[row + 1] + padded[row + 2]
 
-    def _counts(self, rows: Mapping[int, int], total: int) -> list[float]:
-        """Return the weighted number of occurrences of a term for each row: its own, and those of rows near it."""
-        padded = [0.0] * (total + 2 * NEIGHBOUR_REACH)
+    def _counts(self, rows: Mapping[int, int], total: int) -> dict[int, float]:
+        """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
+        counts = defaultdict[int, float](float)
         for distance, weight in self._neighbours.items():
             for row, count in rows.items():
-                padded[row + distance + NEIGHBOUR_REACH] += weight * count
-        return padded[NEIGHBOUR_REACH : total + NEIGHBOUR_REACH]
+                counts[row + distance] += weight * count
+        for outside in (*range(-NEIGHBOUR_REACH, 0), *range(total, total + NEIGHBOUR_REACH)):
+            counts.pop(outside, None)
+        return counts
 
-    def _question_terms(self, question: str) -> dict[str, float]:
-        words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
-        terms, weights = _terms_by_word(words), dict[str, float]()
-        for word in words:
-            for term in terms[word]:
-                is_of_run = len(term) == 1 < len(word) and _IS_CJK.match(term)
-                weights[term] = max(CHARACTER_WEIGHT if is_of_run else 1.0, weights.get(term, 0.0))
-        return weights
+
+@lru_cache(maxsize=32)
+def _question_terms(question: str) -> Mapping[str, float]:
+    """Return the terms of a question with their weights."""
+    words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
+    terms, weights = _terms_by_word(words), dict[str, float]()
+    for word in words:
+        for term in terms[word]:
+            is_of_run = len(term) == 1 < len(word) and _IS_CJK.match(term)
+            weights[term] = max(CHARACTER_WEIGHT if is_of_run else 1.0, weights.get(term, 0.0))
+    return weights
 
 
 def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iterator[tuple[int, int]]:

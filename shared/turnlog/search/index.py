@@ -64,7 +64,8 @@ class Index:
     def __init__(self, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
-        self.occurrences = 0
+        self.lengths, self.calling = list[int](), list[int]()
+        """The numbers of terms of the entries, and the rows of those with calls or results."""
         self._stored: Mapping[str, Sequence[int]] = {}
         self._first_added = 0
         self._added = list[str]()
@@ -88,14 +89,21 @@ class Index:
             places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
             texts.append(_indexed_text(moment.date(), facts.name, searchable_text(located, message, facts)))
         for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
-            self.entries.append(IndexedMessage(position, commit, loop, time_ms, len(terms), outline))
+            self._enter([IndexedMessage(position, commit, loop, time_ms, len(terms), outline)])
             self._added.append(f" {'  '.join(terms)} ")
-            self.occurrences += len(terms)
+
+    def _enter(self, entries: Sequence[IndexedMessage]) -> None:
+        rows = enumerate(entries, len(self.entries))
+        self.calling += [row for row, entry in rows if entry.facts.calls or entry.facts.results]
+        self.lengths += [entry.length for entry in entries]
+        self.entries += entries
 
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index."""
-        return _TERM_BYTES * len(self._stored) + _OCCURRENCE_BYTES * self.occurrences + _ENTRY_BYTES * len(self.entries)
+        return (
+            _TERM_BYTES * len(self._stored) + _OCCURRENCE_BYTES * sum(self.lengths) + _ENTRY_BYTES * len(self.entries)
+        )
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:
@@ -132,7 +140,7 @@ class Index:
                 "c": [entry.position - entry.commit for entry in entries],
                 "o": _steps(entry.loop for entry in entries),
                 "t": _steps(entry.time_ms for entry in entries),
-                "l": [entry.length for entry in entries],
+                "l": self.lengths,
                 "r": [_ROLES.index(entry.facts.role) + (0 if entry.facts.head else 4) for entry in entries],
                 "f": {row: [calls, results] for row, (calls, results) in pairings.items() if calls or results},
                 "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
@@ -150,11 +158,11 @@ class Index:
         stored: Mapping[Any, Any] = record["f"]
         pairings = {int(row): pairing for row, pairing in stored.items()}
         index = cls()
-        index.entries = [
+        entries = [
             IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
-        index.occurrences = sum(record["l"])
+        index._enter(entries)
         index._stored, index._first_added = record["w"], len(index.entries)
         return index
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice
-from typing import Literal
+from typing import Literal, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, Problem, UnavailableError
+from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.times import milliseconds_of
-from turnlog.log.commit import Commit, checked_chain, header_in
+from turnlog.log.commit import Commit, checked_chain, event_at, header_in
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
@@ -57,6 +57,8 @@ WORDS_WEIGHT = 0.5
 MAX_QUESTION_CHARS = 1_000
 RECALL_SECONDS = 2.0
 """Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
+MAX_COMMITS = 40
+"""Commits that are read for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
 DECAY = 0.8
 """Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
 
@@ -218,9 +220,15 @@ class SessionReader:
         """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
         keys, kept = searched.keys, searched.kept
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
-        begins = sorted({entry.commit for entry in entries if entry.position not in by_position})
-        commits = self._log.commits.at(keys, begins) if begins else []
-        by_position |= {message.event.position: message for message in located(self._log.commits, keys, commits)}
+        missing = [entry for entry in entries if entry.position not in by_position]
+        begins = sorted({entry.commit for entry in missing})
+        read = self._log.commits.at(keys, begins, consistent=False) if begins else []
+        commits = dict(zip(begins, read, strict=True))
+        events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in missing]
+        bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
+        for entry, event in zip(missing, events, strict=True):
+            body = bodies.get(entry.position, event)
+            by_position[entry.position] = Located(body, entry.loop, commits[entry.commit].header.time_ms)
         return [by_position[entry.position] for entry in entries]
 
     def _built(
@@ -326,11 +334,12 @@ class SessionCorpus:
 
     def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
         self.entries = list[IndexedMessage]()
+        self._lengths, self._asked = list[int](), dict[str, Mapping[int, int]]()
         self._parts = list[tuple[Index, Sequence[int]]]()
         for part in parts:
             if part.entries:
                 self._add(part, stretches)
-        self.documents = TermDocuments([entry.length for entry in self.entries], self._rows_of)
+        self.documents = TermDocuments(self._lengths, self._rows_of)
 
     def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
         """Add the visible messages of a part; its rows map to rows of the corpus, -1 for a message that is not visible."""
@@ -338,6 +347,7 @@ class SessionCorpus:
         near = [(first, last) for first, last in stretches if first <= end and begin <= last]
         if near and near[0][0] <= begin and end <= near[0][1]:
             self.entries += part.entries
+            self._lengths += part.lengths
             self._parts.append((part, range(start, len(self.entries))))
             return
         rows = list[int]()
@@ -346,12 +356,14 @@ class SessionCorpus:
             rows.append(len(self.entries) if is_shown else -1)
             if is_shown:
                 self.entries.append(entry)
+                self._lengths.append(entry.length)
         self._parts.append((part, rows))
 
     @cached_property
     def _calling(self) -> list[IndexedMessage]:
         """The messages with calls or results."""
-        return [entry for entry in self.entries if entry.facts.calls or entry.facts.results]
+        rows = (rows[row] for part, rows in self._parts for row in part.calling if row < len(rows))
+        return [self.entries[row] for row in rows if row >= 0]
 
     @cached_property
     def _pairing(self) -> Pairing:
@@ -371,11 +383,13 @@ class SessionCorpus:
         return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
 
     def _rows_of(self, term: str) -> Mapping[int, int]:
-        counts = dict[int, int]()
+        if (known := self._asked.get(term)) is not None:
+            return known
+        counts = self._asked[term] = dict[int, int]()
         for part, rows in self._parts:
             # A part that another search has extended meanwhile has rows which are not of this corpus.
             size, matches = len(rows), part.rows_of(term).items()
-            counts |= {rows[row]: count for row, count in matches if row < size and rows[row] >= 0}
+            counts.update((rows[row], count) for row, count in matches if row < size and rows[row] >= 0)
         return counts
 
     def word_counts(self) -> Counter[str]:
@@ -532,7 +546,7 @@ class FindMessages:
         try:
             searched = self._sessions.read_before(keys, header, search.before, commits, seconds=RECALL_SECONDS)
             corpus = searched.corpus
-            scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
+            scores = [_chosen(self._engine, corpus, search, question, MAX_COMMITS) for question in search.questions]
             rows = sorted(set[int]().union(*scores))
             messages = self._sessions.located(searched, [corpus.entries[row] for row in rows])
         except UnavailableError as error:
@@ -567,10 +581,13 @@ class ListSearch:
         return _hits(corpus, scores, rows)
 
 
-def _chosen(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> dict[int, float]:
+def _chosen(
+    engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question, commits: int | None = None
+) -> dict[int, float]:
     """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
 
-    A neighbour of a message has a share of that message's score, so it comes before what matters less than both.
+    They are of ``commits`` commits at most. A neighbour of a message has a share of that message's score, so it comes before
+    what matters less than both.
     """
     documents, text = corpus.documents, with_days(question.text.lower(), question.day)
     ranked = engine.rank(documents, text) if corpus.entries else []
@@ -582,8 +599,9 @@ def _chosen(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, q
     )
     values = with_neighbours(best, search.neighbours, len(corpus.entries))
     chosen = sorted(values, key=lambda row: (-values[row], row))
-    left_out = (row for row in chosen if corpus.entries[row].position not in search.shown)
-    return {row: values[row] for row in islice(left_out, search.limit)}
+    left_out = [row for row in chosen if corpus.entries[row].position not in search.shown][: search.limit]
+    read = set(list(dict.fromkeys(corpus.entries[row].commit for row in left_out))[:commits])
+    return {row: values[row] for row in left_out if corpus.entries[row].commit in read}
 
 
 def with_neighbours(scores: Iterable[tuple[int, float]], neighbours: int, total: int) -> dict[int, float]:

@@ -215,12 +215,7 @@ class IndexSessions:
     """Use case of the worker: store the words of an owner's sessions. Repeated and concurrent runs are harmless."""
 
     def __init__(
-        self,
-        log: SessionLog,
-        owners: OwnerSessions,
-        sessions: SessionReader,
-        words: SessionWords,
-        engine: SearchEngine,
+        self, log: SessionLog, owners: OwnerSessions, sessions: SessionReader, words: SessionWords, engine: SearchEngine
     ) -> None:
         self._log = log
         self._owners = owners

@@ -257,12 +257,7 @@ class _Grouping:
 
 
 def _unit(
-    entry: Entry,
-    before: int,
-    answers: tuple[CallResult, ...] = (),
-    *,
-    tokens: int = 0,
-    group: tuple[Entry, ...] = (),
+    entry: Entry, before: int, answers: tuple[CallResult, ...] = (), *, tokens: int = 0, group: tuple[Entry, ...] = ()
 ) -> Unit:
     group = group if len(group) > 1 else ()
     if not (group or answers):

@@ -42,7 +42,7 @@ class Size(NamedTuple):
 
 
 SIZES = (Size(500, 100, MAX_LINES), Size(200, 40, 10), Size(80, 15, 5), Size(40, 12, 0))
-NOTE_SIZES = (Size(120, 100, MAX_LINES), Size(0, 60, MAX_LINES), Size(0, 40, 0))
+NOTE_SIZES = (Size(120, 100, MAX_LINES), Size(0, 60, MAX_LINES), Size(0, 40, MAX_LINES), Size(0, 40, 0))
 """Sizes of the notes on steps of the parted loop; ``chars`` are those of each result."""
 
 

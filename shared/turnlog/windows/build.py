@@ -30,17 +30,12 @@ from turnlog.windows.assembly import Memory
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
-from turnlog.windows.plan import (
-    History,
-    Settled,
-    WindowRequest,
-    settled,
-)
+from turnlog.windows.plan import History, Settled, WindowRequest, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 13
+RENDERER_VERSION = 14
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5

@@ -40,7 +40,7 @@ def note_of(
     """Return the note of units; None when there is nothing to say. ``shown`` is the text that is sent beside it.
 
     ``outcome_chars`` is the number of characters of each result, and of each message without calls, in the note. The note has
-    lines for the newest ``max_lines`` calls.
+    lines for the newest ``max_lines`` calls. Values that calls took as arguments come first.
     """
     lines = [line for unit in units for line in _lines(unit, outcome_chars)]
     if len(lines) > max_lines:
@@ -49,7 +49,9 @@ def note_of(
         lines.append(closing)
     # Turnlog adds the refs and counts: a value that equals one of them still has to be listed.
     said = "\n".join((shown, *(line.partition(" ")[2] for line in lines)))
-    values = chosen((value for value in _values(units) if not is_said(value, said)), max_values, names=_names(units))
+    names = _names(units)
+    by_use = sorted(_values(units), key=lambda value: value not in names)
+    values = chosen((value for value in by_use if not is_said(value, said)), max_values, names=names)
     if not lines and not values:
         return None
     fixed = upper_bound_tokens(fenced(title, "\n".join([*lines, _VALUES]))) + MESSAGE_OVERHEAD
@@ -110,14 +112,7 @@ def steps_note(
     units: Sequence[Unit], title: str, shown: str, max_values: int, max_lines: int, outcome_chars: int
 ) -> Note:
     """Return the note on some steps of a long loop. Charged at least as much as a bare note."""
-    note = note_of(
-        title,
-        units,
-        shown=shown,
-        max_values=max_values,
-        max_lines=max_lines,
-        outcome_chars=outcome_chars,
-    )
+    note = note_of(title, units, shown=shown, max_values=max_values, max_lines=max_lines, outcome_chars=outcome_chars)
     if note is None:
         return bare_note(title, len(units))
     return replace(note, fixed=max(note.fixed, _bare_tokens(title)))

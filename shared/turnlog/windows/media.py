@@ -46,9 +46,9 @@ MEDIA_LIMITS: Mapping[str, MediaLimits] = {
     # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
     "bedrock_converse": MediaLimits(100, 18 * _MB, 5 * _MB, 8_000, 20, 2_000, 20, 5),
     # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
-    "openai_chat": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
-    "openai_responses": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
-    "openai_agents_js": MediaLimits(1_500, 500 * _MB, _ANY, _ANY, _ANY, _ANY, _ANY, _ANY),
+    **dict.fromkeys(
+        ("openai_chat", "openai_responses", "openai_agents_js"), MediaLimits(1_500, 500 * _MB, *[_ANY] * 6)
+    ),
 }
 _LARGE_CONTEXT, _IMAGES_OF_LARGE = 200_000, 600
 _HEADROOM = 0.5
@@ -91,10 +91,7 @@ class _Sent:
         if not items or self._fits(1):
             return []
         gone, turn = list[_Item](), items[-1].turn
-        while self._items[0].turn != turn and not self._fits(_HEADROOM):
-            gone.append(self._items.popleft())
-            self._count(gone[-1], -1)
-        while not self._fits(1):
+        while self._items and not self._fits(1 if self._items[0].turn == turn else _HEADROOM):
             gone.append(self._items.popleft())
             self._count(gone[-1], -1)
         return gone
@@ -148,10 +145,19 @@ def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
     """Yield the media of each turn that has some. An assistant's media are never sent."""
     answers = 0
     for turn, share in enumerate(shares):
-        answers += share.turn.message.role == "assistant"
+        answers += _separates(share.turn.message)
         media = list(_media_of(share.turn.message))
         if media and share.turn.message.role != "assistant":
             yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
+
+
+def _separates(message: Message) -> bool:
+    """Return whether a message is sent as an answer between two messages of the user.
+
+    An answer without a text or call may be left out; the messages on both sides are then sent as one.
+    """
+    texts = (block.text for block in message.content if isinstance(block, Text))
+    return message.role == "assistant" and (bool(message.tool_calls) or any(map(str.strip, texts)))
 
 
 def _item(turn: int, number: int, block: Block, answers: int) -> _Item:
@@ -175,8 +181,7 @@ def _kind(block: Block) -> str | None:
 
 def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
     """Return the message of a turn with a line in the place of some of its media."""
-    message, count = share.turn.message, 0
-    position = share.place
+    message, position, count = share.turn.message, share.place, 0
 
     def shown(blocks: Sequence[Block], where: str) -> tuple[Block, ...]:
         nonlocal count
@@ -188,8 +193,8 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
             lines.append(Text(f"[{kind} not shown here: ref {where} has it]") if is_left else block)
         return tuple(lines)
 
-    recall = share.entry.event.recall if share.entry is not None else None
     # What a recall brought back is named by the place that it came from.
+    recall = share.entry.event.recall if share.entry is not None else None
     origin = ", ".join(map(str, recall.places)) if recall is not None else ""
     content = shown(message.content, str(position))
     results = list[ToolResult]()

@@ -464,10 +464,7 @@ class _Entries:
         self._format = request.format
 
     def make(self) -> None:
-        """Read older commits while the window would send all of them, and make the entries of their messages.
-
-        Bodies are fetched where a message's card does not say enough.
-        """
+        """Read older commits while all would be sent; make entries of their messages, with bodies where a card says too little."""
         while _fits_whole(self._history, self._request) and self._history.read_on():
             pass
         sources = (*self._history.kept, *self._history.sources)

@@ -172,11 +172,11 @@ class RecalledParts:
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        newer = [hit for hit in hits if hit.place or hit.entry.position not in there]
-        part, taken = _part(view, loop, newer, self.reserve), sum(part.tokens for part in parts)
+        newer, lines = [hit for hit in hits if hit.place or hit.entry.position not in there], dict[int, _Line]()
+        part, taken = _part(view, loop, newer, self.reserve, lines), sum(part.tokens for part in parts)
         if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
-            part, parts = _part(view, loop, hits, self.reserve), ()
+            part, parts = _part(view, loop, hits, self.reserve, lines), ()
         if part is None:
             return replace(made, breaks=breaks)
         if not parts:
@@ -341,8 +341,10 @@ class _Line:
     tokens: int
 
 
-def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
-    """Return the messages that fit, in order of position; None when none does."""
+def _part(
+    view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int, known: dict[int, _Line]
+) -> RecalledPart | None:
+    """Return the messages that fit, in order of position; None when none does. ``known`` keeps lines."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
     said = [summary_body(view.summary.text, ())] if view.summary is not None else []
     said += [unit.entry.facts.head for unit in view.preamble]
@@ -351,7 +353,7 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
-        line = _line(hit, most)
+        line = known[id(hit)] = known.get(id(hit)) or _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
         head = hit.entry.facts.head
         if cost > left or not _may_return(hit.entry, said) or (hit.place and head and head in heads):

@@ -16,15 +16,7 @@ from turnlog.providers.blocks import result_text, without_thinking
 from turnlog.providers.hosted_calls import with_result_text
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
-from turnlog.windows.text import (
-    NOTHING_SAID,
-    SETTLEMENT,
-    calls_text,
-    cut,
-    left_out_line,
-    summary_text,
-    truncation_mark,
-)
+from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, calls_text, cut, left_out_line, summary_text, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
 Place: TypeAlias = int | Literal["summary", "line"]

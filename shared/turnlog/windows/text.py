@@ -22,11 +22,7 @@ NOTHING_SAID = "[nothing has been said in this conversation yet]"
 _JOIN_TOKENS = 4
 _TOLD_CHARS = 1_000
 """Characters of the text from which its language is detected. A change needs a new `RENDERER_VERSION`."""
-_LABELS: dict[Script, str] = {
-    "chinese": "前文摘要：",
-    "japanese": "これまでの要約：",
-    "korean": "이전 대화 요약:",
-}
+_LABELS: dict[Script, str] = {"chinese": "前文摘要：", "japanese": "これまでの要約：", "korean": "이전 대화 요약:"}
 """Label before the text, by its script; other texts need none, because the fence is in English."""
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
-
-from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.errors import NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, KnownCheckpoint
 from turnlog.integrations.langgraph.records import Typed, Version
@@ -126,46 +124,3 @@ class Loader:
 def matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Return whether the metadata contain every wanted entry."""
     return all(metadata.get(name) == value for name, value in (wanted or {}).items())
-
-
-OWN_ANCESTOR = "a checkpoint is its own ancestor"
-
-
-class Histories:
-    """Histories of delta channels, collected while walking back from a checkpoint.
-
-    A channel is done at the first checkpoint that stores its value, the seed of its history.
-    """
-
-    def __init__(self, loader: Loader, channels: Sequence[str]) -> None:
-        self._loader = loader
-        self._writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
-        self._seeds: dict[str, Any] = {}
-        self._left = set(channels)
-        self._added = set[str]()
-
-    @property
-    def is_done(self) -> bool:
-        return not self._left
-
-    def add(self, loaded: Loaded, values: CheckpointValues) -> None:
-        """Add the next older checkpoint: its writes, and its values as seeds. Raises `CorruptError` for a cycle of parents."""
-        for write in reversed(self._loader.writes(loaded, values)):
-            if write[1] in self._left:
-                self._writes[write[1]].append(write)
-        versions = {name: version for name, version in loaded.versions.items() if name in self._left}
-        for name, plain in values.of(loaded.stored, versions).items():
-            self._seeds[name] = self._loader.value(plain)
-            self._left.discard(name)
-        self._added.add(loaded.stored.checkpoint_id)
-        parent = loaded.stored.record.parent
-        if not self.is_done and parent in self._added:
-            raise CorruptError(OWN_ANCESTOR, item=parent)
-
-    def all(self) -> dict[str, DeltaChannelHistory]:
-        histories = dict[str, DeltaChannelHistory]()
-        for name, writes in self._writes.items():
-            histories[name] = {"writes": writes[::-1]}
-            if name in self._seeds:
-                histories[name]["seed"] = self._seeds[name]
-        return histories

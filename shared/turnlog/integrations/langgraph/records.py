@@ -209,9 +209,6 @@ class Checkpointed:
         lows = [low for low in (self.low, other.low if rest else None) if low is not None]
         return replace(self, values=self.values + rest, low=min(lows, key=order, default=None))
 
-    def larges(self) -> list[Large]:
-        return [value.stored for value in self.values if isinstance(value.stored, Large)]
-
     def packed(self) -> bytes:
         values = [[value.channel, value.version, _encoded(value.stored)] for value in self.values]
         rest = [[list(place) for place in self.places], self.low, self.namespace, self.is_hidden]
@@ -246,9 +243,6 @@ class Writes:
         by_index = {write.index: write for write in self.writes}
         by_index |= {write.index: write for write in newer.writes if write.index < 0 or write.index not in by_index}
         return Writes(tuple(by_index[index] for index in sorted(by_index)), newer.task_id)
-
-    def larges(self) -> list[Large]:
-        return [write.stored for write in self.writes if isinstance(write.stored, Large)]
 
     def packed(self) -> bytes:
         writes = [[write.index, write.channel, write.path, _encoded(write.stored)] for write in self.writes]

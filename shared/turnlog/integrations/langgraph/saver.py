@@ -18,7 +18,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -35,13 +35,13 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import in_thread, to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, is_by_element
-from turnlog.integrations.langgraph.loading import OWN_ANCESTOR, Histories, Loaded, Loader, matches
+from turnlog.integrations.langgraph.loading import Loaded, Loader, matches
 from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Reader, StoredCheckpoint, ValueRef, value_refs
@@ -82,7 +82,7 @@ def newest_of(sweep: Sweep) -> set[str]:
         while current is not None and (channels := {name for name in channels if name not in _with_value(current)}):
             parent = current.stored.record.parent
             if parent in kept:
-                raise CorruptError(OWN_ANCESTOR, item=parent)
+                raise CorruptError("a checkpoint is its own ancestor", item=parent)
             current = sweep.visible.get(parent) if parent is not None else None
             if current is not None:
                 kept.add(current.stored.checkpoint_id)
@@ -151,10 +151,6 @@ def _parts(values: Iterable[Stored]) -> set[str]:
     return {key for value in values if isinstance(value, Large) for key in value.keys}
 
 
-_UNKNOWN = ""
-"""Stands for the parent's id until its child has been read."""
-
-
 class TurnlogSaver(BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over the sessions of one owner.
 
@@ -205,43 +201,25 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the history of each channel, read in one walk back with a request per megabyte.
 
-        A parent with a greater id than its child, written after a clock went back, costs one more walk.
+        A parent with a greater id than its child, written after a clock went back, is read by itself.
         """
-        if not channels:
-            return {}
-        namespace, histories = _namespace(config), Histories(self._loader, channels)
-        checkpoint_id, seen = get_checkpoint_id(config) or None, set[str]()
-        parent = self._add_ancestors(histories, namespace, checkpoint_id, _UNKNOWN)
-        while parent is not None and parent not in seen:
-            seen.add(parent)
-            parent = self._add_ancestors(histories, namespace, parent, parent)
-        return histories.all()
+        namespace, checkpoint_id = _namespace(config), get_checkpoint_id(config) or None
+        walk, seen = self._iter_checkpoints(namespace, None, None, start=checkpoint_id), set[str | None]()
 
-    def _add_ancestors(
-        self, histories: Histories, namespace: Namespace, start: str | None, parent: str | None
-    ) -> str | None:
-        """Add ``parent`` and its ancestors to ``histories`` while ids decrease from ``start``.
+        def get_tuple(config: RunnableConfig) -> CheckpointTuple | None:
+            wanted = get_checkpoint_id(config)
+            if wanted in seen:
+                raise CorruptError("a checkpoint is its own ancestor", item=wanted or "")
+            seen.add(wanted)
+            for name, _, _, loaded, values in walk:
+                if wanted in (name, None):
+                    return self._tuple(namespace, loaded, values, None)
+                if namespace.checkpoint(name) < namespace.checkpoint(wanted or ""):
+                    break
+            return self.get_tuple(config)
 
-        With `_UNKNOWN` as parent, the walk begins at the parent of the checkpoint ``start`` or of the newest one. Returns the
-        ancestor where the next walk begins, or None when the histories are complete.
-        """
-        loader = self._loader
-        reader = loader.reader(namespace, start=start)
-        values = loader.values_of(reader)
-        with suppress(NotFoundError):
-            for stored in reader.walk():
-                if parent == _UNKNOWN:
-                    if start not in (None, stored.checkpoint_id):
-                        return None
-                    parent = stored.record.parent if not stored.record.is_hidden else parent
-                elif stored.checkpoint_id == parent and not stored.record.is_hidden:
-                    histories.add(loader.loaded(stored), values)
-                    parent = stored.record.parent
-                if parent is None or histories.is_done:
-                    return None
-                if parent and namespace.checkpoint(parent) >= namespace.checkpoint(stored.checkpoint_id):
-                    return parent
-        return None
+        walking: Any = SimpleNamespace(get_tuple=get_tuple)
+        return BaseCheckpointSaver.get_delta_channel_history(walking, config=config, channels=channels)
 
     # ------------------------------------------------------------ writing
 
@@ -330,8 +308,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     # ------------------------------------------------------------ async variants
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await asyncio.to_thread(self.get_tuple, config)
+    aget_tuple = in_thread(get_tuple)
+    aget_delta_channel_history = in_thread(get_delta_channel_history)
+    aput = to_end(put)
+    aput_writes = to_end(put_writes)
+    adelete_thread = to_end(delete_thread)
+    adelete_for_runs = to_end(delete_for_runs)
+    acopy_thread = to_end(copy_thread)
+    aprune = to_end(prune)
 
     async def alist(
         self,
@@ -344,37 +328,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         checkpoints = self.list(config, filter=filter, before=before, limit=limit)
         while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
             yield checkpoint
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        return await asyncio.to_thread(self.get_delta_channel_history, config=config, channels=channels)
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return await run_to_end(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        await run_to_end(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        await run_to_end(lambda: self.delete_thread(thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await run_to_end(lambda: self.delete_for_runs(run_ids))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await run_to_end(lambda: self.copy_thread(source_thread_id, target_thread_id))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        await run_to_end(lambda: self.prune(thread_ids, strategy=strategy))
 
     # ------------------------------------------------------------ helpers
 
@@ -398,13 +351,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         return self._threads.namespaces(thread_id) if name is None else [Namespace(thread_id, name)]
 
     def _iter_checkpoints(
-        self, namespace: Namespace, wanted: str | None, below: str | None
+        self, namespace: Namespace, wanted: str | None, below: str | None, *, start: str | None = None
     ) -> Iterator[tuple[str, str, Namespace, Loaded, CheckpointValues]]:
-        """Yield the visible checkpoints of a namespace; with ``wanted`` only that one, if its id is less than ``below``."""
+        """Yield the visible checkpoints of a namespace from ``start`` back; with ``wanted`` only that one, when below ``below``."""
         checkpoint_id = wanted or None
         if checkpoint_id is not None and below is not None and checkpoint_id >= below:
             return
-        reader = self._loader.reader(namespace, start=checkpoint_id, below=None if checkpoint_id else below)
+        reader = self._loader.reader(namespace, start=checkpoint_id or start, below=None if checkpoint_id else below)
         values = self._loader.values_of(reader)
         try:
             for stored in reader.visible():

@@ -1,8 +1,18 @@
-"""A session service of the Agent Development Kit over the log, and a plugin that sends the model windows."""
+"""Sessions of Google's Agent Development Kit (2.13) over the log: https://google.github.io/adk-docs/sessions/session/.
+
+    from turnlog.integrations.google_adk import TurnlogSessionService, TurnlogWindowPlugin
+
+    service = TurnlogSessionService(log)
+    app = App(name="desk", root_agent=agent, plugins=[TurnlogWindowPlugin(service, budget=30_000)])
+    runner = Runner(app=app, session_service=service)
+
+Each event is a message of the log. With the plugin the model is sent the session's window instead of all events.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from collections.abc import Mapping
@@ -18,6 +28,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions import BaseSessionService, Session, State
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+from google.genai import types
 
 from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import run_to_end
@@ -25,11 +36,67 @@ from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError, SessionExistsError
-from turnlog.core.json_values import JsonObject, canonical_json
-from turnlog.integrations.google_adk.events import EVENTS
-from turnlog.integrations.originals import FORMAT, Limits, change_document, put_json
+from turnlog.core.json_values import JsonObject, JsonValue, canonical_json
+from turnlog.integrations.originals import FORMAT, Limits, Originals, change_document, put_json
 from turnlog.integrations.session_ids import session_id_of
 
+
+def _to_body(event: Event) -> JsonObject:
+    parts = event.content.parts or [] if event.content is not None else []
+    blocks: list[JsonValue] = [block for part in parts if (block := _block(part)) is not None]
+    calls = [part.function_call for part in parts if part.function_call is not None]
+    results = [part.function_response for part in parts if part.function_response is not None]
+    said_by_user = event.content is not None and event.content.role == "user"
+    body: JsonObject = {
+        "role": "tool" if results else "user" if said_by_user else "assistant",
+        "content": blocks or None,
+    }
+    if calls:
+        body["tool_calls"] = [{"id": call.id or "", "name": call.name or "", "args": call.args or {}} for call in calls]
+    if results:
+        body["tool_results"] = [{"tool_call_id": result.id or "", "result": result.response} for result in results]
+    return body
+
+
+def _block(part: types.Part) -> JsonObject | None:
+    if part.text is not None:
+        return {"type": "thinking" if part.thought else "text", "text": part.text}
+    if part.inline_data is not None and part.inline_data.data is not None:
+        media_type = part.inline_data.mime_type or ""
+        kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
+        return {"type": kind, "media_type": media_type, "data": base64.b64encode(part.inline_data.data).decode("ascii")}
+    return None
+
+
+def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> Event:
+    """Return a new event for a body that a window has shortened. Media in it are named by their text."""
+    content, parts = body.get("content") or [], list[types.Part]()
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        if block["type"] == "text":
+            parts.append(types.Part(text=block["text"]))
+        elif block.get("data"):
+            parts.append(types.Part.from_bytes(data=base64.b64decode(block["data"]), mime_type=block["media_type"]))
+    for call in body.get("tool_calls") or ():
+        parts.append(types.Part(function_call=types.FunctionCall(id=call["id"], name=call["name"], args=call["args"])))
+    for result in body.get("tool_results") or ():
+        value = result["result"]
+        response = types.FunctionResponse(
+            id=result["tool_call_id"],
+            name=names.get(result["tool_call_id"], "tool"),
+            response=value if isinstance(value, dict) else {"result": value},
+        )
+        parts.append(types.Part(function_response=response))
+    role = "model" if body["role"] == "assistant" else "user"
+    return Event(author=role, content=types.Content(role=role, parts=parts))
+
+
+EVENTS = Originals[Event](
+    "google_adk",
+    dump=lambda event: event.model_dump(mode="json", exclude_none=True, fallback=str),
+    load=Event.model_validate,
+    to_body=_to_body,
+    from_body=_from_body,
+)
 _STATE, _SESSIONS = "adk/state", "adk/sessions/"
 
 

@@ -73,7 +73,6 @@ TITLE_WEIGHT = 4
 JOB_MS = 5 * 60 * 1000
 """Period in which at most one indexing job is started for the same sessions."""
 _EMPTY = (0,) * NEIGHBOUR_REACH
-_OF_MEMORY = "known of the user"
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _log = logging.getLogger("turnlog")
@@ -114,9 +113,8 @@ class _Reach(NamedTuple):
 OF_A_WINDOW = _Reach(4, 4, 8, RECALL_SECONDS, 100)
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class _Selection:
-    """An owner's sessions with their titles' terms, and those that are read. ``left`` are unindexed, ``gone`` were deleted."""
+class _Selection(NamedTuple):
+    """An owner's sessions with their titles' terms, and those that are read. ``left`` are unindexed, ``gone`` are not there."""
 
     listed: Sequence[ListedSession]
     is_more: bool
@@ -361,39 +359,36 @@ class FindElsewhere:
         self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None], release: Callable[[], None]
     ) -> None:
         """``release`` frees what the thread holds that asks ``memory``."""
-        self._sessions = sessions
-        self._memory = memory
-        self._release = release
+        self._sessions, self._memory, self._release = sessions, memory, release
 
     def __call__(
         self, keys: SessionKeys, search: RecallSearch, own: Sequence[Sequence[RecallHit]]
     ) -> list[list[RecallHit]] | None:
         """Return hits for each question, best first; None when the sessions cannot be read, may not be, or not in time."""
+        results = list[list[RecallHit]]()
         try:
-            hits = [
-                [*mine, *self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)]
-                for question, mine in zip(search.questions, own, strict=True)
-            ]
+            for question, hits in zip(search.questions, own, strict=True):
+                beside = [*self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)]
+                results.append(sorted([*hits, *beside], key=lambda hit: -hit.score))
         except UnavailableError as error:
             _log.warning("nothing is recalled: %s", error.error_code)
             return None
-        return [sorted(of_question, key=lambda hit: -hit.score) for of_question in hits]
+        return results
 
     def _known(self, owner: Owner, question: Question) -> Iterator[RecallHit]:
         """Yield the memories that match a question; none while the memory engine gives no answer."""
+        ask = Bootstrap(question=question.text, limit=MAX_MEMORIES)
         try:
             memory = self._memory()
+            known = known_in_time(memory, owner, ask, self._release) if memory is not None else []
         except TurnlogError as error:
-            _log.warning("no memories are recalled: %s", error.error_code)
-            return
-        ask = Bootstrap(question=question.text, limit=MAX_MEMORIES)
-        known = known_in_time(memory, owner, ask, self._release) if memory is not None else []
+            known = error.error_code
         if not isinstance(known, list):
             _log.warning("no memories are recalled: %s", known or "memory_timeout")
             return
         for fact in known:
             if fact.score is not None and fact.created_ms <= question.time_ms:
-                yield RecallHit(_entry_of("memory", text_of(fact), fact.created_ms), 1.0, (), _OF_MEMORY)
+                yield RecallHit(_entry_of("memory", text_of(fact), fact.created_ms), 1.0, (), "known of the user")
 
 
 def _told(hit: _Hit) -> RecallHit:

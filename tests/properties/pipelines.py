@@ -73,6 +73,7 @@ STEPS: dict[str, st.SearchStrategy[Body]] = {
     "pin": _selectors,
 }
 """The fields of each step that Turnlog brings, by its name."""
+SYSTEM = {"preserve_system": st.just(value=False)}
 _FIELDS = STEPS | {"whim": st.fixed_dictionaries({"seed": st.integers(0, 10_000)})}
 
 
@@ -85,7 +86,8 @@ def steps(names: Sequence[str] = tuple(STEPS)) -> st.SearchStrategy[Body]:
 
 def pipelines(names: Sequence[str] = tuple(STEPS), *, max_size: int = 4) -> st.SearchStrategy[str]:
     """Bodies of policies with up to ``max_size`` steps, in any order and as often as it happens."""
-    return st.lists(steps(names), max_size=max_size).map(lambda found: json.dumps({"steps": found}))
+    bodies = st.fixed_dictionaries({"steps": st.lists(steps(names), max_size=max_size)}, optional=SYSTEM)
+    return bodies.map(json.dumps)
 
 
 _classic = st.fixed_dictionaries(
@@ -95,7 +97,7 @@ _classic = st.fixed_dictionaries(
         "max_tokens": _tokens,
         "compress_threshold": _small,
         "token_threshold": _tokens,
-        "preserve_system": st.just(True),
+        "preserve_system": st.booleans(),
     },
 )
 _run_loops = st.fixed_dictionaries(

@@ -231,7 +231,9 @@ LEFT_OUT = frozenset(
 
 def _is_evicted(part: WindowPart, held: Stored) -> bool:
     if part.kind == "message":
-        return part.level == "out" and part.reason in LEFT_OUT
+        # Of messages before the first loop there is no digest.
+        reasons = LEFT_OUT | {"high_mark", "past_loop"} if part.loop is None else LEFT_OUT
+        return part.level == "out" and part.reason in reasons
     return part.kind in ("loop", "older") and part.level == "out"
 
 

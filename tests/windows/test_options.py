@@ -48,6 +48,10 @@ def test_each_option_of_classic_has_its_place() -> None:
     recent = Recent(messages=5, tokens=600, once=over)
     assert Policy.from_options(options) == Policy(steps=(Summary(), recent), compress=Trigger(any=over, counts="past"))
     assert Policy.from_options({**options, "summarize": False}) == Policy(steps=(recent,))
+    released = Policy.from_options({**options, "preserve_system": False})
+    assert released == Policy.from_options(options).model_copy(update={"preserve_system": False})
+    assert policy_of(released.model_dump(mode="json")) == released
+    assert "preserve_system" not in Policy.from_options(options).model_dump(mode="json"), "builds stay as they were"
 
 
 def test_each_option_of_run_loops_has_its_place_and_milliseconds_become_seconds_rounded_up() -> None:
@@ -81,7 +85,7 @@ def test_camel_case_is_the_same() -> None:
         ({"window_size": -1}, "/window_size", "option 'window_size': window_size is less than 0"),
         ({"windowSize": "20"}, "/windowSize", "option 'windowSize': .*integer"),
         ({"summarize": 1}, "/summarize", "option 'summarize': summarize is neither true nor false"),
-        ({"preserve_system": False}, "/preserve_system", "option 'preserve_system': false can't be kept: system text"),
+        ({"preserve_system": 0}, "/preserve_system", "option 'preserve_system': .* is neither true nor false"),
         ({"max_time_range": 0}, "/max_time_range", "option 'max_time_range': max_time_range is less than 1"),
         ({"window_size": 3, "windowSize": 3}, "/windowSize", "option 'window_size' is given twice"),
         (

@@ -31,16 +31,12 @@ def _list(value: object) -> bool:
     return value is None or isinstance(value, list)
 
 
-def _any(value: object) -> bool:
-    return True
-
-
 _FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "name": (_text, "a string or null"),
     "iteration": (_count, "an integer of at least 0, or null"),
     "max_iterations": (_count, "an integer of at least 0, or null"),
     "run_id": (_text, "a string or null"),
-    "scratchpad": (_any, "anything"),
+    "scratchpad": (lambda _: True, "anything"),
     "pending_action": (_object, "an object or null"),
     "inbox": (_object, "an object or null"),
     "response_format": (_object, "an object or null"),

@@ -183,14 +183,10 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
         DynamoItemTable(clients.dynamodb, table),
         S3BlobStore(clients.s3, query["bucket"][0]),
         queue,
-        _nothing,
+        lambda: None,  # AWS clients have no resources that must be closed
         queues,
         prepare=lambda: clients.dynamodb.meta,
     )
-
-
-def _nothing() -> None:
-    """Do nothing: AWS clients have no resources that must be closed."""
 
 
 class LazyCounter:

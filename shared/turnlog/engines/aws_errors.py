@@ -121,7 +121,8 @@ def error_code(error: ClientError) -> str:
 def translate(error: ClientError | BotoCoreError, operation: str) -> TurnlogError:
     """Return Turnlog's error for one of botocore's. An unknown error becomes `UnavailableError`: its effect is unknown too."""
     if isinstance(error, ClientError):
-        return _from_code(error_code(error), _status(error), operation)
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return _from_code(error_code(error), status, operation)
     if isinstance(error, _NO_CREDENTIALS):
         return UnavailableError(f"{operation} has no credentials", code=DENIED)
     if isinstance(error, ParamValidationError):
@@ -141,10 +142,6 @@ def _from_code(code: str, status: int, operation: str) -> TurnlogError:
     if 400 <= status < 500:
         return UnavailableError(f"{operation} was refused: {code}", code=REFUSED)
     return UnavailableError(f"{operation} failed: {code}", retry_after_seconds=1)
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ now and then can't extend the time-out.
 
 from __future__ import annotations
 
-import functools
 import http.client
 import io
 import socket
@@ -115,7 +114,10 @@ def send(
     def allow() -> None:
         sock.settimeout(left_seconds())
 
-    connection.response_class = functools.partial(_timed_response, allow)  # type: ignore[assignment]
+    connection.response_class = lambda sock, **options: http.client.HTTPResponse(  # type: ignore[assignment]
+        _TimedSocket(sock, allow),  # type: ignore[arg-type]
+        **options,
+    )
     connection.putrequest(method, target)
     for name, value in headers.items():
         connection.putheader(name, value.encode("utf-8"))
@@ -127,10 +129,6 @@ def send(
         allow()
         connection.send((content or b"")[start : start + _CHUNK_BYTES])
     return connection.getresponse()
-
-
-def _timed_response(allow: Callable[[], None], sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(_TimedSocket(sock, allow), **options)  # type: ignore[arg-type]
 
 
 class _TimedSocket:

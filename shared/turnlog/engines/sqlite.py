@@ -252,7 +252,7 @@ def _move_items(connection: sqlite3.Connection, path: str) -> None:
     A process that is killed meanwhile loses nothing: the next one that opens the file goes on. Several may move at once.
     """
     connection.create_function("fields_of", 7, _fields_of, deterministic=True)
-    connection.create_function("ttl_of", 1, _ttl_of, deterministic=True)
+    connection.create_function("ttl_of", 1, lambda attributes: read_ttl(_parsed(attributes)), deterministic=True)
     _log.warning(
         "%s gets a new format, which older versions can't read; to go back to them, you need a backup made before", path
     )
@@ -283,10 +283,6 @@ def _fields_of(attributes: bytes, pk: bytes, sk: bytes, *index: bytes | None) ->
     return encode_ascii_json(fields)
 
 
-def _ttl_of(attributes: bytes) -> int | None:
-    return read_ttl(_parsed(attributes))
-
-
 def _parsed(attributes: bytes) -> dict[str, Any]:
     """Return a row's attributes; none for a damaged row, which stays, so that its readers can name it."""
     try:
@@ -311,7 +307,8 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int:
     if application_id == 0 and version == 0 and not tables and is_utf8:
         return 0
     if application_id == 0 and {"items", "jobs"} <= tables:
-        columns = {name: _columns(connection, name) for name in ("items", "jobs")}
+        query = "SELECT name FROM pragma_table_info(?)"
+        columns = {table: tuple(name for (name,) in connection.execute(query, (table,))) for table in ("items", "jobs")}
         if columns["items"][: len(_ITEM_COLUMNS)] == _ITEM_COLUMNS and columns["jobs"] == _JOB_COLUMNS:
             _check_format(version)
             if version == 1:
@@ -326,10 +323,6 @@ def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    return tuple(name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
 
 
 def _check_format(version: int) -> None:

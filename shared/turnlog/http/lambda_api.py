@@ -146,7 +146,10 @@ def make_handler(
             request = _request(event)
         except MalformedError as error:
             return _proxy_answer(problem(error, _request_id(event)))
-        return _proxy_answer(api.answer(request, admit, seconds_left=_time_of(context)))
+        seconds_left = (
+            None if context is None else lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS
+        )
+        return _proxy_answer(api.answer(request, admit, seconds_left=seconds_left))
 
     return handler if app is not None else log_calls(handler)
 
@@ -172,11 +175,6 @@ def _prepare(get_app: Callable[[], Application], routes: tuple[Route, ...]) -> N
         get_app().prepare(route.name for route in routes)
     except Exception as error:  # noqa: BLE001 - a function that can't start would tell its callers nothing
         _log.warning("the function is not prepared: %s", describe_error(error))
-
-
-def _time_of(context: Any) -> Callable[[], float] | None:
-    """Return a function for the seconds that are left for the work of a request; None without a Lambda context."""
-    return (lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS) if context is not None else None
 
 
 def _request(event: Mapping[str, Any]) -> ApiRequest:

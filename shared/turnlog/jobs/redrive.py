@@ -42,7 +42,10 @@ class RedriveJobs:
         letters = _Letters(queues)
         dead_letters = sum(_redrive(queue, letters, kind) for kind, queue in _once_each(queues))
         jobs = list[str]()
-        for record in self._failed(owner) if failed else ():
+        records = self._log.records.every(OwnerKeys(owner).jobs) if failed else ()
+        for record in records:
+            if record.status != "failed":
+                continue
             jobs += self._redrive_job(owner, record, queues).jobs
         return Redriven(dead_letters=dead_letters, jobs=jobs, left=letters.left)
 
@@ -63,9 +66,6 @@ class RedriveJobs:
         if not dead_letters:
             send_job(queue, owner, record)
         return Redriven(dead_letters=dead_letters, jobs=[record.id], left=0)
-
-    def _failed(self, owner: Owner) -> Iterator[Record]:
-        return (record for record in self._log.records.every(OwnerKeys(owner).jobs) if record.status == "failed")
 
     def _queues(self) -> dict[JobKind, JobQueue]:
         queues = {kind: queue for kind in JOB_KINDS if (queue := self._queue_of(kind)) is not None}

@@ -83,7 +83,7 @@ class RetainSessions:
         now, done = self._log.clock.now_ms(), Retained()
         # Every shard is sorted by time, and the merge keeps that order: the longest overdue session comes first.
         shards = [self._due(bucket, now) for bucket in due_shards(worker, workers)]
-        for names in self._process_all(heapq.merge(*shards, key=_due_key), now + work_ms):
+        for names in self._process_all(heapq.merge(*shards, key=lambda item: str(item["g2sk"])), now + work_ms):
             done = counted(done, names)
         if worker == 0 and self._log.clock.now_ms() < now + work_ms:
             for names in self._process_days(now, now + work_ms):
@@ -186,10 +186,6 @@ class RetainSessions:
 def counted(done: Retained, names: Sequence[str]) -> Retained:
     """Return the counts with one more for each outcome, a field name of `Retained`."""
     return replace(done, **{name: getattr(done, name) + count for name, count in Counter(names).items() if name})
-
-
-def _due_key(item: Item) -> str:
-    return str(item["g2sk"])
 
 
 class _IsActive(Exception):  # noqa: N818 - a control signal, not an error

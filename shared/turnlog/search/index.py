@@ -131,7 +131,13 @@ class Index:
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
         entries = self.entries
-        pairings = {row: _packed_calls(entry.facts) for row, entry in enumerate(entries)}
+        pairings = {
+            row: (
+                [[call.key, call.name] for call in entry.facts.calls],
+                [[result.key, result.name, int(result.by_name)] for result in entry.facts.results],
+            )
+            for row, entry in enumerate(entries)
+        }
         return encode_json(
             {
                 "v": VERSION,
@@ -223,11 +229,6 @@ def _outline(facts: MessageOutline) -> MessageOutline:
         calls=tuple(CallOutline(call.key, call.name, "") for call in facts.calls),
         results=tuple(ResultOutline(result.key, result.name, result.by_name, False) for result in facts.results),
     )
-
-
-def _packed_calls(facts: MessageOutline) -> tuple[list[list[Any]], list[list[Any]]]:
-    calls = [[call.key, call.name] for call in facts.calls]
-    return calls, [[result.key, result.name, int(result.by_name)] for result in facts.results]
 
 
 def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:

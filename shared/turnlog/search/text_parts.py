@@ -70,7 +70,8 @@ def part_of(query: RecallQuery) -> Extract:
         lines = (in_lines or text).split("\n")
         chosen = list(enumerate(lines, start=1))[first - 1 : last]
         if not chosen:
-            return TextPart("", len(lines), 0, note=f"{_counted(len(lines))}; none from {first} on")
+            there_are = "there is 1 line" if len(lines) == 1 else f"there are {len(lines)} lines"
+            return TextPart("", len(lines), 0, note=f"{there_are}; none from {first} on")
         note = IN_LINES if in_lines else None
         if pattern is not None:
             chosen, fault = _matching(pattern, chosen)
@@ -94,10 +95,6 @@ def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
     """Return the text cut to ``max_tokens``, and whether it was cut."""
     part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
     return Capped(part.text, part.tokens), part.truncated
-
-
-def _counted(lines: int) -> str:
-    return "there is 1 line" if lines == 1 else f"there are {lines} lines"
 
 
 def _fits(text: str, max_tokens: int) -> bool:

@@ -178,7 +178,7 @@ class DocumentStore:
         item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
         if len(packed) <= INLINE_BYTES:
             return item | {"b": packed}
-        name = f"{_digest(writing.key)}-{writing.revision}"
+        name = f"{hashlib.sha256(writing.key.encode()).hexdigest()[:24]}-{writing.revision}"
         self._blobs.put(keys.document_blob(name), packed)
         return item | {"bn": name}
 
@@ -224,10 +224,6 @@ def _check_version(item: Item) -> None:
     version = _number(item, "v")
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def _text(item: Item, name: str) -> str:

@@ -283,10 +283,6 @@ def _rewind_metadata(event: RewindEvent) -> JsonObject:
     return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
 
 
-def _summary_metadata(event: SummaryEvent) -> JsonObject:
-    return {"loops": [event.first_loop, event.last_loop], "tokens": event.tokens, "summariser": event.summariser}
-
-
 def _message_metadata(event: Event, message: Located) -> JsonObject:
     """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
     refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
@@ -325,7 +321,11 @@ _METADATA: Mapping[type[Event], Callable[[Any], JsonObject]] = {
     StateEvent: lambda event: _key_names(event.keys_before, event.keys_after),
     NoteEvent: lambda event: {**(event.metadata or {}), **_key_names(event.keys, event.keys)},
     CreateEvent: lambda event: _key_names((), state_key_names(event.state or {})),
-    SummaryEvent: _summary_metadata,
+    SummaryEvent: lambda event: {
+        "loops": [event.first_loop, event.last_loop],
+        "tokens": event.tokens,
+        "summariser": event.summariser,
+    },
     RewindEvent: _rewind_metadata,
     ForkEvent: lambda event: {"session_id": event.parent, "at": event.at},
     DiscardEvent: lambda event: {"summary": event.summary},

@@ -77,7 +77,10 @@ class ReadMessages:
         """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
         messages = self._in_view(keys, header, _Selection(first, header.last, False)) if first <= header.last else ()
-        return _page((message for message in messages if _is_in(message.event.position, stretches)), limit, None)
+        in_view = (
+            message for message in messages if any(first <= message.event.position <= last for first, last in stretches)
+        )
+        return _page(in_view, limit, None)
 
     def _in_view(
         self, keys: SessionKeys, header: Header, selection: _Selection, *, limit: int = _PAGE_COMMITS
@@ -102,10 +105,6 @@ class _Selection:
     def pick(self, messages: Sequence[Located]) -> Iterator[Located]:
         matching = [message for message in messages if self.first <= message.event.position <= self.last]
         return reversed(matching) if self.descending else iter(matching)
-
-
-def _is_in(position: int, stretches: Sequence[Stretch]) -> bool:
-    return any(first <= position <= last for first, last in stretches)
 
 
 def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:

@@ -50,7 +50,7 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
         inactive_after_minutes=settings.inactive_after_minutes,
         forked_from=settings.forked_from,
         forked_at=settings.forked_at,
-        bootstrap=_bootstrapped(settings),
+        bootstrap=Bootstrapped.model_validate(settings.bootstrap["found"]) if settings.bootstrap is not None else None,
         lease=held_lease(header.lease),
         schema_version=SCHEMA_VERSION,
     )
@@ -82,11 +82,6 @@ def _normal_time(text: JsonValue) -> str | None:
 
 
 _NO_TIME = -1
-
-
-def _bootstrapped(settings: SessionSettings) -> Bootstrapped | None:
-    bootstrap = settings.bootstrap
-    return Bootstrapped.model_validate(bootstrap["found"]) if bootstrap is not None else None
 
 
 DEFAULT_LIMIT = 20

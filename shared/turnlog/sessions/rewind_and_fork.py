@@ -167,11 +167,12 @@ class ForkOrigin:
         log.commits.tail(self._parent)
         new = following(shared.header, kind="f", events=1, now_ms=log.clock.now_ms())
         view = view_after_rewind(log, self._parent, self.header, position=new.first)
+        begins_alike = all(getattr(settings, name) == getattr(self.settings, name) for name in WINDOW_SETTINGS)
         header = replace(
             header_as_of(self.header, new, view),
             idempotency=request.stamp if request is not None else b"",
             last_settings=new.first,
-            last_frame=self.header.last_frame if _begins_alike(settings, self.settings) else new.first,
+            last_frame=self.header.last_frame if begins_alike else new.first,
             ttl_days=settings.ttl_days or 0,
         )
         event = ForkEvent(new.first, keys.session_id, self._parent.session_id, position, settings, view.closed)
@@ -196,8 +197,3 @@ class ForkOrigin:
             summary = summaries.current(self._parent, before.summary)
             if summary is not None:
                 summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
-
-
-def _begins_alike(settings: SessionSettings, others: SessionSettings) -> bool:
-    """Return whether windows begin in the same way under two settings."""
-    return all(getattr(settings, name) == getattr(others, name) for name in WINDOW_SETTINGS)

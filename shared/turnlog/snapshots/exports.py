@@ -153,7 +153,9 @@ class ExportSessions:
             "messages.jsonl": self._messages(keys, header),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
-            "snapshots.jsonl": self._snapshots(keys),
+            "snapshots.jsonl": (
+                encode_json(snapshot_fields(record)) for record in self._log.records.every(keys.snapshots)
+            ),
             "log.jsonl": self._log_lines(keys, header),
             "documents.jsonl": (
                 encode_json(document_answer(document).model_dump()) for document in self._documents.every(keys)
@@ -182,10 +184,6 @@ class ExportSessions:
             page = ReadHistory(self._log)(keys.owner, keys.session_id, before=before, limit=1_000)
             yield from (encode_json(entry.model_dump()) for entry in page.entries)
             before = page.next
-
-    def _snapshots(self, keys: SessionKeys) -> Iterator[bytes]:
-        for record in self._log.records.every(keys.snapshots):
-            yield encode_json(snapshot_fields(record))
 
     def _memories(self, owner: Owner) -> Iterator[bytes]:
         """Yield the person's memories of the current engine, newest first."""
@@ -230,7 +228,7 @@ class ImportSessions:
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         first = position_in(body.commits[0])[0] if body.commits else body.head + 1
-        if first > 1 and not self._is_claimed(keys, token):
+        if first > 1 and self._log.items.get_many([keys.meta]).get(keys.meta, {}).get(MATERIALISING) != token:
             return self._existing(keys, body, last_hash)
         if not body.commits:
             newest = self._newest(keys, body.head, last_hash)
@@ -291,10 +289,6 @@ class ImportSessions:
         if header is None or header.hash != last_hash:
             raise ConflictError(f"the commit before position {head + 1} is not here yet", code="import_gap")
         return header
-
-    def _is_claimed(self, keys: SessionKeys, token: bytes) -> bool:
-        meta = self._log.items.get_many([keys.meta]).get(keys.meta, {})
-        return meta.get(MATERIALISING) == token
 
     def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""

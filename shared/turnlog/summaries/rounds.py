@@ -211,10 +211,9 @@ class Rounds:
         lead = Counted(0, flow.lead.messages, flow.lead.tokens)
         closed = flow.closed
         past = Counted(flow.loop.number - 1, lead.messages + closed.messages, lead.tokens + closed.tokens)
-        fixed = settings.system_tokens + settings.tools_tokens + lead.tokens
-        return Reach(
-            stored_policy(settings.policy), Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND
-        )
+        policy = stored_policy(settings.policy)
+        fixed = settings.system_tokens + settings.tools_tokens + (lead.tokens if policy.preserve_system else 0)
+        return Reach(policy, Room(room.tokens, fixed), lead, past, flow.tokens, max_tokens + MOST_AROUND)
 
     # ------------------------------------------------------------ making
 
@@ -343,7 +342,8 @@ class Rounds:
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             published = replace(event, position=new.first)
-            new = replace(new, summary=_covered(published), asked=answered(new, read=read, has_more=has_more))
+            covered = Covered(new.first, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)
+            new = replace(new, summary=covered, asked=answered(new, read=read, has_more=has_more))
             return Draft(new, (published,))
 
         try:
@@ -449,7 +449,3 @@ def _most_tokens(bare: SummaryEvent, before: SummaryEvent | None, saved: int) ->
 
 class _Superseded(Exception):  # noqa: N818 - ends an attempt, not an error
     """The summary's base is no longer the current summary, or the log was rewound or redacted."""
-
-
-def _covered(event: SummaryEvent) -> Covered:
-    return Covered(event.position, event.last, event.last_loop, event.messages, event.source_tokens, event.tokens)

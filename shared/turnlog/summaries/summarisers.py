@@ -273,11 +273,11 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     normal = unicodedata.normalize("NFKC", text)
-    return "".join(char for char in normal if char in "\n\t\r" or not _is_hidden(char))
-
-
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN_CATEGORIES or char in _FILLERS
+    return "".join(
+        char
+        for char in normal
+        if char in "\n\t\r" or not (char in _FILLERS or unicodedata.category(char) in _HIDDEN_CATEGORIES)
+    )
 
 
 def invented(text: str, record: str) -> Iterator[str]:

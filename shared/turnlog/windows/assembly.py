@@ -164,6 +164,12 @@ def _assembled(
     )
 
 
+def with_system_as_loop(view: WindowDraft) -> WindowDraft:
+    """Return the view with the system messages before the first loop as loop 0, which steps may lower like any past loop."""
+    lead = (_loop(0, [unit.entry for unit in view.preamble], view.preamble, 0),) if view.preamble else ()
+    return replace(view, preamble=(), loops=(*lead, *view.loops), keeps_system=False)
+
+
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
@@ -177,7 +183,11 @@ class _Grouping:
         self.open_calls: list[Ref] = []
         self._sendable = [entry for entry in self.entries if not never_sent(entry)]
         self.waiting: set[int] = set()
-        self._groups = {_leader_of(group).position: group for group in _item_groups(self._sendable)}
+        self._groups = {
+            # The item that stands for the group: the first with a call, else the last.
+            next((entry for entry in group if entry.facts.calls), group[-1]).position: group
+            for group in _item_groups(self._sendable)
+        }
         self._by_position = {entry.position: entry for entry in self._sendable}
         self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
         self._settle, self._offered = past.settles, past.offered
@@ -333,11 +343,6 @@ def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
 def _is_lone_reasoning(group: Sequence[Entry]) -> bool:
     """Return whether the group ends with reasoning, so that the item it belongs to is missing."""
     return is_item(group[-1]) and group[-1].facts.given_role == REASONING
-
-
-def _leader_of(group: Sequence[Entry]) -> Entry:
-    """Return the item that stands for the group: the first with a call, else the last."""
-    return next((entry for entry in group if entry.facts.calls), group[-1])
 
 
 def _belongs(group: Sequence[Entry], entry: Entry) -> bool:

@@ -16,10 +16,10 @@ from turnlog.windows.digests import (
     MAX_LINES,
     Tally,
     bare_note,
-    digest_pieces,
     final_reply,
     pinned_pieces,
     steps_note,
+    tells_something,
     with_note,
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
@@ -189,7 +189,7 @@ def resized(loop: Loop, size: Size, max_chars: int, max_values: int) -> Loop:
     reason = loop.reason if is_digest else DIGESTED
     digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
     digest = with_note(digest, max_values=values, max_lines=size.lines)
-    return digest if digest.notes or digest_pieces(digest) else out(loop, reason)
+    return digest if tells_something(digest) else out(loop, reason)
 
 
 def _title(loop: Loop) -> str:

@@ -195,7 +195,7 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
             continue
         if unit.pinned:
             pieces.append(Piece(unit, None, unit.tokens))
-        elif unit is reply or _is_asked(unit):
+        elif unit is reply or (entry.facts.role == "user" and entry.facts.head):
             pieces.append(_cut_piece(unit, entry, loop.max_message_chars))
     return tuple(pieces)
 
@@ -203,7 +203,7 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
 def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loop:
     """Return the loop's digest with its note, if there is something to note."""
     pieces = digest_pieces(loop)
-    shown = "\n".join(_shown(piece) for piece in pieces)
+    shown = "\n".join(piece.unit.entry.facts.head[: piece.limit] for piece in pieces)
     pinned = {piece.unit.position for piece in pieces if piece.limit is None}
     units = [unit for unit in loop.units if unit.answers and unit.level == "whole" and unit.position not in pinned]
     if not units:
@@ -214,9 +214,9 @@ def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loo
     return replace(loop, notes=(note,) if note is not None else ())
 
 
-def _shown(piece: Piece) -> str:
-    head = piece.unit.entry.facts.head
-    return head if piece.limit is None else head[: piece.limit]
+def tells_something(digest: Loop) -> bool:
+    """Return whether a digest has anything besides its pinned messages."""
+    return bool(digest.notes) or any(piece.limit is not None for piece in digest_pieces(digest))
 
 
 @once
@@ -253,10 +253,6 @@ def final_reply(loop: Loop) -> Unit | None:
         unit for unit in loop.units if unit.level == "whole" and unit.entry.facts.is_reply and unit.entry.facts.head
     ]
     return replies[-1] if replies else None
-
-
-def _is_asked(unit: Unit) -> bool:
-    return unit.entry.facts.role == "user" and bool(unit.entry.facts.head)
 
 
 def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:

@@ -139,8 +139,9 @@ def _fit_all(
     is_final = not _is_open(view) or (has_past and message_tokens(view) - LINE_TOKENS > room)
     if message_tokens(smallest) <= room:
         return Fitted(smallest, breaks, is_final)
-    # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops.
-    shorter = _with_newest_users(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
+    # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops and
+    # system messages that need not stay.
+    shorter = _with_fewer_messages(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
     needed = min(message_tokens(shorter), message_tokens(smallest))
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
@@ -454,7 +455,10 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
     if not view.loops:
         yield view
         return
-    digests = view.with_past(_small(loop) for loop in view.past)
+    digests = view.with_past(
+        loop if loop.level == "out" else resized(loop, SIZES[-1], MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
+        for loop in view.past
+    )
     for past in (view, digests, view.with_past(out(loop, "budget") for loop in view.past)):
         current = view.loops[-1]
         if current.level != "whole":
@@ -465,20 +469,19 @@ def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:
         yield past.with_current(bare_fold(stubs))
 
 
-def _small(loop: Loop) -> Loop:
-    return loop if loop.level == "out" else resized(loop, SIZES[-1], MAX_MESSAGE_CHARS, LEDGER_PER_LOOP)
+def _with_fewer_messages(view: WindowDraft, room: int) -> WindowDraft:
+    """Return the view with as many of the current loop's user messages as fit: the first, and the newest.
 
-
-def _with_newest_users(view: WindowDraft, room: int) -> WindowDraft:
-    """Return the view with as many of the current loop's user messages as fit: the first, and the newest."""
+    Before one of them is left out, system messages are that need not stay.
+    """
     if not view.loops or view.loops[-1].level != "whole":
         return view
     loop = view.loops[-1]
-    users = [
-        unit for unit in loop.units if unit.level == "whole" and unit.entry.facts.role == "user" and not unit.pinned
-    ]
+    units = [unit for unit in loop.units if unit.level == "whole" and not unit.pinned]
+    system = [unit for unit in units if unit.entry.facts.role == "system" and not view.keeps_system]
+    users = [unit for unit in units if unit.entry.facts.role == "user"]
     excess, dropped = message_tokens(view) - room + (0 if has_evicted(view) else LINE_TOKENS), set[int]()
-    for unit in users[1:-1]:
+    for unit in (*system, *users[1:-1]):
         if excess > 0:
             dropped.add(unit.position)
             excess -= unit.tokens

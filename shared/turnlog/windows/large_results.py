@@ -149,7 +149,8 @@ def _largest(text: str, room: int, ref: str, bound: Callable[[int, int], int], w
     best = _mark(text, 0, 0, ref)
     tokens, low, high, share = upper_bound_tokens(best), 0.0, 1.0, min(0.98, room / max(1, whole))
     for _ in range(_TRIES):
-        head, tail = _ends(text, int(len(text) * share * _HEAD_SHARE), int(len(text) * share * (1 - _HEAD_SHARE)))
+        head = _length_of_head(text, int(len(text) * share * _HEAD_SHARE))
+        tail = _length_of_tail(text, int(len(text) * share * (1 - _HEAD_SHARE)))
         most = bound(head, tail)
         if most <= room:
             low, shown = share, _shown(text, head, tail, ref)
@@ -165,11 +166,6 @@ def _largest(text: str, room: int, ref: str, bound: Callable[[int, int], int], w
 
 def _shown(text: str, head: int, tail: int, ref: str) -> str:
     return text[:head] + _mark(text, head, tail, ref) + text[len(text) - tail :]
-
-
-def _ends(text: str, head: int, tail: int) -> tuple[int, int]:
-    """Return the lengths of head and tail, shortened to borders of lines or elements."""
-    return _length_of_head(text, head), _length_of_tail(text, tail)
 
 
 def _length_of_head(text: str, length: int) -> int:

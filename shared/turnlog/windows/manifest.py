@@ -22,6 +22,7 @@ from turnlog.windows.prices import (
     notes_tokens,
     says_nothing,
 )
+from turnlog.windows.steps import unit_out
 from turnlog.windows.text import summary_tokens
 from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft
 
@@ -50,7 +51,8 @@ def manifest_of(made: Made) -> Manifest:
     if view.recalled:
         totals["recalled"] = sum(part.tokens for part in view.recalled)
     for loop in view.loops:
-        totals["digest" if loop.level == "digest" else "whole"] += costs[loop.number]
+        kind = "digest" if loop.level == "digest" else "whole"
+        totals[kind if loop.number else "system"] += costs[loop.number]
     return Manifest(
         request.budget, tuple(parts), totals, tuple(message for part in view.recalled for message in part.messages)
     )
@@ -133,7 +135,7 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
         before += [view.summary.last] if view.summary is not None else []
         last = next((loop.first - 1 for loop in view.loops if loop.number >= view.oldest), None)
         first = max(before, default=0) + 1
-        yield WindowPart("older", view.oldest - 1, first, last, "out", 0, view.unread_reason, ())
+        yield WindowPart("older", view.oldest - 1 or None, first, last, "out", 0, view.unread_reason, ())
     if frame:
         yield _unlogged("omission_notice", frame, "frame")
     if has_evicted(view):
@@ -149,7 +151,14 @@ def _loop_parts(loop: Loop, cost: int, notes: tuple[int, ...]) -> Sequence[Windo
 
 
 def _parts_of(loop: Loop, cost: int, notes: Sequence[int], tellers: Mapping[int, Unit]) -> Iterator[WindowPart]:
-    """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes."""
+    """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes.
+
+    Messages before the first loop have no part but their own, with the level of each.
+    """
+    if not loop.number:
+        units = loop.units if loop.level == "whole" else [unit_out(unit, loop.reason) for unit in loop.units]
+        yield from (part for unit in units for part in _messages(unit, None, tellers))
+        return
     yield _loop(loop, cost)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
     for unit in loop.units:

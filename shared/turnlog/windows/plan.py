@@ -20,14 +20,14 @@ from turnlog.core.window_parts import OthersCalls
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
-from turnlog.windows.assembly import Memory, OfferedTools, assemble
+from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
 from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
-from turnlog.windows.prices import extra_tokens, frame_tokens
+from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
 from turnlog.windows.recalled import NOTHING_RECALLED, Recaller, RecallMessages, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
@@ -214,7 +214,9 @@ class WindowPlan:
     def view(self) -> WindowDraft:
         """Return the view of everything that could be sent."""
         view = replace(self.assembled, summary=self.request.summary)
-        covered = view.summary.last_loop if view.summary is not None else 0
+        covered = view.summary.last_loop if view.summary is not None else -1
+        if not self.request.policy.preserve_system:
+            view = with_system_as_loop(view)
         past = [
             out(loop, "summary" if loop.number <= covered else NOT_READ) if loop.number < view.oldest else loop
             for loop in view.past
@@ -319,7 +321,10 @@ class WindowPlan:
         """
         if any(not is_built_in(step) for step in self.request.policy.steps):
             return view
-        is_older = [loop.level == "out" and (loop.is_covered or loop.reason in OLDER_TOO) for loop in view.past]
+        is_older = [
+            loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
+            for loop in view.past
+        ]
         oldest = next(
             (loop.number for loop, older in zip(view.loops, [*is_older, False], strict=False) if not older), 0
         )
@@ -404,8 +409,11 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
         plan = WindowPlan.of(history, memory, request)
         try:
             fitted = plan.fitted(recall)
-        except BudgetTooSmallError:
-            if not (plan.is_final and history.has_all_kept) and history.read_on():
+        except BudgetTooSmallError as error:
+            # Where all has been read, there may be no line about what has not.
+            fits_without_line = int(error.details["needed"]) - LINE_TOKENS <= request.budget.tokens
+            is_final = plan.is_final and history.has_all_kept and not fits_without_line
+            if not is_final and history.read_on():
                 continue
             # The reported need is exact only once all messages that every window sends are read.
             wanted = plan.certain()

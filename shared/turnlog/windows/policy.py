@@ -1,7 +1,7 @@
 """Policies: the rules for building a window, as data.
 
 A policy is a pipeline of steps over the session's loops. After the steps the budget is enforced, whatever they leave. Presets
-are policies with a name. In every preset the system messages, the current loop and pinned messages are always in.
+are policies with a name. In every preset the system messages before the first loop, the current loop and pinned messages are in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
@@ -28,12 +38,16 @@ class Policy(BaseModel):
 
     ``compress`` is the trigger that says when to summarise a session. It is checked against the messages since the current
     summary. null: the session is summarised only when a caller asks for it.
+
+    With ``preserve_system`` false, system messages of the log are left out as other messages are: those before the first loop are
+    a past loop, and those of the current loop are left out where nothing else fits.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     steps: tuple[AnyStep, ...] = Field(default=(), max_length=8)
     compress: Trigger | None = None
+    preserve_system: bool = True
 
     @field_validator("compress")
     @classmethod
@@ -45,11 +59,16 @@ class Policy(BaseModel):
             )
         return compress
 
+    # No return type: with one its JSON Schema would be an object of anything. The default is left out: builds stay as they were.
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        return {name: value for name, value in whole(self).items() if name != "preserve_system" or not value}
+
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Policy:
         """Return the policy for options with the names of other libraries.
 
-        ``window_size``, ``max_tokens``, ``summarize``, ``compress_threshold``, ``token_threshold``, ``preserve_system`` (true)
+        ``window_size``, ``max_tokens``, ``summarize``, ``compress_threshold``, ``token_threshold``, ``preserve_system``
         give `classic`; ``max_run_loops``, ``max_message_length`` (characters), ``max_time_range`` (milliseconds) give
         `run_loops`; ``buffer_config`` with ``max_messages`` and ``max_tokens`` gives its limits without a summary. Options that are
         left out are as in the preset; camelCase is accepted too. Raises `InvalidInputError` for an option that is unknown, has a
@@ -87,7 +106,13 @@ _HIGH_MARK = Clause(fraction_over=0.8)
 
 
 def classic(
-    *, messages: int = 20, tokens: int = 4000, messages_over: int = 30, tokens_over: int = 3000, summary: bool = True
+    *,
+    messages: int = 20,
+    tokens: int = 4000,
+    messages_over: int = 30,
+    tokens_over: int = 3000,
+    summary: bool = True,
+    preserve_system: bool = True,
 ) -> Policy:
     """Return the policy with a limit on messages and tokens of the past.
 
@@ -97,8 +122,9 @@ def classic(
     over = (Clause(messages_over=messages_over), Clause(tokens_over=tokens_over))
     recent = Recent(messages=messages, tokens=tokens, once=over)
     if not summary:
-        return Policy(steps=(recent,))
-    return Policy(steps=(Summary(), recent), compress=Trigger(any=over, counts="past"))
+        return Policy(steps=(recent,), preserve_system=preserve_system)
+    compress = Trigger(any=over, counts="past")
+    return Policy(steps=(Summary(), recent), compress=compress, preserve_system=preserve_system)
 
 
 def run_loops(
@@ -195,10 +221,6 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
 
 
 _MAX = 100_000_000
-_NO_SYSTEM = (
-    "false can't be kept: system text and the system messages before the first loop are in every window; "
-    "to send none, leave them out of the session"
-)
 
 
 class _Options(BaseModel):
@@ -213,13 +235,6 @@ class _Classic(_Options):
     token_threshold: int = Field(default=3000, ge=0, le=_MAX)
     preserve_system: bool = True
 
-    @field_validator("preserve_system")
-    @classmethod
-    def _always(cls, preserve_system: bool) -> bool:
-        if not preserve_system:
-            raise PydanticCustomError("system_is_sent", _NO_SYSTEM)
-        return preserve_system
-
     def policy(self) -> Policy:
         return classic(
             messages=self.window_size,
@@ -227,6 +242,7 @@ class _Classic(_Options):
             messages_over=self.compress_threshold,
             tokens_over=self.token_threshold,
             summary=self.summarize,
+            preserve_system=self.preserve_system,
         )
 
 

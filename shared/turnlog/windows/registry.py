@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from turnlog.core.errors import InvalidInputError, StepError
 from turnlog.core.json_values import encode_json
 from turnlog.windows.digest_steps import Loops, Summary
-from turnlog.windows.digests import digest_pieces, with_note
+from turnlog.windows.digests import tells_something, with_note
 from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.steps import DigestWhenFull, Room, Step, pinned
@@ -189,7 +189,7 @@ def _of_notes(before: Loop, after: Loop) -> str:
         values = sum(len(note.values) for note in after.notes)
         if after.max_message_chars < 1 or with_note(after, max_values=values).notes != after.notes:
             return f"made a digest of loop {before.number} otherwise than by digest()"
-        if not after.notes and not digest_pieces(after):
+        if not tells_something(after):
             return f"made a digest of loop {before.number} that says nothing: such a loop is out"
     elif after.level == "out" and after.notes:
         return f"left notes of loop {before.number}, which is out"

@@ -342,7 +342,9 @@ def _cut(piece: Piece) -> Share:
 
 def left_out(view: WindowDraft) -> str:
     """Return the line that declares what is neither shown nor digested."""
-    loops = [loop for loop in view.loops if loop.units and all(is_evicted(loop, unit) for unit in loop.units)]
+    loops = [
+        loop for loop in view.loops if loop.number and loop.units and all(is_evicted(loop, unit) for unit in loop.units)
+    ]
     evicted = {
         entry.position for loop in view.loops for unit in loop.units if is_evicted(loop, unit) for entry in unit.entries
     }

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnlog.core.lazy_dataclass import once
-from turnlog.windows.digests import digest_pieces, with_note
+from turnlog.windows.digests import tells_something, with_note
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 MAX_MESSAGE_CHARS = 500
@@ -93,8 +93,9 @@ class DigestWhenFull(Step):
 
 
 def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
-    """Return a whole loop as a digest; out, when its digest would be empty. A loop that is a digest or out is returned as it is.
+    """Return a whole loop as a digest; out, when its digest would have nothing but pinned messages.
 
+    A loop that is a digest or out is returned as it is.
     Texts are cut to their first ``max_message_chars`` characters; the note has at most ``ledger`` values.
     """
     if loop.level != "whole":
@@ -102,7 +103,7 @@ def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, 
     made = with_note(
         replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
     )
-    return made if made.notes or digest_pieces(made) else out(loop, reason)
+    return made if tells_something(made) else out(loop, reason)
 
 
 @once

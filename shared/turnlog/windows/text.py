@@ -61,7 +61,8 @@ def calls_text(calls: Iterable[tuple[Ref, ToolCall, str]]) -> str:
 def most_tokens_of_calls(refs: Iterable[Ref], outlines: Iterable[MessageOutline]) -> int:
     """Return the most tokens that calls and results take as text beyond the stored counts of their messages."""
     tokens = _CALLS_FENCE_TOKENS + sum(upper_bound_tokens(str(ref)) + _JOINTS * _JOIN_TOKENS for ref in refs)
-    texts = [text for outline in outlines for text in _texts_of_calls(outline)]
+    texts = [call.arguments for outline in outlines for call in outline.calls]
+    texts += [result.text for outline in outlines for result in outline.results]
     return tokens + sum(upper_bound_tokens(escaped(text)) for text in texts if escaped(text) != text)
 
 
@@ -74,10 +75,6 @@ def most_tokens_of_blocks(message: Message, formats: Container[str] = ()) -> int
     ]
     texts = [placeholder_text(block) for block in blocks if isinstance(block, Opaque) and block.format not in formats]
     return sum(upper_bound_tokens(text) for text in texts)
-
-
-def _texts_of_calls(outline: MessageOutline) -> Iterable[str]:
-    return (*(call.arguments for call in outline.calls), *(result.text for result in outline.results))
 
 
 def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:

@@ -175,6 +175,9 @@ class RecalledPart:
 class WindowDraft:
     """The draft of a window. ``preamble``: system messages before the first loop. The last loop is the current one.
 
+    ``keeps_system``: system messages stay before the first loop and in the current one. Where they need not, those before the
+    first loop are loop 0.
+
     ``total`` is the running total of all stored tokens. ``unread`` counts the older messages that are left out and have no entry;
     ``unread_reason`` says why.
     ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
@@ -194,6 +197,7 @@ class WindowDraft:
     oldest: int = 0
     is_open: bool = False
     has_system: bool = False
+    keeps_system: bool = True
     summary: SummaryEvent | None = None
     summary_reason: str = ""
     wording: SummaryWording = AS_USER

@@ -275,7 +275,7 @@ def _sealed(made: Deployment) -> None:
     assert job["result"] == {"segments": 1, "last": 276}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("turnlog.search.over_sessions.SCANNED", 0)
-        patch.setattr("turnlog.search.over_sessions.OF_A_WINDOW", OF_A_WINDOW._replace(scanned=0))
+        patch.setattr("turnlog.search.over_sessions.OF_A_WINDOW", type(OF_A_WINDOW)(0, 4, 8, 60.0, 100))
         assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
         made.call("build_context", "POST", "/v1/sessions/sealed/context", 200, body={"policy": RECALLING})
     job, _ = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]

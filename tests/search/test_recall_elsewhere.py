@@ -166,7 +166,7 @@ def test_an_index_that_takes_too_long_is_not_waited_for(harness: Harness, monkey
     said(harness, "bikes", ORDER)
     session = asked(harness)
     with monkeypatch.context() as patched:
-        patched.setattr("turnlog.search.over_sessions.OF_A_WINDOW", OF_A_WINDOW._replace(seconds=0.0))
+        patched.setattr("turnlog.search.over_sessions.OF_A_WINDOW", type(OF_A_WINDOW)(4, 4, 8, 0.0, 100))
         window = session.context()
         assert [one.reason for one in window.manifest.parts if one.kind == "recalled"] == ["skipped"]
     assert ORDER in part(session.context())

@@ -100,7 +100,7 @@ pieces = st.sampled_from(
 repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "*?"])
 
 
-@settings(max_examples=600, deadline=None, derandomize=not is_full())
+@settings(max_examples=600 if is_full() else 100, deadline=None, derandomize=not is_full())
 @given(
     st.lists(st.tuples(pieces, repeats), min_size=1, max_size=6),
     st.lists(st.text("abc ", min_size=1, max_size=8), min_size=1, max_size=6),

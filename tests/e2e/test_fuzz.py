@@ -128,7 +128,7 @@ def check(case: Any, service: Served) -> None:
 
 
 few = settings(
-    max_examples=10 if is_full() else 5,
+    max_examples=10 if is_full() else 3,
     deadline=None,
     derandomize=not is_full(),
     suppress_health_check=list(HealthCheck),

@@ -11,7 +11,7 @@ import pytest
 from tests.effort import is_full
 from turnlog import Turnlog
 
-PROCESSES = 16 if is_full() else 6
+PROCESSES = 16 if is_full() else 4
 WRITER = """
 import sys
 from turnlog import Turnlog

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.network
 MAX_RECEIVES = 5
 MAX_MESSAGES = 60
 LONGER_THAN_VISIBILITY_MS = 1_200_000
-_PATIENCE_SECONDS = 20
+_PATIENCE_SECONDS = 120
 
 
 class Served:

@@ -8,10 +8,12 @@ import contextlib
 import importlib
 import io
 import json
+import random
 import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -438,6 +440,32 @@ def test_two_processes_on_one_thread_lose_nothing(tmp_path: Path) -> None:
         assert len(list(saver.list(config()))) == 17
         first = saver.get_tuple(config(checkpoint_id="0"))
         assert first is not None and [one[0] for one in first.pending_writes or []] == ["task-x", "task-y"]
+
+
+def test_a_large_value_is_deflated_where_that_makes_it_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnlog.integrations.langgraph import records
+
+    sizes, make = list[int](), zlib.compressobj
+
+    class Counted:
+        def __init__(self, *given: Any) -> None:
+            self._deflate = make(*given)
+
+        def compress(self, raw: bytes) -> bytes:
+            sizes.append(len(raw))
+            return self._deflate.compress(raw)
+
+        def flush(self) -> bytes:
+            return self._deflate.flush()
+
+    monkeypatch.setattr("zlib.compressobj", Counted)
+    noise = random.Random(1).randbytes(400_000)
+    for content, is_smaller in ((noise, False), (b"text " * 80_000, True), (noise[:100], False)):
+        sizes.clear()
+        stored = records.packed(content)
+        assert records.unpacked(stored, item="x") == content
+        assert (len(stored) < len(content)) == is_smaller
+        assert is_smaller or max(sizes) < 70_000, "noise is not deflated in vain"
 
 
 def test_what_was_put_is_read_in_every_other_saver(harness: Harness) -> None:

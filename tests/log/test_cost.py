@@ -120,7 +120,7 @@ def test_a_window_of_64_commits_is_one_request(moto: Harness) -> None:
     assert spent.write_units == 0
 
 
-@pytest.mark.parametrize("messages", [400, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("messages", [200, pytest.param(10_000, marks=pytest.mark.full)])
 def test_a_window_costs_the_same_at_any_length(moto: Harness, messages: int) -> None:
     """One message a commit, so that a page of commits is few messages."""
     session = moto.log(*OWNER).sessions.create("session-0001")

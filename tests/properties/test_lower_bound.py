@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import is_full
 from tests.support.token_texts import CONVERSATIONS, OBJECT, PROSE, TEXTS, count, real_texts
 from turnlog.core.token_bounds import lower_bound_tokens
 
@@ -34,7 +35,7 @@ SIGNS = st.sampled_from(
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_the_lower_bound_holds(kind: str) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150 if is_full() else 40, deadline=None)
     @given(TEXTS[kind])
     def holds(text: str) -> None:
         assert lower_bound_tokens(text) <= count(text)
@@ -42,7 +43,7 @@ def test_the_lower_bound_holds(kind: str) -> None:
     holds()
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000 if is_full() else 200, deadline=None)
 @given(st.lists(SIGNS, max_size=24).map("".join))
 def test_the_lower_bound_holds_where_scripts_and_spaces_meet(text: str) -> None:
     assert lower_bound_tokens(text) <= count(text)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.effort import is_full
 from turnlog.providers.token_rules import FALL_PERCENT, MAX_PERCENT, MIN_PERCENT, STEP_PERCENT, Calibration, ratio_of
 
-laws = settings(max_examples=300, derandomize=not is_full(), deadline=None)
+laws = settings(max_examples=300 if is_full() else 60, derandomize=not is_full(), deadline=None)
 commits = st.lists(st.tuples(st.none() | st.integers(20, 500), st.booleans()), max_size=60)
 
 

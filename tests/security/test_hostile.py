@@ -44,7 +44,7 @@ BYTES_FOR_A_BYTE = 64
 """The most memory that a byte of JSON may take: that of an empty array in a list, with its comma."""
 
 
-EACH = 1 if is_full() else 4
+EACH = 1 if is_full() else 8
 """One of so many strings is tried at one place, and the others at the places beside it."""
 SENDABLE = [text for text in STRINGS if "\ud83d" not in text]
 """In what has to be UTF-8: a query, a message of SQS, a line of JSON-RPC."""

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Harness
-from tests.effort import examples
+from tests.effort import examples, is_full
 from tests.support.cold_windows import cold, window
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
@@ -95,7 +95,7 @@ def talk(session: Session, count: int) -> None:
         session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}: {WORDS}"})
 
 
-@pytest.mark.parametrize("length", [10, 400])
+@pytest.mark.parametrize("length", [10, 400 if is_full() else 160])
 def test_a_warm_window_reads_what_is_new(moto: Harness, length: int) -> None:
     session = moto.log().sessions.create(system="Be brief.")
     talk(session, length)

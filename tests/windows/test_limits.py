@@ -274,7 +274,10 @@ CASES: dict[str, Case] = {
 }
 
 
-LONG = {"messages of `POST /v1/window`", "messages of `POST /v1/lint`"}
+LONG = {
+    *("messages of `POST /v1/window`", "messages of `POST /v1/lint`"),
+    *("steps of a JSON Patch or Merge Patch", "steps of checking a state and its schema"),
+}
 """Those whose request at the limit takes seconds: that it is taken is tried in `make full`."""
 
 

@@ -15,6 +15,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 PART_BYTES = 200 * 1024
 """Size of the parts of a large value: several documents of this size fit into one request."""
 _RAW, _ZLIB_1 = 0, 1
+_SAMPLE_BYTES = 64 * 1024
 _WINDOW = -15
 _WORDS_1 = (
     b"__pregel_tasks __interrupt__ __error__ __resume__ __scheduled__ __no_writes__ __root__ json null bytes "
@@ -43,10 +44,14 @@ _WORDS_1 = (
 
 
 def packed(content: Any) -> bytes:
-    """Encode content as msgpack behind one codec byte, compressed when that is smaller."""
+    """Encode content as msgpack behind one codec byte, compressed when that is smaller: a large value when its middle is."""
     raw = ormsgpack.packb(content)
-    small = _deflated(raw, _WORDS_1)
-    return bytes([_ZLIB_1]) + small if len(small) < len(raw) else bytes([_RAW]) + raw
+    middle = raw[(len(raw) - _SAMPLE_BYTES) // 2 :][:_SAMPLE_BYTES] if len(raw) > 2 * _SAMPLE_BYTES else b""
+    if not middle or len(_deflated(middle, b"")) < len(middle):
+        small = _deflated(raw, _WORDS_1)
+        if len(small) < len(raw):
+            return bytes([_ZLIB_1]) + small
+    return bytes([_RAW]) + raw
 
 
 def patched(alike: bytes, patch: bytes, *, item: str) -> bytes:

@@ -80,12 +80,20 @@ class VerifiedItems:
             count_content(known[1].content)
             return known[1]
         verified = _verify(item)
-        self._keep(key, dict(item), verified)
+        self.keep(dict(item), verified)
         return verified
 
     def keep(self, item: Item, verified: Verified) -> None:
-        """Remember an item that this process has written, so that it is not verified when it is read."""
-        self._keep((item["pk"], item["sk"]), item, verified)
+        """Remember an item that was verified, or that this process has written: reading it again verifies nothing."""
+        key, size = (
+            (item.get("pk"), item.get("sk")),
+            2 * (len(verified.content) + len(verified.covered)) + _OVERHEAD_BYTES,
+        )
+        with self._lock:
+            before = self._found.pop(key, None)
+            self._bytes += size - (before[2] if before is not None else 0)
+            self._found[key] = (item, verified, size)
+            self._shrink()
 
     def forget(self, item: Item) -> None:
         """Remove an item from the cache, because it is being erased."""
@@ -133,14 +141,6 @@ class VerifiedItems:
                 size = len(self._blobs.popitem(last=False)[1])
                 self._bytes -= size
                 self._blob_bytes -= size
-
-    def _keep(self, key: tuple[object, object], item: Item, made: Verified) -> None:
-        size = 2 * (len(made.content) + len(made.covered)) + _OVERHEAD_BYTES
-        with self._lock:
-            before = self._found.pop(key, None)
-            self._bytes += size - (before[2] if before is not None else 0)
-            self._found[key] = (item, made, size)
-            self._shrink()
 
 
 def _verify(item: Item) -> Verified:

@@ -149,11 +149,7 @@ class CommitLog:
 
         Raises the errors of `write_attempt`.
         """
-        return self.write_attempt(self.attempt(keys, request), compose)
-
-    def attempt(self, keys: SessionKeys, request: RequestKey | None) -> Attempt:
-        """Return an attempt to write the commit of a request, for a caller that reads the log before it composes the commit."""
-        return Attempt(self, keys, request)
+        return self.write_attempt(Attempt(self, keys, request), compose)
 
     def write_attempt(self, attempt: Attempt, compose: Compose) -> WriteResult:
         """Append the commit of an attempt. After a lost slot, read the log's end again and retry until a deadline.

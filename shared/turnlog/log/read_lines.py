@@ -135,36 +135,23 @@ def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, paylo
     )
 
 
-def _read_note(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> NoteEvent:
-    return NoteEvent(position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload)
-
-
-def _read_rewind(line: dict[str, Any], _held: dict[str, Any], position: int, _payload: Payload | None) -> RewindEvent:
-    return RewindEvent(position, line["to"], _stretches(line), line.get("sn"))
-
-
-def _read_fork(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> ForkEvent:
-    settings = settings_from(held.get("set", {}))
-    return ForkEvent(position, line["sid"], line["of"], line["at"], settings, _stretches(line), payload)
-
-
-def _read_settings(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> SettingsEvent:
-    return SettingsEvent(position, settings_from(held.get("set", {})), tuple(line["ch"]), payload)
-
-
-def _read_create(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> CreateEvent:
-    return CreateEvent(position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload)
-
-
 _READERS: Mapping[str, Callable[[dict[str, Any], dict[str, Any], int, Payload | None], Event]] = {
     "s": _read_state,
-    "h": _read_note,
+    "h": lambda line, held, position, payload: NoteEvent(
+        position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload
+    ),
     "d": lambda line, _held, position, _payload: DiscardEvent(position, line["bs"]),
     "e": lambda _line, _held, position, _payload: CloseEvent(position),
-    "r": _read_rewind,
-    "f": _read_fork,
-    "p": _read_settings,
-    "c": _read_create,
+    "r": lambda line, _held, position, _payload: RewindEvent(position, line["to"], _stretches(line), line.get("sn")),
+    "f": lambda line, held, position, payload: ForkEvent(
+        position, line["sid"], line["of"], line["at"], settings_from(held.get("set", {})), _stretches(line), payload
+    ),
+    "p": lambda line, held, position, payload: SettingsEvent(
+        position, settings_from(held.get("set", {})), tuple(line["ch"]), payload
+    ),
+    "c": lambda line, held, position, payload: CreateEvent(
+        position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload
+    ),
 }
 """Kind of a line, messages and summaries apart -> function of line, contents, position and payload that returns the event."""
 

@@ -38,11 +38,18 @@ def codec_of(name: str, *, pointer: str = "/format") -> Codec:
     return codec
 
 
+def is_plain_text(body: JsonObject) -> bool:
+    """Return whether the body has a role and a text alone, which mean the same in every format."""
+    return body.keys() == {"role", "content"} and isinstance(body["content"], str)
+
+
 def recognise(body: JsonObject) -> Codec:
     """Return the codec for a body that came without a format.
 
     A body is recognised by a block or field that only one format has; without one it counts as OpenAI Chat.
     """
+    if is_plain_text(body):
+        return CODECS[DEFAULT_FORMAT]
     for codec in _ALL:
         if codec.recognises(body):
             return codec

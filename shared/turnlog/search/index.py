@@ -10,7 +10,6 @@ import json
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from itertools import chain
 from typing import Any
 
@@ -87,7 +86,9 @@ class Index:
             moment = message_time(located)
             time_ms = milliseconds_since_epoch(moment)
             places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
-            texts.append(_indexed_text(moment.date(), facts.name, searchable_text(located, message, facts)))
+            # A message's day, its speaker's name, its text, and other days that the text names.
+            day, text = moment.date(), searchable_text(located, message, facts)
+            texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
         for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
             self._enter([IndexedMessage(position, commit, loop, time_ms, len(terms), outline)])
             self._added.append(f" {'  '.join(terms)} ")
@@ -209,11 +210,6 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
 
 
 # ------------------------------------------------------------ texts
-
-
-def _indexed_text(day: date, speaker: str, text: str) -> str:
-    """Return the text that is indexed: a message's day, its speaker's name, its text and other days that the text names."""
-    return " ".join((written_day(day), speaker, text, *named_days(text.lower(), day)))
 
 
 # ------------------------------------------------------------ packing

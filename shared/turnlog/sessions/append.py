@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from turnlog.core.calls import MessageOutline, OpenCalls, Ref, UnansweredCall, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
 from turnlog.core.events import RUN, Event, MessageEvent, Notes, Recall, StateEvent
 from turnlog.core.identity import Owner
@@ -154,7 +154,7 @@ class AppendWrite:
         sent = sent_after(self._body, header, time_ms)
         calibration, ignored = calibration_after(self._body, header, opens_loop=any(opens))
         warnings += ignored
-        state_event, problems = self._state_event(header, first + len(arrivals), _answered(before, flow))
+        state_event, problems = self._state_event(header, first + len(arrivals), before, flow)
         warnings += problems
         if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
@@ -302,12 +302,16 @@ class AppendWrite:
         return [Disorder("run_active", header.last + 1, "/run_id")]
 
     def _state_event(
-        self, header: Header, position: int, answered: Sequence[UnansweredCall]
+        self, header: Header, position: int, before: OpenCalls, flow: Flow
     ) -> tuple[StateEvent | None, list[Disorder]]:
         """Return the state event of the append, if there is one, and the problems of the agent's state as warnings."""
         self._state = None
         run = cast("JsonObject | None", self._body.run)
-        if run is None and not (header.pending and answered):
+        if run is None and not header.pending:
+            return None, []
+        still_open = {call.ref for call in flow.open_calls.calls}
+        answered = [call for call in before.calls if call.ref not in still_open]
+        if run is None and not answered:
             return None, []
         state = States(self._log).at(self._keys, header.last_state)
         change = run_event(run, answered, state, position=position, action=self._action)
@@ -334,12 +338,6 @@ def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
         replace(incoming, envelope=replace(incoming.envelope, parent=parent.ref, agent_id=parent.agent_id))
         for incoming in batch
     ]
-
-
-def _answered(before: OpenCalls, flow: Flow) -> list[UnansweredCall]:
-    """Return the calls that were open before the append and are not open after it."""
-    still_open = {call.ref for call in flow.open_calls.calls}
-    return [call for call in before.calls if call.ref not in still_open]
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:

@@ -279,10 +279,6 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
     return _message_metadata(event, message) if message is not None else {}
 
 
-def _rewind_metadata(event: RewindEvent) -> JsonObject:
-    return {"to": event.to, **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {})}
-
-
 def _message_metadata(event: Event, message: Located) -> JsonObject:
     """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
     refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
@@ -326,7 +322,10 @@ _METADATA: Mapping[type[Event], Callable[[Any], JsonObject]] = {
         "tokens": event.tokens,
         "summariser": event.summariser,
     },
-    RewindEvent: _rewind_metadata,
+    RewindEvent: lambda event: {
+        "to": event.to,
+        **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {}),
+    },
     ForkEvent: lambda event: {"session_id": event.parent, "at": event.at},
     DiscardEvent: lambda event: {"summary": event.summary},
     SettingsEvent: lambda event: {"changed": list(event.changed)},

@@ -20,7 +20,7 @@ from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
 from turnlog.providers.blocks import ROLES
-from turnlog.providers.registry import CODECS, codec_of, recognise
+from turnlog.providers.registry import CODECS, codec_of, is_plain_text, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.providers.unknown_content import unknown_content
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
@@ -73,7 +73,7 @@ def understand(
         facts=facts,
         tokens=count_message(message, counter),
         head_tokens=count_head(facts.head, HEAD_TOKEN_CHARS, counter) if facts.chars > HEAD_TOKEN_CHARS else None,
-        unknown=unknown_content(content, codec.format),
+        unknown={} if is_plain_text(content) else unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
     )
 

@@ -13,7 +13,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES, PAGE_BYTES
-from turnlog.core.loops import REASONING, Flow, LoopStatus, has_open_calls
+from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
 from turnlog.core.times import milliseconds_since_epoch, rfc3339
@@ -135,9 +135,10 @@ class ReadLoops:
         if newest_listed < 1:
             return LoopPage(loops=[], next=None)
         messages, is_cut = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
+        flow = tail.header.flow
+        is_answered = flow.loop.final and flow.previous_role != REASONING and not has_open_calls(flow)
         is_over = bool(tail.header.ended) or (
-            not tail.header.pending
-            and (_is_answered(tail.header.flow) or self._log.clock.now_ms() - tail.header.time_ms > timeout_ms)
+            not tail.header.pending and (is_answered or self._log.clock.now_ms() - tail.header.time_ms > timeout_ms)
         )
         by_loop = dict[int, list[_LoopMessage]]()
         for message in messages:
@@ -280,11 +281,6 @@ def _loop_message(located_message: Located) -> _LoopMessage:
     facts = outline_of(message) if message is not None else located_message.facts
     said_ms = milliseconds_since_epoch(message_time(located_message))
     return _LoopMessage(located_message.event, located_message.loop, said_ms, message, facts)
-
-
-def _is_answered(flow: Flow) -> bool:
-    """Return whether the newest loop has its final reply, and no call of it waits for a result."""
-    return flow.loop.final and flow.previous_role != REASONING and not has_open_calls(flow)
 
 
 def _loop_answer(

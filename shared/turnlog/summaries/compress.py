@@ -22,7 +22,7 @@ from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import OwnerKeys, SessionKeys
-from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
+from turnlog.log.request_keys import Attempt, RequestKey, raw_request_key, request_key
 from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
@@ -191,7 +191,7 @@ class DiscardSummary:
 
         Return None if there is no current summary.
         """
-        attempt, jobs = self._log.commits.attempt(keys, request), OwnerKeys(keys.owner).jobs
+        attempt, jobs = Attempt(self._log.commits, keys, request), OwnerKeys(keys.owner).jobs
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header

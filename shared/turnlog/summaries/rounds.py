@@ -174,7 +174,7 @@ class Rounds:
 
         Raises `UnansweredError` if the summariser is unavailable.
         """
-        attempt = self.log.commits.attempt(keys, request)
+        attempt = Attempt(self.log.commits, keys, request)
         tail = attempt.tail()
         repeated = attempt.earlier(tail)
         if repeated is not None:

@@ -402,7 +402,9 @@ class ModelSummariser:
         prompt = prompt_for(request, self._counter)
         if prompt is None:
             raise _refused("source_too_long", self.name, 0, 0)
-        answer = self._tried(prompt, _limit(request.max_tokens))
+        # Room for reasoning is added, up to a limit that most models accept.
+        tokens = request.max_tokens
+        answer = self._tried(prompt, max(tokens, min(2 * tokens + _ROOM_TOKENS, _USUAL_LIMIT)))
         text = answer.text.strip()
         # Counting the tokens of megabytes would take long; an answer of that size is too long anyway.
         is_short = len(text) <= request.max_tokens * _MAX_TOKEN_CHARS
@@ -443,11 +445,6 @@ class ModelSummariser:
         """Return the pause before the next try: it doubles with each try, has jitter, and respects the provider's Retry-After."""
         own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self._ids.jitter())
         return max(min(own, _LONGEST_PAUSE_SECONDS), error.retry_after_seconds or 0)
-
-
-def _limit(max_tokens: int) -> int:
-    """Return the output limit of the request: room for reasoning is added, up to `_USUAL_LIMIT`, which most models accept."""
-    return max(max_tokens, min(2 * max_tokens + _ROOM_TOKENS, _USUAL_LIMIT))
 
 
 def _refused(reason: Reason, name: str, input_tokens: int, output_tokens: int) -> SummaryRefusedError:

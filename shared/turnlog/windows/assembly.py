@@ -216,7 +216,8 @@ class _Grouping:
         Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
-        if group is None or _is_lone_reasoning(group):
+        # Reasoning at the end of a group: the item that it belongs to is missing.
+        if group is None or (is_item(group[-1]) and group[-1].facts.given_role == REASONING):
             return
         if not facts.calls:
             if facts.role != "tool":
@@ -338,11 +339,6 @@ def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
         else:
             groups.append([entry])
     return [tuple(group) for group in groups]
-
-
-def _is_lone_reasoning(group: Sequence[Entry]) -> bool:
-    """Return whether the group ends with reasoning, so that the item it belongs to is missing."""
-    return is_item(group[-1]) and group[-1].facts.given_role == REASONING
 
 
 def _belongs(group: Sequence[Entry], entry: Entry) -> bool:

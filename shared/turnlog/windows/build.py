@@ -161,13 +161,14 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)
     turns = [share.turn for share in made.shares]
-    called = [call for turn in turns for call in turn.message.tool_calls]
+    called = [call.name for turn in turns for call in turn.message.tool_calls]
+    sent_names = called if request.format == "turnlog" else map(legal_tool_name, called)
     return Window(
         messages=rendered.messages,
         system=system,
         tools=rendered.tools,
         requires_tool_config=bool(called) or any(turn.message.tool_results for turn in turns),
-        tool_names=tuple(dict.fromkeys(_tool_name(call.name, request) for call in called)),
+        tool_names=tuple(dict.fromkeys(sent_names)),
         open_calls=view.open_calls,
         tokens=tokens,
         manifest=manifest,
@@ -244,12 +245,5 @@ def with_tools_of(codec: Codec, request: WindowRequest) -> WindowRequest:
     tools = codec.tools(request.tools)
     if tools == list(request.tools):
         return request
-    return replace(request, tools=tools, tools_tokens=_bound_of_sent(tools) if tools else 0, tools_least=None)
-
-
-def _bound_of_sent(tools: Sequence[JsonObject]) -> int:
-    return upper_bound_tokens(encode_json(tools).decode("utf-8"))
-
-
-def _tool_name(name: str, request: WindowRequest) -> str:
-    return name if request.format == "turnlog" else legal_tool_name(name)
+    bound = upper_bound_tokens(encode_json(tools).decode("utf-8")) if tools else 0
+    return replace(request, tools=tools, tools_tokens=bound, tools_least=None)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from turnlog.privacy.redacted_archives import RedactedParts
     from turnlog.privacy.retention import RetainSessions
     from turnlog.search.index import SearchIndexes
-    from turnlog.search.over_sessions import SearchSessions
+    from turnlog.search.over_sessions import FindElsewhere, SearchSessions
     from turnlog.search.recall import RecallCalls
     from turnlog.search.session import FindMessages, Reranker, SearchSession, SessionReader
     from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
@@ -235,6 +235,9 @@ class Application:
     search_sessions: SearchSessions = use_case(
         *("search.over_sessions.SearchSessions", "log", "owner_sessions", "corpus", "words", "short_texts"),
         *("reranker", "start_job"),
+    )
+    find_elsewhere: FindElsewhere = use_case(
+        "search.over_sessions.FindElsewhere", "search_sessions", "get_visible_memory", "engine.release"
     )
 
     # snapshots, exports
@@ -456,8 +459,9 @@ class Application:
     def find_in_session(
         self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch
     ) -> Sequence[Sequence[RecallHit]] | None:
-        """Return the messages of a session that a window recalls."""
-        return self.find_messages.in_session(keys, header, commits, search)
+        """Return what a window recalls of its session, and of the user's other sessions where it asks for them."""
+        hits = self.find_messages.in_session(keys, header, commits, search)
+        return hits if hits is None or not search.of_user else self.find_elsewhere(keys, search, hits)
 
     def find_in_list(self, sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
         """Return the messages of a list that a window recalls."""

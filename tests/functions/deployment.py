@@ -33,9 +33,12 @@ from turnlog.engines import SystemClock
 from turnlog.engines.aws_clients import Clients, make_clients
 from turnlog.memory.embedded import EmbeddedMemory
 from turnlog.routing import function_of
+from turnlog.search.over_sessions import OF_A_WINDOW
 from turnlog.server.stack import REGION, STACK, Stack, Template, deploy
 
 _KEPT = {"TURNLOG_TOKEN_COUNTER"}
+RECALLING = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "scope": "user"}]}
+"""A policy whose windows have what the user's other sessions know."""
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/")
 _DENIED = {
     "dynamodb": ("application/x-amz-json-1.0", '{"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException"}'),
@@ -272,8 +275,10 @@ def _sealed(made: Deployment) -> None:
     assert job["result"] == {"segments": 1, "last": 276}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("turnlog.search.over_sessions.SCANNED", 0)
+        patch.setattr("turnlog.search.over_sessions.OF_A_WINDOW", type(OF_A_WINDOW)(0, 4, 8, 60.0, 100))
         assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
-    (job,) = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]
+        made.call("build_context", "POST", "/v1/sessions/sealed/context", 200, body={"policy": RECALLING})
+    job, _ = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]
     assert made.run("workers.compress.handler", _message("index", job["job_id"], "")) == _DONE
     assert made.call("search", "GET", "/v1/search", 200, query={"q": "10 23"})["is_complete"]
 

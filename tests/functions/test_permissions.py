@@ -53,6 +53,7 @@ NOT_RUN_HERE = {
         (function, f"bedrock-agentcore:{action}", "MemoryArn"): _NO_AGENTCORE
         for function, actions in {
             "SessionsFunction": ("RetrieveMemoryRecords", "ListMemoryRecords"),
+            "BuildContextFunction": ("RetrieveMemoryRecords",),
             "MemoryFunction": ("ListMemoryRecords", "BatchDeleteMemoryRecords"),
             "OffloadWorker": ("ListEvents", "CreateEvent"),
             "EraseWorker": (

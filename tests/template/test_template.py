@@ -38,6 +38,7 @@ SENDERS = {
     "CompressFunction": {"compress"},
     "CompressWorker": {"compress"},  # what one job has no time for is another's
     "MessagesFunction": {"compress"},  # sessions whose words are not known are read by a job
+    "BuildContextFunction": {"compress"},  # the same, where a window recalls from the user's other sessions
     "SnapshotFunction": {"snapshot", "erase"},  # what a deleted snapshot leaves is the eraser's
     "EraseFunction": {"erase"},
     "RetentionWorker": {"erase", "offload"},
@@ -48,6 +49,7 @@ SENDERS = {
 INDEXES = {
     "SessionsFunction": ["activity"],
     "MessagesFunction": ["activity"],
+    "BuildContextFunction": ["activity"],
     "CompressWorker": ["activity"],
     "RetentionWorker": ["expiry"],
 }
@@ -59,6 +61,7 @@ FORBIDDEN = {"dynamodb:Scan", "sqs:PurgeQueue"}
 ERASER = "EraseWorker"
 REMEMBERERS = {
     "SessionsFunction": {"RetrieveMemoryRecords", "ListMemoryRecords"},
+    "BuildContextFunction": {"RetrieveMemoryRecords"},
     "MemoryFunction": {"ListMemoryRecords", "BatchDeleteMemoryRecords"},
     "OffloadWorker": {"ListEvents", "CreateEvent"},
     "EraseWorker": {"ListSessions", "ListEvents", "DeleteEvent", "ListMemoryRecords", "BatchDeleteMemoryRecords"},

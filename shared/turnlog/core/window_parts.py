@@ -75,8 +75,14 @@ BreakReason: TypeAlias = Literal[
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecalledMessage:
-    """A message that a search brought back: its position, its score, and the most tokens that it takes."""
+    """A message that a search brought back: its position, its score, and the most tokens that it takes.
+
+    ``place`` says where it is from, when that is elsewhere; then ``session_id`` names the session, None for a memory. The position
+    is 0 for a title or a memory.
+    """
 
     position: int
     score: float
     tokens: int
+    place: str = ""
+    session_id: str | None = None

@@ -103,7 +103,7 @@ class BringMemories:
             return _outcome(ask, "unavailable", reason=error.error_code)
         if engine is None:
             return _outcome(ask, "off")
-        known = _in_time(engine, owner, ask, self._release)
+        known = known_in_time(engine, owner, ask, self._release)
         if known is None:
             return _outcome(ask, "timed_out", engine.name, reason="memory_timeout")
         if isinstance(known, str):
@@ -149,7 +149,7 @@ def _origin(memory: Memory) -> JsonObject:
     }
 
 
-def _in_time(
+def known_in_time(
     engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
 ) -> list[Memory] | str | None:
     """Return the engine's memories, or the code of its error, or None after the time limit.

@@ -7,24 +7,38 @@ sessions have missing or outdated words, it starts a job that indexes them.
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-from turnlog.core.errors import NotFoundError, UnavailableError
+from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.events import NO_ENVELOPE, MessageEvent
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import SEGMENT_POSITIONS
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.jobs.worker import StartJobs
+from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
-from turnlog.ports import NEIGHBOUR_REACH, SearchEngine, TermDocuments
+from turnlog.memory.bootstrap import known_in_time, text_of
+from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocuments
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.search.days import with_days
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
+    MAX_QUESTION_CHARS,
     PARALLEL,
+    RECALL_SECONDS,
     Reranker,
     Reranking,
     SearchedSession,
@@ -32,12 +46,17 @@ from turnlog.search.session import (
     check_question,
     dated,
     invalid,
+    with_neighbours,
     within,
 )
 from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.text_parts import snippet
+from turnlog.sessions.models import Bootstrap
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
+from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.recalled import Question, RecallHit, RecallSearch
+from turnlog.windows.view import Entry
 
 SCANNED = 16
 """Number of newest sessions with missing or outdated words that every search reads, whatever the question."""
@@ -45,6 +64,10 @@ LOOKED_INTO = 8
 """Number of other sessions that a search reads: those whose stored words match best."""
 MAX_SEGMENTS = 64
 """Segments that one search reads at most, over all its sessions; of each session as many of the newest positions."""
+FEW = 100
+"""Texts in which a score says as much as in more."""
+MAX_MEMORIES = 5
+"""Memories that a window recalls at most."""
 TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
 JOB_MS = 5 * 60 * 1000
@@ -52,17 +75,54 @@ JOB_MS = 5 * 60 * 1000
 _EMPTY = (0,) * NEIGHBOUR_REACH
 _A = TypeVar("_A")
 _T = TypeVar("_T")
+_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Hit:
-    """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title."""
+    """A match: the message at ``row`` of the session's corpus, else the session's ``summary``, else its title.
+
+    ``highest`` is the score that the question could have.
+    """
 
     score: float
+    highest: float
     listed: ListedSession
     searched: SearchedSession | None = None
     row: int | None = None
     summary: CurrentSummary | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of the score that the question could have."""
+        return min(1.0, self.score / self.highest)
+
+
+class _Reach(NamedTuple):
+    """Limits of a search: the sessions that it reads unindexed, and by their words; the segments of them; the time in which they
+    must have been read; and the newest sessions that it considers.
+    """
+
+    scanned: int
+    looked_into: int
+    segments: int
+    seconds: float = math.inf
+    listed: int | None = None
+
+
+OF_A_WINDOW = _Reach(4, 4, 8, RECALL_SECONDS, 100)
+
+
+class _Selection(NamedTuple):
+    """An owner's sessions with their titles' terms, and those that are read. ``left`` are unindexed, ``gone`` are not there."""
+
+    listed: Sequence[ListedSession]
+    is_more: bool
+    titles: Sequence[Sequence[str]]
+    read: Sequence[tuple[ListedSession, SearchedSession]]
+    left: Collection[str]
+    gone: Collection[str]
+    unknown: Collection[str]
 
 
 class SearchSessions:
@@ -96,32 +156,77 @@ class SearchSessions:
         for name, value in (("after", query.after), ("before", query.before)):
             if isinstance(value, int):
                 raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
-        listed, is_more = self._owners.newest(owner)
-        words = self._owners.words(listed)
-        titles = self._alone.terms([session.title or "" for session in listed])
-        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
-        scanned = [session for session in listed if session.session_id in behind][:SCANNED]
-        left = behind - {session.session_id for session in scanned}
-        selected = [*scanned, *self._best(query.q, listed, words, titles, without=scanned)]
-        read = self._read(selected)
-        gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
-        hits = list(self._in_messages(query, read))
-        if _is_of_all_kinds(query):
-            unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
-            hits += self._in_titles(query.q, listed, titles, gone | unknown)
-        hits.sort(key=lambda hit: -hit.score)
-        if left:
-            self._start_indexing(owner, left)
-        results, reranking = self._results(query, hits[: self._rerank.wanted(query.limit)])
+        selected = self._select(owner, query.q, _Reach(SCANNED, LOOKED_INTO, MAX_SEGMENTS))
+        results, reranking = self._results(query, self._hits(query, selected)[: self._rerank.wanted(query.limit)])
+        is_cut = any(searched.is_cut for _, searched in selected.read)
         return SearchSessionsAnswer(
             results=results,
-            sessions=len(listed) - len(gone),
-            unindexed=len(left),
-            is_complete=not (left or is_more or any(searched.is_cut for _, searched in read)),
+            sessions=len(selected.listed) - len(selected.gone),
+            unindexed=len(selected.left),
+            is_complete=not (selected.left or selected.is_more or is_cut),
             reranking=reranking,
         )
 
+    def recalled(self, keys: SessionKeys, question: Question, search: RecallSearch) -> list[RecallHit]:
+        """Return what the owner's other sessions have on a question: titles, summaries, and messages up to its time, each with its
+        neighbours. `OF_A_WINDOW` limits the number of requests.
+        """
+        query = SearchQuery(q=with_days(question.text.lower(), question.day)[:MAX_QUESTION_CHARS])
+        selected = self._select(keys.owner, query.q, OF_A_WINDOW, without=keys.session_id, time_ms=question.time_ms)
+        hits = (hit for hit in self._hits(query, selected) if hit.score >= question.min_score * hit.highest)
+        recalled, messages = list[RecallHit](), defaultdict[str, list[_Hit]](list)
+        for hit in islice(hits, search.limit):
+            if hit.row is None:
+                recalled.append(_told(hit))
+            else:
+                messages[hit.listed.session_id].append(hit)
+        for of_session in messages.values():
+            recalled += self._with_neighbours(of_session, question, search.neighbours)
+        return recalled
+
+    def _with_neighbours(self, hits: Sequence[_Hit], question: Question, neighbours: int) -> Iterator[RecallHit]:
+        """Yield messages of one session and their neighbours, up to the time of a question."""
+        searched, place = hits[0].searched, _place_of(hits[0].listed)
+        assert searched is not None  # noqa: S101 - the hits are messages
+        entries, rows = searched.corpus.entries, [(hit.row or 0, hit.share) for hit in hits]
+        values = with_neighbours(rows, neighbours, len(entries))
+        said = {row: entries[row] for row in values if entries[row].time_ms <= question.time_ms}
+        for row, message in zip(said, self._sessions.located(searched, list(said.values())), strict=True):
+            entry = entry_of(Source(message.event, message.loop, message.time_ms))
+            yield RecallHit(entry, values[row], (), place, searched.keys.session_id)
+
     # ------------------------------------------------------------ selecting sessions
+
+    def _select(
+        self, owner: Owner, question: str, reach: _Reach, *, without: str = "", time_ms: float = math.inf
+    ) -> _Selection:
+        """Read the sessions that match a question best, and start indexing those that a search does not know.
+
+        Those that are silent since ``time_ms`` come first, so what others say later moves none of them out.
+        """
+        newest, is_more = self._owners.newest(owner, reach.listed)
+        listed = [session for session in newest if session.session_id != without]
+        listed.sort(key=lambda session: session.active_ms > time_ms)
+        words = self._owners.words(listed)
+        titles = self._alone.terms([session.title or "" for session in listed])
+        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
+        scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
+        left = behind - {session.session_id for session in scanned}
+        best = self._best(question, listed, words, titles, without=scanned)[: reach.looked_into]
+        selected = [*scanned, *best]
+        read = self._read(selected, reach)
+        gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
+        unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
+        if left:
+            self._start_indexing(owner, left)
+        return _Selection(listed, is_more, titles, read, left, gone, gone | unknown)
+
+    def _hits(self, query: SearchQuery, selected: _Selection) -> list[_Hit]:
+        """Return all matches, best first."""
+        hits = list(self._in_messages(query, selected.read))
+        if _is_of_all_kinds(query):
+            hits += self._in_titles(query.q, selected.listed, selected.titles, selected.unknown)
+        return sorted(hits, key=lambda hit: -hit.score)
 
     def _best(
         self,
@@ -132,7 +237,7 @@ class SearchSessions:
         *,
         without: Sequence[ListedSession],
     ) -> list[ListedSession]:
-        """Return the `LOOKED_INTO` sessions whose words and titles match best, except those in ``without``."""
+        """Return the sessions by how well their words and titles match, the best first, except those in ``without``."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
             (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
@@ -149,15 +254,16 @@ class SearchSessions:
         ranked = self._alone.rank(TermDocuments(lengths, rows_of), question)
         matching = (listed[row] for row, _ in ranked)
         left_out = {session.session_id for session in without}
-        return [session for session in matching if session.session_id not in left_out][:LOOKED_INTO]
+        return [session for session in matching if session.session_id not in left_out]
 
-    def _read(self, wanted: Sequence[ListedSession]) -> list[tuple[ListedSession, SearchedSession]]:
-        """Read the sessions that still exist, each with an equal share of `MAX_SEGMENTS`."""
-        share = SEGMENT_POSITIONS * max(1, MAX_SEGMENTS // max(1, len(wanted)))
+    def _read(self, wanted: Sequence[ListedSession], reach: _Reach) -> list[tuple[ListedSession, SearchedSession]]:
+        """Read the sessions that still exist, each with an equal share of the segments that the search may read."""
+        share = SEGMENT_POSITIONS * max(1, reach.segments // max(1, len(wanted)))
+        until = time.monotonic() + reach.seconds
 
         def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
-                return session, self._sessions.read(session.keys, newest=share)
+                return session, self._sessions.read(session.keys, newest=share, until=until)
             return None
 
         return [pair for pair in _parallel(read, wanted) if pair is not None]
@@ -171,12 +277,13 @@ class SearchSessions:
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))
+        highest = _highest(self._engine, documents, question)
         for row, score in self._engine.rank(documents, question):
             if row >= first_summary:
                 index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
                 if not place_in_gap and _is_of_all_kinds(query):
                     session, searched, summary = summarised[index]
-                    yield _Hit(score, session, searched, None, summary)
+                    yield _Hit(score, highest, session, searched, None, summary)
                 continue
             place = place_of(row)
             if place is None:
@@ -186,7 +293,7 @@ class SearchSessions:
             if corpus.matches(inner, query) and is_within(corpus.entries[inner]):
                 if query.tool is None and corpus.is_echo(inner):
                     continue
-                yield _Hit(score, session, searched, inner)
+                yield _Hit(score, highest, session, searched, inner)
 
     def _summarised(
         self, read: Sequence[tuple[ListedSession, SearchedSession]]
@@ -202,11 +309,13 @@ class SearchSessions:
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
-        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: set[str]
+        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: Collection[str]
     ) -> Iterator[_Hit]:
-        for row, score in self._alone.rank(TermDocuments.from_terms(titles), question):
+        documents = TermDocuments.from_terms(titles)
+        highest = _highest(self._alone, documents, question)
+        for row, score in self._alone.rank(documents, question):
             if listed[row].session_id not in gone:
-                yield _Hit(score, listed[row])
+                yield _Hit(score, highest, listed[row])
 
     # ------------------------------------------------------------ results
 
@@ -243,6 +352,67 @@ class SearchSessions:
             self._start_job(owner, "index", "", {}, job_id=job_id)
 
 
+class FindElsewhere:
+    """Use case: add what the user's other sessions and long-term memory have to what a window recalls of its own session."""
+
+    def __init__(
+        self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None], release: Callable[[], None]
+    ) -> None:
+        """``release`` frees what the thread holds that asks ``memory``."""
+        self._sessions, self._memory, self._release = sessions, memory, release
+
+    def __call__(
+        self, keys: SessionKeys, search: RecallSearch, own: Sequence[Sequence[RecallHit]]
+    ) -> list[list[RecallHit]] | None:
+        """Return hits for each question, best first; None when the sessions cannot be read, may not be, or not in time."""
+        results = list[list[RecallHit]]()
+        try:
+            for question, hits in zip(search.questions, own, strict=True):
+                beside = [*self._known(keys.owner, question), *self._sessions.recalled(keys, question, search)]
+                results.append(sorted([*hits, *beside], key=lambda hit: -hit.score))
+        except UnavailableError as error:
+            _log.warning("nothing is recalled: %s", error.error_code)
+            return None
+        return results
+
+    def _known(self, owner: Owner, question: Question) -> Iterator[RecallHit]:
+        """Yield the memories that match a question; none while the memory engine gives no answer."""
+        ask = Bootstrap(question=question.text, limit=MAX_MEMORIES)
+        try:
+            memory = self._memory()
+            known = known_in_time(memory, owner, ask, self._release) if memory is not None else []
+        except TurnlogError as error:
+            known = error.error_code
+        if not isinstance(known, list):
+            _log.warning("no memories are recalled: %s", known or "memory_timeout")
+            return
+        for fact in known:
+            if fact.score is not None and fact.created_ms <= question.time_ms:
+                yield RecallHit(_entry_of("memory", text_of(fact), fact.created_ms), 1.0, (), "known of the user")
+
+
+def _told(hit: _Hit) -> RecallHit:
+    """Return a summary or a title as something that was recalled."""
+    session, event = hit.listed, hit.summary.event if hit.summary is not None else None
+    name, text, position = ("summary", event.text, event.position) if event else ("title", session.title or "", 0)
+    entry = _entry_of(name, text, session.active_ms, position)
+    return RecallHit(entry, hit.share, (), _place_of(session), session.session_id)
+
+
+def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:
+    """Return a text as if a ``name`` had said it."""
+    body: JsonObject = {"role": "user", "name": name, "content": text}
+    tokens = upper_bound_tokens(f"{name}: {text}") + MESSAGE_OVERHEAD
+    event = MessageEvent(position=position, format="openai_chat", tokens=tokens, envelope=NO_ENVELOPE, body=body)
+    return entry_of(Source(event, 0, time_ms))
+
+
+def _place_of(session: ListedSession) -> str:
+    """Return the words for a session as a place where something was said."""
+    title = " ".join((session.title or "").split())[:80]
+    return f"in another conversation, {session.session_id}" + (f" ({title})" if title else "")
+
+
 def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: SearchQuery) -> FoundInSessions:
     answer = FoundInSessions(
         session_id=hit.listed.session_id,
@@ -258,6 +428,11 @@ def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: Searc
     entry, refs = _entry(hit), hit.searched.corpus.refs(hit.row, query.tool)
     place = {"position": entry.position, "loop": entry.loop or None, "role": entry.facts.role}
     return answer.model_copy(update={"where": "message", **place, "ref": str(refs[0]) if refs else None})
+
+
+def _highest(engine: SearchEngine, documents: TermDocuments, question: str) -> float:
+    """Return the score that a question could have; of a few texts less, where what is rare is not known."""
+    return engine.highest_score(documents, question) * min(1.0, len(documents.lengths) / FEW)
 
 
 def _entry(hit: _Hit) -> IndexedMessage:

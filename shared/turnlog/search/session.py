@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -112,15 +112,18 @@ class SessionReader:
         self._indexes = indexes
         self._warm = WarmSessions[WarmIndex](INDEX_BYTES)
 
-    def read(self, keys: SessionKeys, *, newest: int = MAX_POSITION) -> SearchedSession:
-        """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session."""
+    def read(self, keys: SessionKeys, *, newest: int = MAX_POSITION, until: float = math.inf) -> SearchedSession:
+        """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session.
+
+        Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
+        """
         kept = dict[int, Located]()
         warm = self._warm.take(keys)
         index = self._extended(keys, warm, kept) if warm is not None else None
         stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
         # A rewind may bring back what an earlier rewind had hidden.
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, newest, kept)
+            index = self._built(keys, newest, kept, until=until)
             stretches, is_complete = index.covered, newest >= index.header.last
         header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
@@ -590,18 +593,26 @@ def _chosen(
     ranked = engine.rank(documents, text) if corpus.entries else []
     if not ranked or ranked[0][1] < question.min_score * engine.highest_score(documents, text):
         return {}
-    values, total = dict[int, float](), len(corpus.entries)
-    for row, score in ranked[: search.limit]:
-        if corpus.has_echoes and corpus.is_echo(row):
-            continue
-        for distance in range(-search.neighbours, search.neighbours + 1):
-            near, value = row + distance, score * DECAY ** abs(distance)
-            if 0 <= near < total and value > values.get(near, 0.0):
-                values[near] = value
+    share = 1 / engine.highest_score(documents, text) if search.of_user else 1
+    best = (
+        (row, score * share) for row, score in ranked[: search.limit] if not (corpus.has_echoes and corpus.is_echo(row))
+    )
+    values = with_neighbours(best, search.neighbours, len(corpus.entries))
     chosen = sorted(values, key=lambda row: (-values[row], row))
     left_out = [row for row in chosen if corpus.entries[row].position not in search.shown][: search.limit]
     read = set(list(dict.fromkeys(corpus.entries[row].commit for row in left_out))[:commits])
     return {row: values[row] for row in left_out if corpus.entries[row].commit in read}
+
+
+def with_neighbours(scores: Iterable[tuple[int, float]], neighbours: int, total: int) -> dict[int, float]:
+    """Return rows with their neighbours among ``total`` rows; a neighbour has a share of the score, if it has no better one."""
+    values = dict[int, float]()
+    for row, score in scores:
+        for distance in range(-neighbours, neighbours + 1):
+            near, value = row + distance, score * DECAY ** abs(distance)
+            if 0 <= near < total and value > values.get(near, 0.0):
+                values[near] = value
+    return values
 
 
 def _hits(

@@ -138,11 +138,12 @@ class OwnerSessions:
         self._log = log
         self._words = words
 
-    def newest(self, owner: Owner) -> tuple[list[ListedSession], bool]:
-        """Return at most `MAX_SESSIONS` sessions, newest activity first, and whether there are older ones.
+    def newest(self, owner: Owner, most: int | None = None) -> tuple[list[ListedSession], bool]:
+        """Return at most ``most`` sessions (`MAX_SESSIONS`), newest activity first, and whether there are older ones.
 
         Takes one request for each 1,500 sessions or so.
         """
+        most = most or MAX_SESSIONS
         sessions, partition, now = list[ListedSession](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
         while True:
@@ -151,7 +152,7 @@ class OwnerSessions:
                 "",
                 "~",
                 descending=True,
-                limit=MAX_SESSIONS + 1 - len(sessions),
+                limit=most + 1 - len(sessions),
                 index="activity",
                 consistent=False,
                 after=after,
@@ -159,8 +160,8 @@ class OwnerSessions:
             page = self._log.items.query(query)
             sessions += [entry for entry in (_listed(owner, item, now) for item in page.items) if entry is not None]
             after = page.next
-            if after is None or len(sessions) > MAX_SESSIONS:
-                return sessions[:MAX_SESSIONS], after is not None or len(sessions) > MAX_SESSIONS
+            if after is None or len(sessions) > most:
+                return sessions[:most], after is not None or len(sessions) > most
 
     def words(self, listed: Sequence[ListedSession]) -> dict[str, Words]:
         """Return the stored words of sessions by session id: 100 sessions a request, eight requests at a time."""

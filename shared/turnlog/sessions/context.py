@@ -110,6 +110,7 @@ def build_of(
     *,
     model: str | None,
     tools: Sequence[JsonObject] | None,
+    elsewhere: str = "",
 ) -> Build:
     """Return the build record of a window: everything needed to build it again. ``tools`` are those that the call has sent."""
     return Build(
@@ -128,6 +129,7 @@ def build_of(
         others_calls=request.others_calls,
         breakpoints="apply" if request.apply_breakpoints else "suggest",
         query=request.query,
+        elsewhere=elsewhere,
     )
 
 
@@ -185,6 +187,8 @@ class BuildContexts:
         request = replace(request, recaller=history.recall if self._find is not None else None)
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
+        if stored_build is not None and stored_build.elsewhere != window.elsewhere:
+            _mismatch("elsewhere", "what was recalled from other sessions is not found there again")
         if position is None:
             self._warm.put(keys, history.warm())
         return window_answer(
@@ -193,7 +197,9 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(request, header, budget, model=context.model, tools=context.tools),
+            build=build_of(
+                request, header, budget, model=context.model, tools=context.tools, elsewhere=window.elsewhere
+            ),
         )
 
     def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:

@@ -58,6 +58,9 @@ class _Build(BaseModel):
     others_calls: OthersCalls = "text"
     breakpoints: Breakpoints = "suggest"
     query: str | None = Field(default=None, max_length=MAX_QUERY_CHARS)
+    elsewhere: str = Field(
+        default="", max_length=64, description="A fingerprint of what is recalled from other sessions"
+    )
 
 
 class Build(_Build, Answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -115,7 +116,8 @@ class Window:
     asks for it; ``system`` is then a list of blocks.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
     ``epoch`` names the epoch of the window: later windows of the same epoch begin with all of this one. ``since`` is the position
-    with which the epoch began, 0 for the beginning of the log.
+    with which the epoch began, 0 for the beginning of the log. ``elsewhere`` is a fingerprint of what is recalled from elsewhere,
+    which the log does not say; empty for nothing.
     """
 
     messages: list[JsonObject]
@@ -131,6 +133,7 @@ class Window:
     is_partial: bool = False
     epoch: str = ""
     since: int = 0
+    elsewhere: str = ""
 
 
 def build(history: History, request: WindowRequest, memory: Memory | None = None) -> Window:
@@ -172,8 +175,9 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(made.settled.plan.request, made.start.position),
+        epoch=_epoch_id(made.settled.plan.request, made.start.position, elsewhere := _elsewhere(view)),
         since=made.start.position,
+        elsewhere=elsewhere,
     )
 
 
@@ -189,13 +193,25 @@ def _breaks_of_callers(plan: Settled, request: WindowRequest, breaks: Sequence[E
         if notes is not None and notes.epoch is not None:
             noted = entry.time_ms, notes.epoch
         is_noted = noted is not None and noted[0] == entry.time_ms and entry.facts.role == "assistant"
-        if noted is not None and is_noted and entry.position > since and noted[1] != _epoch_id(request, since):
+        if noted is None or not is_noted or entry.position <= since:
+            continue
+        if noted[1] != _epoch_id(request, since, _elsewhere(plan.view, entry.position)):
             since = entry.position
             yield EpochStart(since, "budget", "base")
 
 
-def _epoch_id(request: WindowRequest, since: int) -> str:
-    """Return the name of an epoch: two windows have the same just when requests and the start of their epochs are the same."""
+def _elsewhere(view: WindowDraft, before: float = math.inf) -> str:
+    """Return a fingerprint of the parts before a position that have messages from elsewhere; empty for none."""
+    parts = [part for part in view.recalled if part.place < before]
+    texts = [part.text for part in parts if any(message.place for message in part.messages)]
+    return hashlib.sha256(encode_json(texts)).hexdigest()[:16] if texts else ""
+
+
+def _epoch_id(request: WindowRequest, since: int, elsewhere: str) -> str:
+    """Return the name of an epoch: two windows have the same just when requests and the start of their epochs are the same.
+
+    ``elsewhere`` says what they have that is not in the log.
+    """
     parts = [
         RENDERER_VERSION,
         request.format,
@@ -210,6 +226,7 @@ def _epoch_id(request: WindowRequest, since: int) -> str:
         since,
     ]
     parts += [] if request.query is None else [request.query]
+    parts += [elsewhere] if elsewhere else []
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]
 
 

@@ -90,28 +90,38 @@ class _Element:
 
 
 def fit(
-    view: WindowDraft, *, room: int, step: DigestWhenFull, reserve: int = 0, compactions: Sequence[int] | None = None
+    view: WindowDraft,
+    *,
+    room: int,
+    step: DigestWhenFull,
+    reserve: int = 0,
+    of_whole: int | None = None,
+    compactions: Sequence[int] | None = None,
 ) -> Fitted:
     """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
+    ``of_whole`` are set aside while the view is sent as it is; by default ``reserve`` where it has less than everything.
     ``compactions`` are the positions of messages in which their provider has summarised all before, newest first; None for a
     format without such messages. While one fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view does
     not fit; the error's detail ``needed`` counts messages only.
     """
+    if of_whole is None:
+        of_whole = reserve if _is_lowered(view) else 0
     if compactions:
         epoch = _Epoch(replace(view, summary=None), room - sum(unit.tokens for unit in view.preamble), step)
         compacted = next((made for position in compactions if (made := epoch.compaction(position)) is not None), None)
         if isinstance(compacted, Fitted):
             return compacted
         if compacted:
-            fitted = _fit_all(view, room, step, reserve)
+            fitted = _fit_all(view, room, step, reserve, of_whole)
             return replace(fitted, breaks=(*fitted.breaks, EpochStart(compacted, "compaction", "base")))
-    return _fit_all(view, room, step, reserve, reads_room=compactions is not None)
+    return _fit_all(view, room, step, reserve, of_whole, reads_room=compactions is not None)
 
 
-def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *, reads_room: bool = False) -> Fitted:
+def _fit_all(
+    view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int, *, reads_room: bool = False
+) -> Fitted:
     """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
-    of_whole = reserve if reserve and _is_lowered(view) else 0
     if message_tokens(view) <= room - of_whole:
         return Fitted(view, (), not _is_open(view), of_whole)
     for fitted in _candidates(view, room, step, reserve, of_whole, reads_room=reads_room):
@@ -119,7 +129,7 @@ def _fit_all(view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, *
             return fitted
     if reserve:
         # A part that is left out here may have been in the window before.
-        fitted = _fit_all(view, room, step, 0, reads_room=reads_room)
+        fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
         newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
         return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
     breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)

@@ -174,8 +174,8 @@ def _loop(loop: Loop, tokens: int) -> WindowPart:
 def _recalled(part: RecalledPart) -> WindowPart:
     if not part.messages:
         return WindowPart("recalled", part.loop, None, None, "out", 0, "skipped", ())
-    first, last = part.messages[0].position, part.messages[-1].position
-    return WindowPart("recalled", part.loop, first, last, "whole", part.tokens, None, ())
+    own: list[int | None] = [message.position for message in part.messages if not message.place] or [None]
+    return WindowPart("recalled", part.loop, own[0], own[-1], "whole", part.tokens, None, ())
 
 
 def _unlogged(kind: PartKind, tokens: int, reason: str | None = None) -> WindowPart:

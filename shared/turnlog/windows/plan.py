@@ -270,7 +270,10 @@ class WindowPlan:
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         step = steps[-1] if steps else DigestWhenFull()
         try:
-            fitted = fit(stepped, room=room, step=step, reserve=reserve, compactions=self._compactions)
+            of_whole = reserve if recall is not None and recall.scope == "user" else None
+            fitted = fit(
+                stepped, room=room, step=step, reserve=reserve, of_whole=of_whole, compactions=self._compactions
+            )
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
             raise BudgetTooSmallError(

@@ -66,6 +66,9 @@ class RecallMessages(Step):
     more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
     nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
     ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
+
+    With the scope ``user`` the part, of the current loop only, has messages, summaries and titles of the user's other sessions,
+    and facts of long-term memory, too; also where this session is sent whole. Nothing that came behind the question is searched.
     """
 
     step: Literal["recall"] = "recall"
@@ -75,20 +78,25 @@ class RecallMessages(Step):
     min_score: float = Field(default=0.05, ge=0, lt=1)
     questions_only: bool = False
     query: Literal["user", "last_messages"] = "user"
+    scope: Literal["session", "user"] = "session"
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
         return view
 
     def reserve(self, view: WindowDraft, room: int) -> int:
-        """Return the tokens that are set aside of a room for messages, no more than earlier loops have; 0 for too little room."""
+        """Return the tokens that are set aside of a room for messages; 0 for too little room.
+
+        For this session alone they are no more than its earlier loops have.
+        """
         earlier = view.loops[-1].before - sum(unit.entry.event.tokens for unit in view.preamble) if view.loops else 0
-        tokens = min(int(self.share * room), self.tokens or room, earlier)
+        most = min(int(self.share * room), self.tokens or room)
+        tokens = most if self.scope == "user" else min(most, earlier)
         return tokens if tokens >= _LEAST_TOKENS else 0
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Question:
-    """A question to search for: its text, the day on which it was asked, and the position of its last message.
+    """A question to search for: its text, when it was asked, and the position of its last message.
 
     Nothing is found when the best message has less than ``min_score`` of the highest score.
     """
@@ -97,13 +105,15 @@ class Question:
     day: date
     position: int
     min_score: float
+    time_ms: int = 0
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallSearch:
     """A search for messages before a position. ``shown`` are positions of messages that the window has already.
 
-    At most ``limit`` messages are wanted for each question, with their neighbours.
+    At most ``limit`` messages are wanted for each question, with their neighbours. With ``of_user`` the user's other sessions are
+    searched, too, and scores are shares of the highest score that the question could have.
     """
 
     questions: tuple[Question, ...]
@@ -111,15 +121,21 @@ class RecallSearch:
     shown: frozenset[int]
     limit: int
     neighbours: int
+    of_user: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that a search has found, or a neighbour of one. ``refs`` name the calls that its results answer."""
+    """A message that a search has found, or a neighbour of one. ``refs`` name the calls that its results answer.
+
+    ``place`` says in words where it was said, when that was elsewhere: in the session ``session_id``, or None for a memory.
+    """
 
     entry: Entry
     score: float
-    refs: tuple[Ref, ...]
+    refs: tuple[Ref, ...] = ()
+    place: str = ""
+    session_id: str | None = None
 
 
 Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | None"]
@@ -156,7 +172,7 @@ class RecalledParts:
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        newer, lines = [hit for hit in hits if hit.entry.position not in there], dict[int, _Line]()
+        newer, lines = [hit for hit in hits if hit.place or hit.entry.position not in there], dict[int, _Line]()
         part, taken = _part(view, loop, newer, self.reserve, lines), sum(part.tokens for part in parts)
         if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
@@ -200,15 +216,17 @@ def recalled_in(
     depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
     searched, a part without text says so.
     """
-    loops, breaks = _current_loop(view) if query is not None else _loops_since(view, since)
+    of_user = step.scope == "user"
+    loops, breaks = _current_loop(view) if of_user or query is not None else _loops_since(view, since)
     # In the epoch before, something else may have been recalled, and room set aside.
     breaks = (*breaks, EpochStart(since, "recall", "base"))
     asked = tuple(_question(view, loop, step, query) for loop in loops)
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
-    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours)
+    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user)
     made = RecalledParts(scope, reserve)
-    if memory is not None and memory.begins(replace(made, asked=asked)):
-        made = memory
+    known = memory if memory is not None and memory.begins(replace(made, asked=asked)) else None
+    # What other sessions have may be erased at any time, so it is searched for each window.
+    made = known if known is not None and not of_user else made
     count = len(made.asked)
     questions = tuple(question for question in asked[count:] if question is not None)
     results = recaller(replace(scope, questions=questions)) if questions and recaller is not None else ()
@@ -220,6 +238,8 @@ def recalled_in(
     hits = iter(results)
     for loop, question in zip(loops[count:], asked[count:], strict=True):
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
+    if of_user and known is not None and [part.text for part in known.parts] != [part.text for part in made.parts]:
+        breaks = (*breaks, EpochStart(loops[-1].last, "recall", "base"))
     return Recollection(made.parts, (*breaks, *made.breaks)), made
 
 
@@ -274,7 +294,7 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
 
 
 def _asked(text: str, entry: Entry, min_score: float) -> Question:
-    return Question(text, _day_of(entry), entry.position, min_score)
+    return Question(text, _day_of(entry), entry.position, min_score, entry.time_ms)
 
 
 def _said_before(view: WindowDraft, loop: Loop) -> list[str]:
@@ -324,17 +344,21 @@ class _Line:
 def _part(
     view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int, known: dict[int, _Line]
 ) -> RecalledPart | None:
-    """Return the messages that fit, in order of position; None when none does. ``known`` keeps lines by position."""
+    """Return the messages that fit, in order of position; None when none does. ``known`` keeps lines."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
-    summary = summary_body(view.summary.text, ()) if view.summary is not None else ""
+    said = [summary_body(view.summary.text, ())] if view.summary is not None else []
+    said += [unit.entry.facts.head for unit in view.preamble]
+    heads = _shown_heads(view, loop) if any(hit.place for hit in hits) else set[str]()
     lines, days, left = list[_Line](), set[str](), room - _FENCE_TOKENS
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
-        line = known[hit.entry.position] = known.get(hit.entry.position) or _line(hit, most)
+        line = known[id(hit)] = known.get(id(hit)) or _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
-        if cost > left or not _may_return(hit.entry, summary):
+        head = hit.entry.facts.head
+        if cost > left or not _may_return(hit.entry, said) or (hit.place and head and head in heads):
             continue
+        heads.add(head)
         days.add(line.day)
         lines.append(line)
         left -= cost
@@ -344,18 +368,29 @@ def _part(
     if not lines:
         return None
     shown = _in_order(lines)
-    messages = tuple(RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens) for line in shown)
+    messages = tuple(
+        RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens, line.hit.place, line.hit.session_id)
+        for line in shown
+    )
     return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages)
 
 
-def _may_return(entry: Entry, summary: str) -> bool:
-    """Return whether the message was sent in the session's own loops, and the summary does not say it."""
+def _shown_heads(view: WindowDraft, until: Loop) -> set[str]:
+    """Return the beginnings of texts that are sent of the loops before one. Forks and copies of a session have the same texts."""
+    pieces = (piece for loop in view.loops if loop.number < until.number for piece in shown_pieces(loop))
+    return {entry.facts.head for piece in pieces for entry in piece.unit.entries}
+
+
+def _may_return(entry: Entry, said: Sequence[str]) -> bool:
+    """Return whether the message was sent in a session's own loops, and neither the summary nor the preamble says it."""
     head = entry.facts.head
-    return not never_sent(entry) and entry.event.envelope.parent is None and not (head and head in summary)
+    is_of_agent = entry.event.envelope.parent is not None
+    return not never_sent(entry) and not is_of_agent and not (head and any(head in text for text in said))
 
 
 def _in_order(lines: Sequence[_Line]) -> list[_Line]:
-    return sorted(lines, key=lambda line: line.hit.entry.position)
+    """Return the lines of this session last, and those of each place in order."""
+    return sorted(lines, key=lambda line: (not line.hit.place, line.hit.place, line.hit.entry.position))
 
 
 def _days(lines: Sequence[_Line]) -> Iterator[str]:
@@ -388,7 +423,7 @@ def _day_tokens(day: str) -> int:
 def _line(hit: RecallHit, most: int) -> _Line:
     """Return a message in at most about ``most`` tokens: its text, its calls, and its results with their values."""
     entry, facts = hit.entry, hit.entry.facts
-    day = _day_of(entry).isoformat()
+    day = " ".join(filter(None, (_day_of(entry).isoformat(), escaped(hit.place))))
     said = f"{_one_line(facts.name or facts.role)}: "
     is_counted = not facts.calls and not facts.results and _is_one_text(entry) and escaped(facts.head) == facts.head
     if is_counted and entry.event.tokens <= most:
@@ -398,9 +433,10 @@ def _line(hit: RecallHit, most: int) -> _Line:
         return _Line(hit, day, said + facts.head, tokens)
     parts = [said + _short(facts.head, facts.chars, most)] if facts.head else []
     for index, call in enumerate(facts.calls):
-        parts.append(f"{Ref(entry.position, index)} {_one_line(call.name)} {_short(call.arguments, 0, most // 2)}")
+        ref = f"{Ref(entry.position, index)} " * (not hit.place)
+        parts.append(f"{ref}{_one_line(call.name)} {_short(call.arguments, 0, most // 2)}")
     for index, result in enumerate(facts.results):
-        ref = str(hit.refs[index]) if index < len(hit.refs) else str(entry.position)
+        ref = str(hit.refs[index]) if index < len(hit.refs) else str(entry.position) * (not hit.place)
         parts.append(f"{ref} -> {_short(result.text, result.chars, most // len(facts.results))}")
     shown = "\n".join(parts)
     values = chosen((value for value in entry.values() if not is_said(value, shown)), _MAX_VALUES)

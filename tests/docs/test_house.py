@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 312,
-    "lines": 69_420,
+    "files": 309,
+    "lines": 69_620,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -8,6 +8,7 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,9 +43,8 @@ def names_of(section: str, adapter: Any) -> dict[str, Any]:
         from langgraph.graph import START, MessagesState, StateGraph
 
         builder = StateGraph(MessagesState)
-        builder.add_node("model", lambda state: {"messages": [("ai", "In Berlin.")]})
-        builder.add_edge(START, "model")
-        return {"builder": builder}
+        builder.add_edge(START, "answer")
+        return {"builder": builder, "model": SimpleNamespace(invoke=lambda window: ("ai", "In Berlin."))}
     if section == "Strands":
         return {"Agent": adapter.Agent, "model": adapter.Scripted(script), "tools": []}
     if section == "LangChain":
@@ -93,7 +93,4 @@ def test_the_lines_of_a_framework_run(section: str, tmp_path: Path, monkeypatch:
         return
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
         session = log.sessions.get("support-42")
-        if section == "LangGraph":
-            assert names["graph"].get_state({"configurable": {"thread_id": "support-42"}}).values["messages"]
-        else:
-            assert "Where is my order?" in str([message.body for message in session.messages()])
+        assert "Where is my order?" in str([message.body for message in session.messages()])

@@ -91,7 +91,7 @@ def test_a_pair_that_no_limit_has_room_for_is_out_with_what_is_before_it() -> No
 
 
 def test_with_a_summary_in_force_the_window_is_the_summary_and_what_came_since() -> None:
-    with Turnlog.open("memory://") as log:
+    with Turnlog.open("memory://", worker=False) as log:
         session = log.sessions.create("s", policy="classic", system="Be brief.", recall="never")
         for number in range(1, 19):
             session.append(*turn(number, words=30))

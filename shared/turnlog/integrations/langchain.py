@@ -23,7 +23,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from turnlog.agents.graph_state.aligning import append_new, record_edits, record_removals
+from turnlog.agents.graph_state.aligning import append_new, leave_branch, record_edits, record_removals
 from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
@@ -68,7 +68,8 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
     `Session.context`; without a budget the model's profile decides. With ``recall`` the agent gets the two tools that bring back
     what a window leaves out.
 
-    With a checkpointer, a thread continues where it stopped. Without one, a run that starts without messages continues from the
+    With a checkpointer, a thread continues where it stopped, or where time travel went: messages of another branch leave the view
+    of its session. Without one, a run that starts without messages continues from the
     end of the log.
     """
 
@@ -183,6 +184,8 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
             return
         listed = [self._graph_message(session, message) for message in _newest(messages, before)]
+        if before is None and self._session_id is None and _is_thread():
+            leave_branch(session, listed)
         aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
         record_edits(session, listed, aligned)
         record_removals(session, before or (), messages)
@@ -272,6 +275,13 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             status="error" if answer.is_error else "success",
             artifact={_RECALLED: list(answer.recalled)},
         )
+
+
+def _is_thread() -> bool:
+    """Return whether the agent is the graph of a thread with a checkpointer: its state then has all that the thread said."""
+    configurable = get_config().get("configurable", {})
+    is_subgraph = "|" in configurable.get("checkpoint_ns", "")
+    return configurable.get("__pregel_checkpointer") is not None and not is_subgraph
 
 
 def _newest(messages: Messages, before: Messages | None) -> Messages:

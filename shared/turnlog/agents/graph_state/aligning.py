@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnlog.agents.graph_state.messages import GraphMessage, Identity, identity_of
+from turnlog.agents.graph_state.messages import GRAPH_METADATA, GraphMessage, Identity, identity_of
 from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
 from turnlog.core.json_values import JsonValue, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.sessions.message_models import StoredMessage
 
 _PAGE = 100
 _MIN_SHARED = 2
@@ -218,7 +219,7 @@ def append_new(
         aligned = align(session, messages, is_compressed=is_compressed, is_same_run=is_same_run)
         new = [message for index in aligned.new if (message := messages[index]) is not None]
         try:
-            positions = _append(session, new, aligned.head, options)
+            positions, head = append_all(session, new, aligned.head, options)
         except HeadMismatchError:
             if not tries_left:
                 raise
@@ -227,17 +228,22 @@ def append_new(
             if refused is None:
                 raise
             refused(error)
-            positions = []
+            positions, head = [], aligned.head
         known = zip((message.identity for message in reversed(new)), reversed(positions), strict=False)
-        return replace(aligned, known=(*known, *aligned.known)), positions
+        return replace(aligned, head=head, known=(*known, *aligned.known)), positions
     raise AssertionError("a try returns or raises")
 
 
-def _append(session: Session, new: Sequence[GraphMessage], head: int, options: Options) -> list[int]:
-    """Append messages in batches that one append takes each, and return their positions."""
+def append_all(
+    session: Session, messages: Sequence[GraphMessage], head: int, options: Options = lambda batch: {}
+) -> tuple[list[int], int]:
+    """Append messages behind ``head`` in batches that one append takes each, and return their positions and the new head.
+
+    Raises `HeadMismatchError` when the log ends elsewhere.
+    """
     positions = list[int]()
-    for part in parts_of([message.body for message in new], [message.meta for message in new]):
-        batch = new[part]
+    for part in parts_of([message.body for message in messages], [message.meta for message in messages]):
+        batch = messages[part]
         more = dict(options(batch))
         content = canonical_json([session.id, head, [[message.body, message.meta] for message in batch], more])
         answer = session.append(
@@ -250,4 +256,51 @@ def _append(session: Session, new: Sequence[GraphMessage], head: int, options: O
         )
         positions += range(answer.first, answer.last + 1)
         head = answer.head
-    return positions
+    return positions, head
+
+
+def leave_branch(
+    session: Session, messages: Sequence[GraphMessage | None], mark: str = GRAPH_METADATA
+) -> tuple[int, int | None]:
+    """Rewind the log to the newest message that it shares with a graph's list, when the graph is on another branch.
+
+    The graph is on another branch when its messages follow in the log that the list lacks, or when the shared message is out of
+    view. ``mark`` is the metadata key of its messages; those of others stay. An edited message is another one, a redacted
+    message is not. Returns the head, and the place of the shared message in the list: None when messages without ids, or none
+    at all, are shared.
+    """
+    listed = {message.identity.id: message.identity for message in messages if message is not None}
+    for tries_left in reversed(range(_TRIES)):
+        head = session.info().head
+        shared = next((stored for stored in session.messages(order="desc") if _is_listed(stored, listed)), None)
+        if shared is None:
+            return head, None
+        place = next(index for index, message in enumerate(messages) if message and message.identity.id == shared.id)
+        if not _is_left(session, shared.position, listed, mark):
+            return head, place
+        try:
+            return session.rewind(shared.position, if_head=head).head, place
+        except HeadMismatchError:
+            if not tries_left:
+                raise
+    raise AssertionError("a try returns or raises")
+
+
+def _is_listed(stored: StoredMessage, listed: Mapping[str | None, Identity]) -> bool:
+    identity = identity_of(stored)
+    known = listed.get(identity.id) if identity.id is not None else None
+    return known is not None and (stored.redacted or known.body == identity.body)
+
+
+def _is_left(session: Session, position: int, listed: Mapping[str | None, Identity], mark: str) -> bool:
+    """Return whether the message at a position is out of view, or followed by marked messages that are not listed."""
+    after: int | None = position - 1
+    is_in_view = False
+    while after is not None:
+        page = session.page(after=after, in_view=True)
+        for stored in page.messages:
+            is_in_view = is_in_view or stored.position == position
+            if not is_in_view or (mark in (stored.metadata or {}) and not _is_listed(stored, listed)):
+                return True
+        after = page.next
+    return not is_in_view

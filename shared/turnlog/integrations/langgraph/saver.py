@@ -5,8 +5,8 @@
     graph = builder.compile(checkpointer=TurnlogSaver(log))
     graph.invoke({"messages": [("user", "Hello")]}, {"configurable": {"thread_id": "support-42"}})
 
-A thread is a session; its checkpoints are documents of the session. Unchanged data is not written again: a channel's value is
-stored once, and a list as its new elements.
+A thread is a session; its checkpoints are documents of the session, its messages are those of the session's log. Unchanged data
+is not written again: a channel's value is stored once, and a list as its new elements.
 
 A sweep deletes checkpoints but keeps the values that remaining checkpoints need: a deleted checkpoint with such values becomes
 hidden. Remaining data is never changed, so a crash or a concurrent write at any point is safe.
@@ -15,12 +15,14 @@ hidden. Remaining data is never changed, so a crash or a concurrent write at any
 from __future__ import annotations
 
 import asyncio
+import builtins
 import heapq
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -34,7 +36,9 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.config import get_config
 
+from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import in_thread, to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
@@ -43,9 +47,11 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, is_by_element
 from turnlog.integrations.langgraph.loading import Loaded, Loader, matches
 from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
+from turnlog.integrations.langgraph.thread_log import ThreadLogs
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Reader, StoredCheckpoint, ValueRef, value_refs
 from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
+from turnlog.integrations.originals import Limits
 
 _COUNTERS = "counters_since_delta_snapshot"
 _BATCH = 25
@@ -151,18 +157,91 @@ def _parts(values: Iterable[Stored]) -> set[str]:
     return {key for value in values if isinstance(value, Large) for key in value.keys}
 
 
+_IN_SUBGRAPH = "|"
+"""Separates the names of nodes in the namespace of a subgraph's node."""
+_BRANCHES = ("fork", "update")
+"""Sources of checkpoints that may begin another branch with messages that an older one had."""
+_AGENT = ("ls_integration", "langchain_create_agent")
+"""Entry of a run's metadata by which LangChain names its agents: their middleware may change a message before it is kept."""
+
+
 class TurnlogSaver(BaseCheckpointSaver[str]):
     """A LangGraph checkpointer over the sessions of one owner.
 
     The session of a thread is created with its first checkpoint; ``settings`` are those of `Sessions.create`. Once `put` returns,
     every reader in any process sees the checkpoint. A checkpoint with a missing part raises `CorruptError`; an older one is never
     returned in its place. When a caller is cancelled during a write, the write completes first and then the cancellation is raised.
+
+    ``messages`` names the graph's channel of messages: they are appended to the session's log, which shows those of the newest
+    checkpoint; `window` makes a model's window of it. With None the log gets no messages. Those of LangChain's agents are appended
+    by `TurnlogMiddleware`, behind other middleware.
     """
 
-    def __init__(self, log: Turnlog, *, serde: SerializerProtocol | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        log: Turnlog,
+        *,
+        messages: str | None = "messages",
+        serde: SerializerProtocol | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(serde=serde)
         self._threads = ThreadSessions(log, settings)
         self._cache = CheckpointCache()
+        self._channel = messages
+        self._logs = ThreadLogs(self._threads)
+
+    # ------------------------------------------------------------ messages
+
+    def window(
+        self,
+        state: Any,
+        *,
+        budget: int | None = None,
+        policy: GivenPolicy | None = None,
+        output_reserve: int | None = None,
+        system: str = "",
+        tools: Sequence[Any] = (),
+    ) -> builtins.list[BaseMessage]:
+        """Return the messages for a model call of a graph's node: the window of the thread's session.
+
+            def answer(state):
+                return {"messages": [model.invoke(saver.window(state, budget=30_000, system="Be brief."))]}
+
+        ``state`` is the node's; its new messages are appended first. ``system`` comes before the window and counts in the budget,
+        as ``tools`` do: tools of LangChain, or schemas. The other options are those of `Session.context`. Raises
+        `InvalidInputError` outside of a node, and when the saver keeps no messages.
+        """
+        try:
+            configurable = get_config()["configurable"]
+        except RuntimeError as error:
+            raise InvalidInputError("call window() in a node of a graph: it reads the thread of the run") from error
+        if self._channel is None:
+            raise InvalidInputError("this saver keeps no messages; make it with messages= the name of their channel")
+        messages = state[self._channel] if isinstance(state, Mapping) else getattr(state, self._channel)
+        thread_id = str(configurable["thread_id"])
+        if _IN_SUBGRAPH in configurable.get("checkpoint_ns", ""):
+            self._logs.keep_beside(thread_id, messages)
+        else:
+            self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
+        limits = Limits(budget, policy, output_reserve)
+        return self._logs.window(thread_id, limits, system=system, tools=tools)
+
+    def _keep_messages(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> None:
+        """Append a checkpoint's new messages to the log. Forks and updates may take some out of view."""
+        channel, namespace = self._channel, _namespace(config)
+        is_changed = channel in new_versions or metadata.get("source") in _BRANCHES
+        if channel is None or namespace.name or not is_changed or _AGENT in (config.get("metadata") or {}).items():
+            return
+        messages = checkpoint["channel_values"].get(channel)
+        if isinstance(messages, list) and messages and all(isinstance(message, BaseMessage) for message in messages):
+            self._logs.keep(namespace.thread_id, messages, checkpoint["id"])
 
     # ------------------------------------------------------------ reading
 
@@ -251,6 +330,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             homes=self._loader.homes(namespace, parent_state, older),
         )
         record = builder.record()
+        self._keep_messages(config, checkpoint, metadata, new_versions)
         size = Writer(self._threads).put_checkpoint(namespace, incoming.checkpoint_id, record, builder.parts)
         self._cache.remember(namespace, incoming.checkpoint_id, builder.known(size))
         return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
@@ -273,9 +353,14 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     # ------------------------------------------------------------ threads
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete all checkpoints of a thread. Its session and messages stay, and the thread can be used again."""
+        """Delete all checkpoints of a thread, and take its messages out of view. The thread can be used again.
+
+        The messages stay in the log: `Session.erase` deletes them.
+        """
         self._cache.forget(thread_id=str(thread_id))
         self._threads.delete(str(thread_id))
+        if self._channel is not None:
+            self._logs.clear(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
@@ -308,6 +393,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     # ------------------------------------------------------------ async variants
 
+    awindow = in_thread(window)
     aget_tuple = in_thread(get_tuple)
     aget_delta_channel_history = in_thread(get_delta_channel_history)
     aput = to_end(put)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from turnlog.client.documents import Documents
-from turnlog.client.model import Turnlog
+from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.identity import is_principal_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -113,16 +113,20 @@ class ThreadSessions:
         self._settings = dict(settings)
         self._id_of = stored_ids(log, _earlier_id)
 
-    def documents(self, thread_id: str) -> Documents:
-        return self._log.sessions.of(self._id_of(thread_id)).documents
+    def session(self, thread_id: str) -> Session:
+        return self._log.sessions.of(self._id_of(thread_id))
 
-    def written(self, thread_id: str, write: Callable[[Documents], T]) -> T:
+    def documents(self, thread_id: str) -> Documents:
+        return self.session(thread_id).documents
+
+    def written(self, thread_id: str, write: Callable[[Session], T]) -> T:
         """Return the result of ``write``. Creates the session and repeats when ``write`` raises `NotFoundError`."""
+        session = self.session(thread_id)
         try:
-            return write(self.documents(thread_id))
+            return write(session)
         except NotFoundError:
             self._make(thread_id)
-        return write(self.documents(thread_id))
+        return write(session)
 
     def all(self) -> Iterator[str]:
         """Yield every possible thread: each session of the owner may be one."""
@@ -171,7 +175,7 @@ class ThreadSessions:
             self._put(target, batch)
 
     def _put(self, thread_id: str, batch: Mapping[str, bytes]) -> None:
-        self.written(thread_id, lambda documents: documents.put_many(batch))
+        self.written(thread_id, lambda session: session.documents.put_many(batch))
 
     def _make(self, thread_id: str) -> None:
         session_id, settings = self._id_of(thread_id), dict(self._settings)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from turnlog.client.documents import Documents
+from turnlog.client.model import Session
 from turnlog.core.errors import DocumentChangedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines import RandomIds
@@ -110,7 +110,8 @@ class Writer:
         self._put(namespace, key, mine.packed(), parts, merge)
 
     def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
-        def write(documents: Documents) -> None:
+        def write(session: Session) -> None:
+            documents = session.documents
             if parts.documents:
                 documents.put_many(parts.documents)
             is_there = False

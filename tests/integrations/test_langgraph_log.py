@@ -1,0 +1,248 @@
+"""The log of a graph's thread: what the graph's newest checkpoint has is in view, whatever way the graph went."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, RemoveMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+from tests.conftest import Harness
+from tests.effort import boundaries, is_full
+from tests.integrations.checkpoints import Branch
+from turnlog import Turnlog
+from turnlog.client.model import Session
+from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.integrations.langgraph import TurnlogSaver
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Graph:
+    """A graph whose model echoes the last message that it was sent. ``sent`` is what each call was sent."""
+
+    def __init__(self, log: Turnlog, *, budget: int = 8_000, **options: Any) -> None:
+        self.saver, self.sent = TurnlogSaver(log, **options), list[list[Any]]()
+        self.session: Session = log.sessions.of("t")
+
+        def answer(state: MessagesState) -> Any:
+            return self._said(self.saver.window(state, budget=budget, system="Be brief."))
+
+        async def answer_async(state: MessagesState) -> Any:
+            return self._said(await self.saver.awindow(state, budget=budget))
+
+        self.graph, self.async_graph = (self._compiled(node) for node in (answer, answer_async))
+
+    def _compiled(self, node: Any) -> Any:
+        builder = StateGraph(MessagesState)
+        builder.add_node("answer", node)
+        builder.add_node("check", lambda state: {"messages": [AIMessage(f"checked {len(state['messages'])}")]})
+        builder.add_edge(START, "answer")
+        builder.add_edge("answer", "check")
+        return builder.compile(checkpointer=self.saver)
+
+    def _said(self, window: list[Any]) -> Any:
+        self.sent.append(window)
+        return {"messages": [AIMessage(f"You said: {window[-1].text}")]}
+
+    def ask(self, *texts: str, at: Any = THREAD) -> list[Any]:
+        given = {"messages": [HumanMessage(text) for text in texts]} if texts else None
+        messages: list[Any] = self.graph.invoke(given, at)["messages"]
+        return messages
+
+    def state(self) -> list[Any]:
+        messages: list[Any] = self.graph.get_state(THREAD).values["messages"]
+        return messages
+
+    def history(self) -> list[Any]:
+        return list(self.graph.get_state_history(THREAD))
+
+    def check(self) -> None:
+        """Check that the log shows what the newest checkpoint has, as it has it."""
+        shown = [(one.id, one.body["content"]) for one in self.session.messages(in_view=True)]
+        assert shown == [(one.id, one.text) for one in self.state()]
+
+
+def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harness) -> None:
+    log = harness.log()
+    graph = Graph(log, budget=700, title="Desk")
+    for number in range(10):
+        said = graph.ask(f"{number}: where is order W-{number}? " + "It was due last week. " * 12)
+    graph.check()
+    assert len(said) == 30 and len(graph.sent[-1]) < 28, "the state keeps everything, the model is sent a window"
+    assert graph.sent[-1][0].text == "Be brief." and graph.sent[-1][-1] == said[-3]
+    assert graph.session.context(format="openai_chat").messages[-1]["content"] == said[-1].text
+    assert any(found.position for found in graph.session.search("order W-3").results)
+    assert graph.session.info().title == "Desk"
+    asyncio.run(graph.async_graph.ainvoke({"messages": [HumanMessage("And now?")]}, THREAD))
+    graph.check()
+
+
+@pytest.mark.parametrize("seed", range(40 if is_full() else 4))
+def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
+    choose = random.Random(seed)
+    with Turnlog.open("memory://") as log:
+        graph, said = Graph(log), set[str]()
+        for number in range(14):
+            history = [one for one in graph.history() if one.values.get("messages")] if number else []
+            way = (
+                choose.choice(("ask", "replay", "branch", "edit", "remove", "back", "new saver")) if history else "ask"
+            )
+            then = choose.choice(history) if history else None
+            last = history[0].values["messages"][-1] if history else None
+            match way:
+                case "ask":
+                    graph.ask(f"question {number}")
+                case "replay" if then is not None and then.next:
+                    graph.ask(at=then.config)
+                case "branch" if then is not None:
+                    graph.ask(f"instead {number}", at=then.config)
+                case "edit" if last is not None:
+                    changed = last.model_copy(update={"content": f"edited {number}"})
+                    graph.graph.update_state(THREAD, {"messages": [changed]})
+                case "remove" if last is not None and len(history[0].values["messages"]) > 1:
+                    graph.graph.update_state(THREAD, {"messages": [RemoveMessage(id=last.id)]})
+                case "back" if then is not None:
+                    graph.graph.update_state(then.config, None)
+                case "new saver":
+                    graph = Graph(log)
+            graph.check()
+            said |= {one.text for one in graph.state()}
+        assert said <= {one.body["content"] for one in graph.session.messages()}, "nothing that was said is lost"
+
+
+def test_a_replay_is_sent_what_was_there_then(harness: Harness) -> None:
+    graph = Graph(harness.log())
+    for text in ("first", "second", "third"):
+        graph.ask(text)
+    then = next(one for one in graph.history() if one.next == ("answer",) and len(one.values["messages"]) == 4)
+    graph.ask(at=then.config)
+    assert [one.text for one in graph.sent[-1]][-1] == "second"
+    graph.check()
+
+
+def test_a_checkpoint_that_comes_late_changes_nothing_of_what_is_in_view(harness: Harness) -> None:
+    log = harness.log()
+    branch = Branch(TurnlogSaver(log))
+    first, second, third = (HumanMessage(text, id=text) for text in ("first", "second", "third"))
+    branch.put("1", messages=[first])
+    branch.put("3", messages=[first, second])
+    branch.at = "1"
+    branch.put("2", messages=[first, third])
+    session = log.sessions.of("t")
+    assert [one.id for one in session.messages(in_view=True)] == ["first", "second"]
+    assert {one.id for one in session.messages()} == {"first", "second", "third"}
+    branch.put("4", messages=[first, second, HumanMessage("fourth", id="fourth")])
+    assert [one.id for one in session.messages(in_view=True)] == ["first", "second", "fourth"]
+
+
+def test_runs_side_by_side_lose_nothing_and_the_log_shows_the_newest_checkpoint(harness: Harness) -> None:
+    log = harness.log()
+    graphs = [Graph(log) for _ in range(3)]
+    graphs[0].ask("hello")
+    ready = threading.Barrier(3)
+
+    def run(at: int) -> None:
+        ready.wait()
+        graphs[at].ask(f"question of {at}")
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(run, range(3)))
+    said = {one.body["content"] for one in graphs[0].session.messages()}
+    assert {f"question of {at}" for at in range(3)} <= said
+    graphs[0].ask("and now?")
+    Graph(log).check()
+
+
+def test_what_others_say_stays_and_what_is_redacted_is_not_said_again(harness: Harness) -> None:
+    log = harness.log()
+    graph = Graph(log)
+    graph.ask("my number is 4711")
+    graph.session.append({"role": "user", "content": "a colleague: please be quick"}, loop="new")
+    position = next(iter(graph.session.messages())).position
+    graph.session.redact(position)
+    Graph(log).ask("and now?")
+    texts = [str(one.body["content"]) for one in graph.session.messages(in_view=True)]
+    assert not any(text == "my number is 4711" for text in texts) and "a colleague: please be quick" in texts
+    assert len(texts) == 7 and "and now?" in texts
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_fault_anywhere_and_a_repeated_put_append_once(harness: Harness, when: Any) -> None:
+    first, second = HumanMessage("first", id="1"), AIMessage("second", id="2")
+
+    def put(user: str) -> None:
+        branch = Branch(TurnlogSaver(harness.log(user=user)))
+        branch.put("1", messages=[first])
+        branch.put("2", messages=[first, second])
+
+    put("clean")
+    count = harness.faults.calls
+    put("counted")
+    for at in boundaries(harness.faults.calls - count, harness.name, sqlite=3, emulated=6):
+        harness.faults.fail(at, when)
+        for _ in range(2):
+            try:
+                put(f"u{when}{at}")
+            except UnavailableError:
+                harness.faults.clear()
+        harness.faults.clear()
+        put(f"u{when}{at}")
+        session = harness.log(user=f"u{when}{at}").sessions.of("t")
+        assert [one.id for one in session.messages(in_view=True)] == ["1", "2"]
+
+
+def test_a_checkpoint_with_messages_is_three_requests_more_than_one_without(harness: Harness) -> None:
+    """The append: its head, the commit with its key, and what the handler reads of the session."""
+    branch = Branch(TurnlogSaver(harness.log()))
+    messages = [HumanMessage("first", id="1")]
+    branch.put("1", messages=messages)
+    before = harness.faults.calls
+    branch.put("2", x=1)
+    without = harness.faults.calls - before
+    branch.put("3", messages=[*messages, AIMessage("second", id="2")])
+    assert harness.faults.calls - before - 2 * without <= 3
+
+
+def test_what_no_log_takes_is_named_and_the_graph_goes_on() -> None:
+    with Turnlog.open("memory://") as log:
+        branch = Branch(TurnlogSaver(log))
+        odd = ChatMessage("x", role="", id="odd")
+        branch.put("1", messages=[HumanMessage("hi", id="1"), odd])
+        session = log.sessions.of("t")
+        assert [one.id for one in session.messages()] == ["1"]
+        (entry,) = session.history(action="message_not_kept")
+        assert entry.metadata["message_id"] == "odd"
+        assert branch.get() is not None
+
+
+def test_threads_without_messages_and_other_channels(harness: Harness) -> None:
+    log = harness.log()
+    Branch(TurnlogSaver(log, messages=None)).put("1", messages=[HumanMessage("hi", id="1")])
+    assert list(log.sessions.of("t").messages()) == []
+    Branch(TurnlogSaver(log, messages="talk"), "u").put(
+        "1", talk=[HumanMessage("hi", id="1")], messages=["no messages"]
+    )
+    assert [one.id for one in log.sessions.of("u").messages()] == ["1"]
+    Branch(TurnlogSaver(log), "v", "sub|graph:1").put("1", messages=[HumanMessage("hi", id="1")])
+    assert list(log.sessions.of("v").messages()) == [], "a subgraph's messages are in its parent's when it is done"
+
+
+def test_a_deleted_thread_says_nothing_to_the_next_run_of_its_name(harness: Harness) -> None:
+    graph = Graph(harness.log())
+    graph.ask("my secret is 4711")
+    graph.saver.delete_thread("t")
+    assert list(graph.session.messages(in_view=True)) == []
+    graph.ask("hello")
+    graph.check()
+    assert [one.text for one in graph.sent[-1]] == ["Be brief.", "hello"]
+
+
+def test_a_window_outside_of_a_node_says_what_to_do() -> None:
+    with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="in a node"):
+        TurnlogSaver(log).window({"messages": []})

@@ -219,7 +219,7 @@ def explore(
 ) -> int:
     """Try every order of the operations' requests, each on a fresh engine from ``make``, and check it. Returns the number tried.
 
-    Orders that end with the same answers and the same stored bytes are checked once: a check sees nothing else of a run.
+    Orders that end with the same answers and the same stored bytes are checked once, so a check must look at nothing else.
     ``max_preemptions`` bounds how often a schedule interrupts an operation that could continue. With ``only_conflicts``, orders
     that differ only in independent requests are tried once: an order is changed only where two requests conflict (dynamic
     partial-order reduction). `make pr` always does so.

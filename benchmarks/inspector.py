@@ -50,7 +50,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'a.db')}"
-        with Turnlog.open(url) as log:
+        with Turnlog.open(url, worker=False) as log:  # a worker's summaries would stand behind the newest message
             fill(log)
         app = make_application(Settings(engine=url, identity="jwt"))
         server = LocalServer(app, SystemClock(), port=0, worker=False).start()

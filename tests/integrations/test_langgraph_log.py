@@ -83,6 +83,16 @@ def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harne
     graph.check()
 
 
+def test_an_edited_first_message_is_in_view_as_the_graph_has_it(harness: Harness) -> None:
+    graph = Graph(harness.log())
+    graph.ask("question 0")
+    begun = next(one for one in graph.history() if len(one.values.get("messages", [])) == 1)
+    edited = begun.values["messages"][0].model_copy(update={"content": "edited"})
+    graph.graph.update_state(begun.config, {"messages": [edited]})
+    graph.check()
+    assert [one.body["content"] for one in graph.session.messages(in_view=True)] == ["edited"]
+
+
 @pytest.mark.parametrize("seed", range(40 if is_full() else 4))
 def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
     choose = random.Random(seed)

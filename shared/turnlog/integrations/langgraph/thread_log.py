@@ -117,13 +117,9 @@ class ThreadLogs:
 
     def clear(self, thread_id: str) -> None:
         """Take the messages of a thread's graph out of view. They stay in the log."""
-        session = self._threads.session(thread_id)
         self.forget(thread_id)
         with suppress(NotFoundError):
-            for stored in session.messages(in_view=True):
-                if GRAPH_METADATA in (stored.metadata or {}):
-                    session.rewind(max(1, stored.position - 1))
-                    return
+            _rewind_before(self._threads.session(thread_id), GRAPH_METADATA)
 
     def forget(self, thread_id: str) -> None:
         with self._guard:
@@ -150,18 +146,21 @@ class ThreadLogs:
         listed = self._listed(session, messages, {MARK: True})
         if not is_first:
             record_edits(session, listed, align(session, listed, is_compressed=True, is_same_run=lambda: None))
+        has_ids = any(message is not None and message.identity.id is not None for message in listed)
         for _ in range(_TRIES):
             head, place = leave_branch(session, listed, MARK)
-            if place is None:
-                aligned, _ = append_new(
-                    session, listed, is_compressed=False, is_same_run=lambda: None, options=_options
-                )
-                return aligned.head, aligned.known[0][1] if aligned.known else 1
-            new = [message for message in listed[place + 1 :] if message is not None]
             with suppress(HeadMismatchError):
+                if place is None and has_ids and (begun := _rewind_before(session, MARK, head)) is not None:
+                    head, place = begun, -1
+                if place is None:
+                    break
+                new = [message for message in listed[place + 1 :] if message is not None]
                 positions, head = append_all(session, new, head, _options)
                 return head, positions[-1] if positions else head
-        raise HeadMismatchError(f"session {session.id!r} changes too often to append the messages of its graph")
+        else:
+            raise HeadMismatchError(f"session {session.id!r} changes too often to append the messages of its graph")
+        aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=_options)
+        return aligned.head, aligned.known[0][1] if aligned.known else 1
 
     def _listed(self, session: Session, messages: Messages, mark: Mapping[str, JsonValue]) -> list[GraphMessage | None]:
         return [self._graph_message(session, message, mark) for message in messages]
@@ -185,6 +184,13 @@ class ThreadLogs:
             self._kept.move_to_end(thread_id)
             if len(self._kept) > _MAX_THREADS:
                 self._kept.popitem(last=False)
+
+
+def _rewind_before(session: Session, mark: str, head: int | None = None) -> int | None:
+    """Rewind to before the first message in view with a metadata key, and return the new head; None when none has it."""
+    marked = (stored.position for stored in session.messages(in_view=True) if mark in (stored.metadata or {}))
+    first = next(marked, None)
+    return session.rewind(max(1, first - 1), if_head=head).head if first is not None else None
 
 
 def _options(batch: Sequence[GraphMessage]) -> dict[str, Any]:

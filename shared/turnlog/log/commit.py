@@ -84,7 +84,7 @@ class VerifiedItems:
         return verified
 
     def keep(self, item: Item, verified: Verified) -> None:
-        """Remember an item that was verified, or that this process has written: reading it again verifies nothing."""
+        """Remember an item that was verified or written here, so that it is not verified when it is read again."""
         key, size = (
             (item.get("pk"), item.get("sk")),
             2 * (len(verified.content) + len(verified.covered)) + _OVERHEAD_BYTES,

@@ -65,7 +65,7 @@ LOOKED_INTO = 8
 MAX_SEGMENTS = 64
 """Segments that one search reads at most, over all its sessions; of each session as many of the newest positions."""
 FEW = 100
-"""Texts in which a score says as much as in more."""
+"""Number of texts from which on the rarity of a word says enough."""
 MAX_MEMORIES = 5
 """Memories that a window recalls at most."""
 TITLE_WEIGHT = 4
@@ -99,8 +99,8 @@ class _Hit:
 
 
 class _Reach(NamedTuple):
-    """Limits of a search: the sessions that it reads unindexed, and by their words; the segments of them; the time in which they
-    must have been read; and the newest sessions that it considers.
+    """Limits of a search: sessions that it reads without stored words, sessions that it reads for their words, segments that it
+    reads of all, seconds in which it reads them, and the newest sessions that it lists.
     """
 
     scanned: int
@@ -358,7 +358,7 @@ class FindElsewhere:
     def __init__(
         self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None], release: Callable[[], None]
     ) -> None:
-        """``release`` frees what the thread holds that asks ``memory``."""
+        """Set the parts. ``release`` frees what a thread holds after it has asked ``memory``."""
         self._sessions, self._memory, self._release = sessions, memory, release
 
     def __call__(
@@ -400,7 +400,7 @@ def _told(hit: _Hit) -> RecallHit:
 
 
 def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:
-    """Return a text as if a ``name`` had said it."""
+    """Return an entry with a message in which ``name`` says the text."""
     body: JsonObject = {"role": "user", "name": name, "content": text}
     tokens = upper_bound_tokens(f"{name}: {text}") + MESSAGE_OVERHEAD
     event = MessageEvent(position=position, format="openai_chat", tokens=tokens, envelope=NO_ENVELOPE, body=body)
@@ -408,7 +408,7 @@ def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:
 
 
 def _place_of(session: ListedSession) -> str:
-    """Return the words for a session as a place where something was said."""
+    """Return the words that say in which session a message was said."""
     title = " ".join((session.title or "").split())[:80]
     return f"in another conversation, {session.session_id}" + (f" ({title})" if title else "")
 
@@ -431,7 +431,7 @@ def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: Searc
 
 
 def _highest(engine: SearchEngine, documents: TermDocuments, question: str) -> float:
-    """Return the score that a question could have; of a few texts less, where what is rare is not known."""
+    """Return the highest score that a question could have; with fewer than `FEW` texts a part of it."""
     return engine.highest_score(documents, question) * min(1.0, len(documents.lengths) / FEW)
 
 

@@ -142,7 +142,7 @@ class ThreadLogs:
         return head, positions[-1]
 
     def _aligned(self, session: Session, messages: Messages, is_first: bool) -> tuple[int, int]:
-        """Make the log end with the messages, whatever it has, and return its head and last position."""
+        """Rewind and append until the log ends with the messages, and return its head and last position."""
         listed = self._listed(session, messages, {MARK: True})
         if not is_first:
             record_edits(session, listed, align(session, listed, is_compressed=True, is_same_run=lambda: None))
@@ -168,7 +168,7 @@ class ThreadLogs:
     def _graph_message(
         self, session: Session, message: BaseMessage, mark: Mapping[str, JsonValue]
     ) -> GraphMessage | None:
-        """Return the message as the log stores it. One that no log takes is named in the history: None."""
+        """Return the message as the log stores it; None for one that no log takes, which the history then names."""
         graph_message, problems = to_graph_message(message, "")
         if graph_message is None:
             details = {"message_id": message.id, "problem": problems[-1].message}

@@ -8,6 +8,7 @@ import secrets
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -364,6 +365,18 @@ class Channel(HTTPChannel):
 
     parser_class = _Parser
     error_task_class = _Refused
+
+    def write_soon(self, data: bytes) -> int:
+        """Send what the socket takes at once, and buffer only the rest.
+
+        waitress buffers all of it first. While a thread then sends, the server's loop finds data to send and runs in circles.
+        """
+        sent = 0
+        with self.outbuf_lock, suppress(OSError):  # the base class sends again, and handles the error
+            if self.connected and not self.total_outbufs_len:
+                sent = self.send(data, do_close=False)
+                self.last_activity = time.time()
+        return sent + super().write_soon(data[sent:])
 
     def handle_close(self) -> None:
         super().handle_close()

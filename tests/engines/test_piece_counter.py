@@ -59,6 +59,14 @@ def test_words_between_spaces_are_counted_as_in_their_text(parts: list[str]) -> 
     assert COUNTER.count(text) == count(text)
 
 
+def test_the_counts_of_words_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = PieceCounter()
+    monkeypatch.setattr(piece_counter, "NEW_BYTES", 1_000)
+    texts = [f"a {number // 100}.{number // 10 % 10}.{number % 10} a" for number in range(1_000)]
+    assert [counter.count(text) for text in texts] == [count(text) for text in texts]
+    assert 0 < len(counter._words) < 250
+
+
 def test_characters_of_every_kind_are_read_as_tiktoken_reads_them() -> None:
     counter = PieceCounter()
     characters = (chr(code) for code in range(0, 0x110000, 101))

@@ -57,7 +57,7 @@ class _BesideSpaceError(Exception):
 
 
 class _Words(dict[str, int]):
-    """Word between spaces -> the tokens of a space and the word."""
+    """Word between spaces -> the tokens of a space and the word. Begins anew after `NEW_BYTES` of words."""
 
     def __init__(self, tokens: Callable[[str], int]) -> None:
         self._tokens = tokens
@@ -67,7 +67,10 @@ class _Words(dict[str, int]):
         if not word or word[0].isspace() or word[-1].isspace():
             raise _BesideSpaceError
         tokens = self._tokens(f" {word}")
-        if len(word) <= LONGEST_WORD and self._bytes < NEW_BYTES:
+        if len(word) <= LONGEST_WORD:
+            if self._bytes > NEW_BYTES:
+                self.clear()
+                self._bytes = 0
             self._bytes += len(word)
             self[word] = tokens
         return tokens

@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waitress.channel import HTTPChannel
 
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
@@ -184,11 +184,10 @@ def test_the_reference_has_every_call_with_its_example() -> None:
 
 
 @pytest.mark.network
-def test_a_server_that_stops_closes_the_files_of_connections_still_open() -> None:
+def test_a_server_that_stops_closes_the_files_of_connections_still_open(monkeypatch: pytest.MonkeyPatch) -> None:
     application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-    server = LocalServer(application, SystemClock(), port=0)
-    server._server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)  # so that an answer has to wait
-    server.start()
+    monkeypatch.setattr(Channel, "write_soon", HTTPChannel.write_soon)  # as for a client that reads slowly
+    server = LocalServer(application, SystemClock(), port=0).start()
     reader, sender = (http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30) for _ in range(2))
     with closing(application), closing(reader), closing(sender):
         reader.request("GET", "/docs/openapi.json")

@@ -64,7 +64,7 @@ else:
         return result
 
     def _init_of(cls):
-        """Compile ``__init__``. It assigns while the object has a class that is not frozen; to set each slot takes twice as long."""
+        """Compile ``__init__``. It assigns in a class that is not frozen; to set each slot takes twice as long."""
         scope, parameters, lines = {"_missing": dataclasses.MISSING, "_cls": cls}, ["self"], []
         scope |= {"_open": _opened(cls), "_set_class": object.__dict__["__class__"].__set__}
         for item in dataclasses.fields(cls):

@@ -29,7 +29,7 @@ class PieceCounter:
     def __init__(self) -> None:
         self._costs = _Costs()
         self._classes = _Classes()
-        self._words = _Words(self._tokens)
+        self.words = _Words(self._tokens)
 
     def count(self, text: str) -> int | None:
         """Return the tokens of a text; None if tiktoken should count it: from `NEW_BYTES` on, and for an unknown character."""
@@ -38,7 +38,7 @@ class PieceCounter:
             words = text.split(" ")
             if "  " not in text and not words[0][-1:].isspace():
                 with suppress(_BesideSpaceError):
-                    return self._tokens(words[0]) + sum(map(self._words.__getitem__, words[1:]))
+                    return self._tokens(words[0]) + sum(map(self.words.__getitem__, words[1:]))
             return self._tokens(text)
         except _LeftToTiktokenError:
             return None

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
+from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -188,7 +189,7 @@ class HttpServer:
             status, headers, data = _refusal(error)
         if environ["REQUEST_METHOD"] == "HEAD":
             data = b""
-        start_response(f"{status} {_phrase(status)}", headers)
+        start_response(f"{status} {responses.get(status, 'Unknown')}", headers)
         return [data]
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
@@ -205,8 +206,9 @@ class HttpServer:
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
             request = _request(environ, body)
-            if self._is_read_only:
-                _check_reads(request)
+            match = _TABLE.find(request.method, request.path) if self._is_read_only else None
+            if match is not None and match[0].name not in READS:
+                raise ForbiddenError("this server was started read-only", code="read_only")
             answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
             return _http(_with_methods(answer, request))
 
@@ -219,12 +221,6 @@ class LocalServer(HttpServer):
         handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
         poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
         super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)
-
-
-def _check_reads(request: ApiRequest) -> None:
-    match = _TABLE.find(request.method, request.path)
-    if match is not None and match[0].name not in READS:
-        raise ForbiddenError("this server was started read-only", code="read_only")
 
 
 def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
@@ -302,13 +298,6 @@ def _listening(host: str, port: int) -> socket.socket:
         code = "port_in_use" if error.errno == errno.EADDRINUSE else "cannot_listen"
         reason = (error.strerror or str(error)).partition(" (while")[0]
         raise UnavailableError(f"can't listen on {host}:{port}: {reason}", code=code) from error
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
 
 
 _CODES = {413: "too_large", 431: "too_large", 500: "internal"}

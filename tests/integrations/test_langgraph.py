@@ -465,7 +465,7 @@ def test_a_large_value_is_deflated_where_that_makes_it_smaller(monkeypatch: pyte
         stored = records.packed(content)
         assert records.unpacked(stored, item="x") == content
         assert (len(stored) < len(content)) == is_smaller
-        assert is_smaller or max(sizes) < 70_000, "noise is not deflated in vain"
+        assert is_smaller or max(sizes, default=0) < 70_000, "noise is not deflated in vain"
 
 
 def test_what_was_put_is_read_in_every_other_saver(harness: Harness) -> None:

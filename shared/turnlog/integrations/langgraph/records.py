@@ -11,11 +11,11 @@ import ormsgpack
 
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.packing import is_dense
 
 PART_BYTES = 200 * 1024
 """Size of the parts of a large value: several documents of this size fit into one request."""
 _RAW, _ZLIB_1 = 0, 1
-_SAMPLE_BYTES = 64 * 1024
 _WINDOW = -15
 _WORDS_1 = (
     b"__pregel_tasks __interrupt__ __error__ __resume__ __scheduled__ __no_writes__ __root__ json null bytes "
@@ -44,11 +44,11 @@ _WORDS_1 = (
 
 
 def packed(content: Any) -> bytes:
-    """Encode content as msgpack behind one codec byte, compressed when that is smaller: a large value when its middle is."""
+    """Encode content as msgpack behind one codec byte, compressed when that is smaller."""
     raw = ormsgpack.packb(content)
-    middle = raw[(len(raw) - _SAMPLE_BYTES) // 2 :][:_SAMPLE_BYTES] if len(raw) > 2 * _SAMPLE_BYTES else b""
-    if not middle or len(_deflated(middle, b"")) < len(middle):
-        small = _deflated(raw, _WORDS_1)
+    if not is_dense(raw):
+        deflate = zlib.compressobj(6, zlib.DEFLATED, _WINDOW, 9, zlib.Z_DEFAULT_STRATEGY, _WORDS_1)
+        small = deflate.compress(raw) + deflate.flush()
         if len(small) < len(raw):
             return bytes([_ZLIB_1]) + small
     return bytes([_RAW]) + raw
@@ -75,11 +75,6 @@ def unpacked(data: bytes, *, item: str) -> Any:
         return ormsgpack.unpackb(content, option=ormsgpack.OPT_NON_STR_KEYS)
     except (zlib.error, ormsgpack.MsgpackDecodeError) as error:
         raise CorruptError("a document is damaged", item=item) from error
-
-
-def _deflated(raw: bytes, words: bytes) -> bytes:
-    deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, 9, zlib.Z_DEFAULT_STRATEGY, words)
-    return deflate.compress(raw) + deflate.flush()
 
 
 def _inflated(small: bytes, words: bytes, item: str) -> bytes:

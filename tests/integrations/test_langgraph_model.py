@@ -75,6 +75,7 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         for module, name, value in (
             (known, "LEAST_DEPTH", 2),
             (writing, "BESIDE_BYTES", 80),
+            (writing, "PIECE_BYTES", 80),
             (writing, "PART_BYTES", 300),
             (known, "TAIL_BYTES", 500),
             (reading, "FIRST_DOCUMENTS", 3),

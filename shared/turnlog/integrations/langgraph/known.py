@@ -15,7 +15,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.records import Base, Piece, Typed, ValueRef, Version
 from turnlog.integrations.langgraph.threads import Namespace
 
-LEAST_DEPTH, TAIL_BYTES = 8, 64 * 1024
+LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024
 """Checkpoints that a list is built on, and bytes of their elements, after which the list is stored whole again."""
 _SCALARS = (int, float, type(None))
 
@@ -49,7 +49,7 @@ def shared_count(items: Sequence[Typed], before: Sequence[Typed]) -> int:
 
 def base_of(count: int, added_bytes: int, before: ListState) -> Base | None:
     """Return the first ``count`` elements of the older list as the base of a new one, or None when it is stored whole again."""
-    is_short = before.depth < max(LEAST_DEPTH, len(before.pieces) // 4)
+    is_short = before.depth < max(LEAST_DEPTH, len(before.pieces) // 6)
     if not count or 2 * count < len(before.items) or not is_short or before.tail_bytes + added_bytes > TAIL_BYTES:
         return None
     return Base(before.ref.home, before.ref.version, count)

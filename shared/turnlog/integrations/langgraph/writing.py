@@ -43,8 +43,8 @@ from turnlog.integrations.langgraph.records import (
 )
 from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessions, task_name, task_of
 
-BESIDE_BYTES = 8 * 1024
-"""A larger value is stored in documents of its own, and so are more elements of a list that is stored whole."""
+BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
+"""A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
 _TRIES = 20
 _IDS = RandomIds()
 Merge: TypeAlias = Callable[[bytes], bytes | None]
@@ -255,7 +255,7 @@ class CheckpointBuilder:
     def _whole(self, ref: ValueRef, items: tuple[Typed, ...], pieces: tuple[Piece, ...]) -> Stored:
         """Store a list that begins with these pieces without a base. Its other elements become a piece if they are large."""
         stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
-        if size_of(stored) > BESIDE_BYTES:
+        if size_of(stored) > PIECE_BYTES:
             stored = self.parts.shortened(stored)
         pieces = tuple(item for item in stored.items if isinstance(item, Piece))
         self._states[ref.channel] = ListState(ref, items, pieces, 0, size_of(stored), ref.home)

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from turnlog.client import Backend, Paged, SessionResource, without_none
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.times import milliseconds_of
 from turnlog.routing import checked_body
 from turnlog.sessions.document_models import (
     MAX_DOCUMENT_BYTES,
@@ -138,7 +137,7 @@ class Documents:
             _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
         )
         written = self._write({"put": [entry]}, idempotency_key=idempotency_key).documents[0]
-        return Document(name, data, written.revision, milliseconds_of(written.updated_at))
+        return Document(name, data, written.revision, written.updated_at)
 
     def put_many(
         self,
@@ -208,4 +207,4 @@ def _entry(key: str, data: bytes) -> dict[str, Any]:
 
 
 def _document(answer: DocumentAnswer) -> Document:
-    return Document(answer.key, answer.data, answer.revision, milliseconds_of(answer.updated_at))
+    return Document(answer.key, answer.data, answer.revision, answer.updated_at)

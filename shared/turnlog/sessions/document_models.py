@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Answer, Body
+from turnlog.core.times import milliseconds_of, rfc3339
 
 MAX_WRITTEN, MAX_READ, MAX_LISTED = 25, 100, 10_000
 MAX_DOCUMENT_BYTES = 3 * 1024 * 1024
@@ -47,6 +48,16 @@ Base64: TypeAlias = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 """Bytes of a document: base64 in JSON, and bytes where no JSON is made, as in process."""
+
+
+def _from_rfc3339(moment: object) -> object:
+    return milliseconds_of(moment) if isinstance(moment, str) else moment
+
+
+Moment: TypeAlias = Annotated[
+    int, BeforeValidator(_from_rfc3339), PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string"})
+]
+"""A time in milliseconds: RFC 3339 in JSON."""
 
 
 class NewDocument(Body):
@@ -89,7 +100,7 @@ class WrittenDocument(Answer):
 
     key: str
     revision: str
-    updated_at: str
+    updated_at: Moment
 
 
 class WrittenDocuments(Answer):

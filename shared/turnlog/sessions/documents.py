@@ -24,7 +24,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of, rfc3339
+from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of
 from turnlog.log.headers import item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys
 from turnlog.log.packing import pack, unpack
@@ -353,12 +353,13 @@ def _revision(salt: bytes, key: str, data: bytes) -> str:
 
 def document_answer(document: Document) -> DocumentAnswer:
     """Return a document as the API sends it."""
-    time = rfc3339(document.updated_ms)
-    return DocumentAnswer(key=document.key, data=document.data, revision=document.revision, updated_at=time)
+    return DocumentAnswer.model_construct(
+        key=document.key, data=document.data, revision=document.revision, updated_at=document.updated_ms
+    )
 
 
 def _written_answer(document: Document) -> WrittenDocument:
-    return WrittenDocument(key=document.key, revision=document.revision, updated_at=rfc3339(document.updated_ms))
+    return WrittenDocument(key=document.key, revision=document.revision, updated_at=document.updated_ms)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

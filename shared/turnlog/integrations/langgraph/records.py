@@ -391,9 +391,11 @@ def _stored(fields: Sequence[Any]) -> Stored:
 
 
 def _item(fields: Sequence[Any]) -> Item:
+    if len(fields) == 2:  # most items
+        kind, data = fields
+        if type(kind) is str and type(data) is bytes:
+            return kind, data
     match fields:
-        case [str(kind), bytes(data)]:
-            return (kind, data)
         case [str(name), int(parts), int(count)]:
             return Piece(Large(name, parts), count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:

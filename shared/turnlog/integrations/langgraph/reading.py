@@ -50,6 +50,28 @@ class StoredCheckpoint:
     writes: Mapping[str, str]
 
 
+@lazy_dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint without its channel values, its metadata, and the stored checkpoint that they come from."""
+
+    stored: StoredCheckpoint
+    checkpoint: Mapping[str, Any]
+    metadata: dict[str, Any]
+
+    @property
+    def refs(self) -> dict[str, ValueRef]:
+        """References to the values of the checkpoint by channel. Channels without a value are left out."""
+        record, checkpoint_id, refs = self.stored.record, self.stored.checkpoint_id, dict[str, ValueRef]()
+        places = dict(record.places)
+        for channel, version in self.checkpoint["channel_versions"].items():
+            stored = record.value(channel, version)
+            if stored is not None and not isinstance(stored, Nothing):
+                refs[channel] = ValueRef(checkpoint_id, channel, version)
+            elif stored is None and channel in places:
+                refs[channel] = ValueRef(places[channel], channel, version)
+        return refs
+
+
 class Reader:
     """Reads the documents of one namespace and keeps what it has read. ``documents`` are those of a session.
 
@@ -167,12 +189,8 @@ class Reader:
         return self._large[large.name]
 
 
-class Missing:
-    """What must be read before a value can be restored: documents by key, and ranges from a checkpoint back to an older one."""
-
-    def __init__(self) -> None:
-        self.keys = set[str]()
-        self.spans = set[tuple[str, str]]()
+Missing: TypeAlias = set[str | tuple[str, str]]
+"""What must be read before a value can be restored: keys of documents, and ranges from a checkpoint back to an older one."""
 
 
 class CheckpointValues:
@@ -191,22 +209,21 @@ class CheckpointValues:
         self.refs = set[ValueRef]()
         self.writes = set[str]()
 
-    def of(self, checkpoint: StoredCheckpoint, versions: Mapping[str, Version]) -> dict[str, Typed | ListState]:
+    def of(self, loaded: Loaded) -> dict[str, Typed | ListState]:
         """Return the values of a checkpoint by channel. Channels without a value are left out.
 
         Reads ranges of checkpoints with a request per megabyte, and the rest by key.
         """
-        needed = value_refs(checkpoint.checkpoint_id, checkpoint.record, versions)
         while True:
-            missing = Missing()
-            values = {channel: self._value(ref, missing) for channel, ref in needed.items()}
+            missing: Missing = set()
+            values = {channel: self._value(ref, missing) for channel, ref in loaded.refs.items()}
             restored = {channel: value for channel, value in values.items() if value is not None}
-            if not missing.keys and not missing.spans:
+            if not missing:
                 return restored
-            for span in missing.spans:
+            for span in (span for span in missing if not isinstance(span, str)):
                 self._spans.add(span)
                 self._reader.read_between(*span)
-            if keys := self._reader.unread(missing.keys):
+            if keys := self._reader.unread(key for key in missing if isinstance(key, str)):
                 self._reader.get(keys)
 
     def written(self, checkpoint: StoredCheckpoint) -> list[tuple[str, str, Plain]]:
@@ -225,8 +242,7 @@ class CheckpointValues:
 
     def _value(self, ref: ValueRef, missing: Missing) -> Typed | ListState | None:
         """Return a value, or None when ``missing`` must be read first."""
-        known = self._known(ref)
-        if known is not None:
+        if (known := self.known(ref)) is not None:
             return known
         stored = self._stored(ref, missing)
         self.refs.add(ref)
@@ -238,7 +254,7 @@ class CheckpointValues:
         """Return the stored form of a value, or None when ``missing`` must be read first."""
         key = self._namespace.checkpoint(ref.home)
         if self._reader.unread([key]):
-            missing.keys.add(key)
+            missing.add(key)
             return None
         stored = self._reader.checkpoint_at(key).value(ref.channel, ref.version)
         if stored is None:
@@ -246,7 +262,7 @@ class CheckpointValues:
         if not isinstance(stored, Large):
             return stored
         unread = self._reader.unread(stored.keys)
-        missing.keys |= unread
+        missing.update(unread)
         return self._reader.large(stored) if not unread else None
 
     def _plain(self, stored: Stored) -> Plain:
@@ -259,7 +275,8 @@ class CheckpointValues:
 
     # ------------------------------------------------------------ lists
 
-    def _known(self, ref: ValueRef) -> ListState | None:
+    def known(self, ref: ValueRef) -> ListState | None:
+        """Return a list that has been restored, or that was known before."""
         state = self._restored.get(ref.channel)
         return state if state is not None and state.ref == ref else self._lists.get(ref)
 
@@ -267,13 +284,13 @@ class CheckpointValues:
         """Return a list, restored from where it is stored whole, or from a known one; None when ``missing`` must be read first."""
         links, current, low = dict[ValueRef, Elements](), ref, ""
         is_whole = True
-        while (known := self._known(current)) is None:
+        while (known := self.known(current)) is None:
             key = self._namespace.checkpoint(current.home)
             if current in links:
                 raise CorruptError("a list continues itself", item=key)
             span = (current.home, low or current.home)
             if links and span not in self._spans and self._reader.unread([key]):
-                missing.spans.add(span)
+                missing.add(span)
                 return None
             stored = self._stored(current, missing)
             if stored is None:
@@ -303,7 +320,7 @@ class CheckpointValues:
                 keys |= {key for large in larges_of(self._write(item)) for key in large.keys}
             keys.add(key)
         unread = self._reader.unread(keys)
-        missing.keys |= unread
+        missing.update(unread)
         return bool(unread)
 
     def _grown(self, known: ListState | None, links: Iterable[tuple[ValueRef, Elements]]) -> ListState:
@@ -361,32 +378,6 @@ class CheckpointValues:
         return self._namespace.writes(item.checkpoint_id, item.task)
 
 
-def value_refs(checkpoint_id: str, record: Checkpointed, versions: Mapping[str, Version]) -> dict[str, ValueRef]:
-    """Return references to the values of a checkpoint by channel. Channels without a value are left out."""
-    places, needed = dict(record.places), dict[str, ValueRef]()
-    for channel, version in versions.items():
-        stored = record.value(channel, version)
-        if stored is not None and not isinstance(stored, Nothing):
-            needed[channel] = ValueRef(checkpoint_id, channel, version)
-        elif stored is None and channel in places:
-            needed[channel] = ValueRef(places[channel], channel, version)
-    return needed
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Loaded:
-    """A checkpoint without its channel values, its metadata, and the stored checkpoint that they come from."""
-
-    stored: StoredCheckpoint
-    checkpoint: Mapping[str, Any]
-    metadata: dict[str, Any]
-
-    @property
-    def versions(self) -> Mapping[str, Version]:
-        versions: Mapping[str, Version] = self.checkpoint["channel_versions"]
-        return versions
-
-
 class Loader:
     """Loads checkpoints, and remembers what the next checkpoint will refer to."""
 
@@ -429,20 +420,17 @@ class Loader:
         known = self._cache.known(namespace).get(checkpoint_id)
         if known is None and (result := self.find(namespace, checkpoint_id)) is not None:
             loaded, values = result
-            known = self.remember(namespace, loaded, values.of(loaded.stored, loaded.versions))
+            values.of(loaded)
+            known = self.remember(namespace, loaded, values)
         return known
 
-    def remember(
-        self, namespace: Namespace, loaded: Loaded, values: Mapping[str, Typed | ListState]
-    ) -> KnownCheckpoint:
-        """Remember the places of a checkpoint's values, and its lists."""
-        stored, versions = loaded.stored, loaded.versions
-        homes: dict[str, tuple[Version, str | None]] = {name: (version, None) for name, version in versions.items()}
-        for name, ref in value_refs(stored.checkpoint_id, stored.record, versions).items():
-            homes[name] = (ref.version, ref.home)
-        lists = {value.ref: value for value in values.values() if isinstance(value, ListState)}
+    def remember(self, namespace: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
+        """Remember the places of a checkpoint's values, and its lists, which ``values`` has restored."""
+        refs, versions = loaded.refs, loaded.checkpoint["channel_versions"]
+        homes = {name: (version, refs[name].home if name in refs else None) for name, version in versions.items()}
+        lists = {ref: state for ref in refs.values() if (state := values.known(ref)) is not None}
         known = KnownCheckpoint(homes, lists)
-        self._cache.remember(namespace, stored.checkpoint_id, known)
+        self._cache.remember(namespace, loaded.stored.checkpoint_id, known)
         return known
 
     def homes(

@@ -53,13 +53,11 @@ from turnlog.integrations.langgraph.reading import (
     Plain,
     Reader,
     StoredCheckpoint,
-    value_refs,
 )
 from turnlog.integrations.langgraph.records import (
     Elements,
     Stored,
     Typed,
-    ValueRef,
     Version,
     WholeValue,
     Write,
@@ -103,7 +101,7 @@ def newest_of(sweep: Sweep) -> set[str]:
         kept.add(checkpoint_id)
         channels = set(loaded.metadata.get(_COUNTERS) or {})
         current: Loaded | None = loaded
-        while current is not None and (channels := {name for name in channels if name not in _with_value(current)}):
+        while current is not None and (channels := {name for name in channels if name not in current.refs}):
             parent = current.stored.record.parent
             if parent in kept:
                 raise CorruptError("a checkpoint is its own ancestor", item=parent)
@@ -118,7 +116,7 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
     """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
     reader, namespace, used = sweep.reader, sweep.namespace, CheckpointValues(sweep.reader, {})
     for loaded in (sweep.visible[checkpoint_id] for checkpoint_id in kept):
-        used.of(loaded.stored, loaded.versions)
+        used.of(loaded)
     values = dict[str, set[tuple[str, Version]]]()
     for ref in used.refs:
         values.setdefault(ref.home, set()).add((ref.channel, ref.version))
@@ -147,10 +145,6 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
     for start in range(0, len(names), _BATCH):
         documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
     documents.delete([*deleted, *sorted(parts - kept_parts)])
-
-
-def _with_value(loaded: Loaded) -> Mapping[str, ValueRef]:
-    return value_refs(loaded.stored.checkpoint_id, loaded.stored.record, loaded.versions)
 
 
 def _parts(values: Iterable[Stored]) -> set[str]:
@@ -257,9 +251,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         if result is None:
             return None
         loaded, values = result
-        restored = values.of(loaded.stored, loaded.versions)
-        self._loader.remember(namespace, loaded, restored)
-        return self._tuple(namespace, loaded, values, restored, config if checkpoint_id else None)
+        answer = self._tuple(namespace, loaded, values, config if checkpoint_id else None)
+        self._loader.remember(namespace, loaded, values)
+        return answer
 
     def list(
         self,
@@ -279,7 +273,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 return
             if all(loaded.metadata.get(name) == value for name, value in (filter or {}).items()):
                 remaining = remaining - 1 if remaining is not None else None
-                yield self._tuple(namespace, loaded, values, values.of(loaded.stored, loaded.versions))
+                yield self._tuple(namespace, loaded, values)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -298,7 +292,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             seen.add(wanted)
             for name, _, _, loaded, values in walk:
                 if wanted in (name, None):
-                    return self._tuple(namespace, loaded, values, values.of(loaded.stored, loaded.versions))
+                    return self._tuple(namespace, loaded, values)
                 if namespace.checkpoint(name) < namespace.checkpoint(wanted or ""):
                     break
             return self.get_tuple(config)
@@ -327,7 +321,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
         )
         older = incoming.older
-        parent_state = self._loader.known(namespace, parent) if parent and (older or incoming.has_lists) else None
+        parent_state = self._loader.known(namespace, parent) if parent else None
         builder = CheckpointBuilder(
             namespace,
             incoming,
@@ -464,13 +458,12 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         namespace: Namespace,
         loaded: Loaded,
         values: CheckpointValues,
-        restored: Mapping[str, Typed | ListState],
         config: RunnableConfig | None = None,
     ) -> CheckpointTuple:
         stored, metadata = loaded.stored, loaded.metadata
         channels = {
             name: self._value(list(value.items) if isinstance(value, ListState) else value)
-            for name, value in restored.items()
+            for name, value in values.of(loaded).items()
         }
         checkpoint: Any = {**loaded.checkpoint, "channel_values": channels}
         parent = stored.record.parent

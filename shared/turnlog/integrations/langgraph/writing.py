@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from turnlog.client.model import Session
@@ -106,10 +107,7 @@ class Writer:
         key = namespace.writes(checkpoint_id, name)
         fitted = parts.fitted([write.stored for write in writes])
         mine = Writes(
-            tuple(
-                Write(write.index, write.channel, write.path, stored)
-                for write, stored in zip(writes, fitted, strict=True)
-            ),
+            tuple(replace(write, stored=stored) for write, stored in zip(writes, fitted, strict=True)),
             task_id if task_of(name) is None else None,
         ).ordered()
 
@@ -168,10 +166,6 @@ class IncomingCheckpoint:
     def older(self) -> dict[str, Version]:
         """Channels, with their versions, whose value is already stored by an earlier checkpoint."""
         return {name: version for name, version in self.versions.items() if self.new_versions.get(name) != version}
-
-    @property
-    def has_lists(self) -> bool:
-        return any(is_by_element(self.values.get(name)) for name in self.new_versions)
 
 
 class CheckpointBuilder:

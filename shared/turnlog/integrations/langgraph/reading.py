@@ -241,14 +241,14 @@ class CheckpointValues:
         return [(task_id, write.channel, self._plain(write.stored)) for task_id, write in pairs]
 
     def _value(self, ref: ValueRef, missing: Missing) -> Typed | ListState | None:
-        """Return a value, or None when ``missing`` must be read first."""
+        """Return a value, or None when there is none, or ``missing`` must be read first."""
         if (known := self.known(ref)) is not None:
             return known
         stored = self._stored(ref, missing)
         self.refs.add(ref)
         if isinstance(stored, WholeValue):
             return stored.value
-        return self._list(ref, missing) if stored is not None else None
+        return self._list(ref, missing) if isinstance(stored, Elements) else None
 
     def _stored(self, ref: ValueRef, missing: Missing) -> Stored | None:
         """Return the stored form of a value, or None when ``missing`` must be read first."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.records import Base, Piece, Typed, ValueRef, Version
+from turnlog.integrations.langgraph.records import Base, ListPiece, Typed, ValueRef, Version
 from turnlog.integrations.langgraph.threads import Namespace
 
 LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024
@@ -30,7 +30,7 @@ class ListState:
 
     ref: ValueRef
     items: tuple[Typed, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ListPiece, ...]
     depth: int
     tail_bytes: int
     start: str
@@ -55,9 +55,9 @@ def base_of(count: int, added_bytes: int, before: ListState) -> Base | None:
     return Base(before.ref.home, before.ref.version, count)
 
 
-def pieces_within(pieces: Sequence[Piece], count: int) -> tuple[Piece, ...]:
+def pieces_within(pieces: Sequence[ListPiece], count: int) -> tuple[ListPiece, ...]:
     """Return the pieces that end within the first ``count`` elements."""
-    kept, end = list[Piece](), 0
+    kept, end = list[ListPiece](), 0
     for piece in pieces:
         end += piece.count
         if end > count:

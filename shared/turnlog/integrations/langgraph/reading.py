@@ -16,8 +16,8 @@ from turnlog.integrations.langgraph.records import (
     Elements,
     Item,
     Large,
+    ListPiece,
     Nothing,
-    Piece,
     Stored,
     Typed,
     ValueRef,
@@ -335,7 +335,7 @@ class CheckpointValues:
                 items += self._items(item)
             size = size_of(stored)
             if state is None or stored.base is None:
-                pieces = tuple(item for item in stored.items if isinstance(item, Piece))
+                pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
                 state = ListState(ref, (), pieces, 0, size, ref.home)
             else:
                 pieces, depth = pieces_within(state.pieces, count), state.depth + 1
@@ -346,7 +346,7 @@ class CheckpointValues:
 
     def _items(self, item: Item) -> list[Typed]:
         match item:
-            case Piece(large, count):
+            case ListPiece(large, count):
                 piece = self._plain(large)
                 if not isinstance(piece, list) or len(piece) != count:
                     raise CorruptError("a piece of a list is not what it was", item=large.name)

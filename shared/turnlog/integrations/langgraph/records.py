@@ -147,14 +147,14 @@ class Large:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Piece:
+class ListPiece:
     """A reference to ``count`` elements that stand beside the checkpoints, and that many lists begin with."""
 
     large: Large
     count: int
 
 
-Item: TypeAlias = Typed | Piece | WrittenElements | Alike
+Item: TypeAlias = Typed | ListPiece | WrittenElements | Alike
 """An element, or a reference to some. `WrittenElements` and `Alike` are read where earlier versions wrote them."""
 
 
@@ -187,7 +187,7 @@ Stored: TypeAlias = Nothing | WholeValue | Elements | Large
 def larges_of(stored: Stored) -> list[Large]:
     """Return the references to large values that a stored value has."""
     if isinstance(stored, Elements):
-        return [item.large for item in stored.items if isinstance(item, Piece)]
+        return [item.large for item in stored.items if isinstance(item, ListPiece)]
     return [stored] if isinstance(stored, Large) else []
 
 
@@ -365,7 +365,7 @@ def _encoded(stored: Stored) -> list[Any]:
 
 def _encoded_item(item: Item) -> list[Any]:
     match item:
-        case Piece(Large(name, parts), count):
+        case ListPiece(Large(name, parts), count):
             return [name, parts, count]
         case WrittenElements(checkpoint_id, task, index, first, count):
             return [checkpoint_id, task, index, first, count]
@@ -397,7 +397,7 @@ def _item(fields: Sequence[Any]) -> Item:
             return kind, data
     match fields:
         case [str(name), int(parts), int(count)]:
-            return Piece(Large(name, parts), count)
+            return ListPiece(Large(name, parts), count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
             return WrittenElements(checkpoint_id, task, index, first, count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:

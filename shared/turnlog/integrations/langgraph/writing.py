@@ -27,8 +27,8 @@ from turnlog.integrations.langgraph.records import (
     Checkpointed,
     Elements,
     Large,
+    ListPiece,
     Nothing,
-    Piece,
     Stored,
     Typed,
     Value,
@@ -72,9 +72,9 @@ class Parts:
 
     def shortened(self, stored: Elements) -> Elements:
         """Return a list whose elements after its pieces become a piece."""
-        pieces = tuple(item for item in stored.items if isinstance(item, Piece))
+        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
         rest = stored.items[len(pieces) :]
-        return Elements(stored.base, (*pieces, Piece(self._large(Elements(None, rest)), len(rest))))
+        return Elements(stored.base, (*pieces, ListPiece(self._large(Elements(None, rest)), len(rest))))
 
     def _large(self, stored: Stored) -> Large:
         data, name = large_of(stored), LARGE + _IDS.new_id()
@@ -246,12 +246,12 @@ class CheckpointBuilder:
                 return Elements(base, stored.items)
         return self._whole(ref, items, pieces_within(before.pieces, count) if before is not None else ())
 
-    def _whole(self, ref: ValueRef, items: tuple[Typed, ...], pieces: tuple[Piece, ...]) -> Stored:
+    def _whole(self, ref: ValueRef, items: tuple[Typed, ...], pieces: tuple[ListPiece, ...]) -> Stored:
         """Store a list that begins with these pieces without a base. Its other elements become a piece if they are large."""
         stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
         if size_of(stored) > PIECE_BYTES:
             stored = self.parts.shortened(stored)
-        pieces = tuple(item for item in stored.items if isinstance(item, Piece))
+        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
         self._states[ref.channel] = ListState(ref, items, pieces, 0, size_of(stored), ref.home)
         return stored
 

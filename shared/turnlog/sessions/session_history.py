@@ -46,6 +46,7 @@ LEAST_GROWTH = 32
 WARM_BYTES = 64 * 1024 * 1024
 """Estimated memory of the sessions that a process remembers: enough for `MAX_WINDOW_MESSAGES` short messages."""
 _MESSAGE_BYTES, _TOKEN_BYTES = 6 * 1024, 6
+_LIMIT_STEPS = 20
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -99,12 +100,8 @@ def unread_at_least(header: Header) -> int:
 
     The number grows in steps: windows of the calls between begin with the same message.
     """
-    step = _limit_step()
-    return max(0, -(-(header.flow.messages - MAX_WINDOW_MESSAGES) // step) * step)
-
-
-def _limit_step() -> int:
-    return max(1, MAX_WINDOW_MESSAGES // 20)
+    excess, step = header.flow.messages - MAX_WINDOW_MESSAGES, max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)
+    return max(0, -(-excess // step) * step)
 
 
 FindInSession: TypeAlias = Callable[
@@ -362,7 +359,7 @@ class SessionHistory:
         breaks = self._requests.breaks(self._commits)
         if not self.is_at_limit:
             return breaks
-        moved = self.sources[MAX_WINDOW_MESSAGES - _limit_step()]
+        moved = self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)]
         return (*breaks, EpochStart(moved.event.position, "not_read", "base"))
 
     def _read_page(self) -> bool:

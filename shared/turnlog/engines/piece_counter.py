@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
 
 from turnlog.core.token_bounds import CASELESS, MARK, PIECE
 from turnlog_vocabulary import NO_TOKEN, TokenTable
 
 NEW_BYTES = 131_072
 """Bytes of different pieces that are counted here, which takes about the time that it takes to load tiktoken."""
+LONGEST_WORD = 32
+"""Characters of a word up to which its count is kept."""
 LONGEST_PIECE = 512
 """Bytes of a piece up to which it is counted here; time grows with the square of its length."""
 _OF_CATEGORY = {"Lu": "A", "Lt": "A", "Ll": "a"}
@@ -25,17 +29,51 @@ class PieceCounter:
     def __init__(self) -> None:
         self._costs = _Costs()
         self._classes = _Classes()
+        self.words = _Words(self._tokens)
 
     def count(self, text: str) -> int | None:
         """Return the tokens of a text; None if tiktoken should count it: from `NEW_BYTES` on, and for an unknown character."""
-        cost = self._costs.__getitem__
         try:
-            if text.isascii():
-                return sum(map(cost, PIECE.findall(text)))
-            matches = PIECE.finditer(text.translate(self._classes))
-            return sum(cost(text[match.start() : match.end()]) for match in matches)
+            # A piece ends where a space follows what is no white space, so words are counted alone, and only once.
+            words = text.split(" ")
+            if "  " not in text and not words[0][-1:].isspace():
+                with suppress(_BesideSpaceError):
+                    return self._tokens(words[0]) + sum(map(self.words.__getitem__, words[1:]))
+            return self._tokens(text)
         except _LeftToTiktokenError:
             return None
+
+    def _tokens(self, text: str) -> int:
+        """Return the tokens of a text by its pieces."""
+        cost = self._costs.__getitem__
+        if text.isascii():
+            return sum(map(cost, PIECE.findall(text)))
+        matches = PIECE.finditer(text.translate(self._classes))
+        return sum(cost(text[match.start() : match.end()]) for match in matches)
+
+
+class _BesideSpaceError(Exception):
+    """White space stands beside a space, where a piece may have both."""
+
+
+class _Words(dict[str, int]):
+    """Word between spaces -> the tokens of a space and the word. Begins anew after `NEW_BYTES` of words."""
+
+    def __init__(self, tokens: Callable[[str], int]) -> None:
+        self._tokens = tokens
+        self._bytes = 0
+
+    def __missing__(self, word: str) -> int:
+        if not word or word[0].isspace() or word[-1].isspace():
+            raise _BesideSpaceError
+        tokens = self._tokens(f" {word}")
+        if len(word) <= LONGEST_WORD:
+            if self._bytes > NEW_BYTES:
+                self.clear()
+                self._bytes = 0
+            self._bytes += len(word)
+            self[word] = tokens
+        return tokens
 
 
 class _LeftToTiktokenError(Exception):

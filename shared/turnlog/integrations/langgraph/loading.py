@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from turnlog.core.errors import NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, KnownCheckpoint
-from turnlog.integrations.langgraph.records import Nothing, Typed, Version
+from turnlog.integrations.langgraph.records import Typed, Version
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.values import CheckpointValues, Plain, Reader, StoredCheckpoint, value_refs
 
@@ -113,8 +113,7 @@ class Loader:
             for stored in Reader(self._threads.documents(namespace.thread_id), namespace).walk():
                 for value in stored.record.values:
                     if unknown.get(value.channel) == value.version:
-                        has_value = not isinstance(value.stored, Nothing)
-                        homes.setdefault(value.channel, stored.checkpoint_id if has_value else None)
+                        homes.setdefault(value.channel, stored.checkpoint_id)
                 if len(homes) == len(unknown):
                     break
         except NotFoundError:

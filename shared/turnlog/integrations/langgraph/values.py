@@ -225,7 +225,7 @@ class CheckpointValues:
             stored = self.stored(value) if known is None else None
             if isinstance(stored, WholeValue):
                 values[channel] = stored.value
-            elif not isinstance(stored, Nothing):  # earlier versions referred to places without a value
+            elif not isinstance(stored, Nothing):
                 values[channel] = list(known.items) if known is not None else self._elements(value)
         return values
 

@@ -37,7 +37,9 @@ MERGE_TYPES = (JSON, "application/merge-patch+json")
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, independent of its transport. ``body`` is parsed JSON that has passed `check_json`, or None.
+    """A request, independent of its transport.
+
+    ``body`` is parsed JSON that has passed `check_json`, an instance of the route's model, or None.
 
     ``is_operator`` says that the caller may see which sessions other users of its tenant have.
     """
@@ -84,16 +86,16 @@ class Parameter:
 class Route:
     """A route of the API.
 
-    ``path`` has parameters in braces. ``name`` is the use case of `Application` that the route calls: with the owner, the
-    path's parameters, the body, the query parameters, and the key if the route writes. ``endpoint`` is called in its place.
+    ``key`` is the method and the path, with parameters in braces, as in ``GET /v1/jobs/{job_id}``. ``name`` is the use case of
+    `Application` that the route calls: with the owner, the path's parameters, the body, the query parameters, and the key if the
+    route writes. ``endpoint`` is called in its place.
 
     ``answers`` are by status; the type of an answer tells its status. ``writes`` says that the route takes an
     ``Idempotency-Key``, ``free_body`` that its body has no model, ``optional_body`` that a missing body is an empty one,
     ``is_file`` that its answer is bytes. ``resource``, a key of `RESOURCES`, is added when the route is loaded.
     """
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-    path: str
+    key: str
     name: str
     summary: str
     body: type[BaseModel] | None = None
@@ -106,6 +108,14 @@ class Route:
     is_file: bool = False
     media_types: tuple[str, ...] = MERGE_TYPES
     resource: str = ""
+
+    @property
+    def method(self) -> str:
+        return self.key.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.key.partition(" ")[2]
 
     @property
     def path_names(self) -> list[str]:
@@ -203,7 +213,7 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
             raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)
     if route.body is None and not route.free_body and request.body is not None:
-        raise invalid_parameter("", f"{route.method} {route.path} takes no body")
+        raise invalid_parameter("", f"{route.key} takes no body")
     with serving(request.owner.tenant_id):
         if route.endpoint is not None:
             return route.endpoint(app, request, query)
@@ -223,15 +233,22 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
     """
     if request.body is None and is_optional:
         return model()
+    if isinstance(request.body, model):
+        return request.body
     if not isinstance(request.body, dict):
         raise not_an_object()
+    return checked_body(model, request.body)
+
+
+def checked_body(model: type[B], body: Mapping[str, Any]) -> B:
+    """Return the fields as an instance of the model. Raises `InvalidInputError` as `read_body` does."""
     try:
-        return model.model_validate(request.body, strict=True)
+        return model.model_validate(body, strict=True)
     except ValidationError as error:
         problems = [
             Problem(detail["type"], pointer, problem_text(detail, pointer))
             for detail in error.errors(include_url=False, include_input=False)[:20]
-            for pointer in [_pointer(request.body, detail)]
+            for pointer in [_pointer(body, detail)]
         ]
         first = problems[0]
         is_named = first.pointer.count("/") == 1 and first.pointer[1:] in first.message

@@ -17,8 +17,7 @@ def _recall(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/recall",
+        "GET /v1/sessions/{session_id}/recall",
         "recall",
         "A tool call and its result, whole or a part",
         answers={200: Recalled},

@@ -79,6 +79,9 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
 @example(
     steps=[("append", numbers) for numbers in ([0], [0], [2, 0, 1, 1], [0, 1, 1, 5])]
 )  # past messages take less than the line about them
+@example(
+    steps=[("rewind", [0]), *(("pin", [0]) for _ in range(3)), ("append", [0, 0, 0, 0]), ("pin", [0])]
+)  # what is not read is pinned
 @pytest.mark.parametrize("most_messages", [10_000, 20, 7])
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any

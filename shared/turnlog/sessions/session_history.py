@@ -353,7 +353,8 @@ class SessionHistory:
 
     @property
     def is_at_limit(self) -> bool:
-        return self._is_at_floor and len(self.sources) == self._header.flow.messages - self._floor
+        count = self._header.flow.messages - self._floor
+        return self._is_at_floor and len(self.sources) == count and self.unread > 0
 
     def breaks(self) -> Sequence[EpochStart]:
         breaks = self._requests.breaks(self._commits)

@@ -14,9 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.token_texts import NASTY, count, ranks
-from turnlog.engines import piece_counter, token_counters
-from turnlog.engines.piece_counter import PieceCounter
-from turnlog.engines.token_counters import TiktokenCounter
+from turnlog.engines import token_counters
+from turnlog.engines.token_counters import PieceCounter, TiktokenCounter
 from turnlog_vocabulary import NO_TOKEN, TokenTable
 
 PARTS = [
@@ -76,7 +75,7 @@ def test_long_pieces_and_unassigned_characters_are_left_to_tiktoken(text: str) -
 
 
 def test_many_different_words_are_left_to_tiktoken_and_counted_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piece_counter, "NEW_BYTES", 1_000)
+    monkeypatch.setattr(token_counters, "NEW_BYTES", 1_000)
     monkeypatch.setattr(token_counters, "_encodings", [])
     token_counters._pieces.cache_clear()
     counter, texts = (

@@ -142,8 +142,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/sessions/append.py",
-                "if if_head is None or if_head == header.last:",
-                "if if_head is None or if_head <= header.last:",
+                "if self._body.if_head not in (None, header.last):",
+                "if (self._body.if_head or 0) > header.last:",
             ),
         ),
         (f"{_APPEND}::test_a6_a_wrong_if_head_is_refused_with_the_head[sqlite]",),

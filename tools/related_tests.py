@@ -34,6 +34,7 @@ RELATED = {
         "jobs/test_jobs engines/test_sqlite_file privacy/test_erased_bytes"
     ),
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
+    "engines/piece_counter": "engines/test_piece_counter",
     "engines/token_counters": "engines/test_token_counters engines/test_piece_counter providers/test_counting log/test_cost",
     "log/caches": (
         "log/test_settings_caches sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
@@ -196,10 +197,6 @@ RELATED = {
     "windows/large_results": (
         "windows/test_large_results properties/test_epochs properties/test_window_laws properties/test_prefix "
         "windows/test_windows windows/test_prefix"
-    ),
-    "windows/least": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
     ),
     "windows/ledger": (
         "windows/test_ledger summaries/test_chosen_facts properties/test_ledger windows/test_windows "

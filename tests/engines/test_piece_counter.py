@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.token_texts import NASTY, count, ranks
-from turnlog.engines import token_counters
-from turnlog.engines.token_counters import PieceCounter, TiktokenCounter
+from turnlog.engines import piece_counter, token_counters
+from turnlog.engines.piece_counter import PieceCounter
+from turnlog.engines.token_counters import TiktokenCounter
 from turnlog_vocabulary import NO_TOKEN, TokenTable
 
 PARTS = [
@@ -41,6 +42,7 @@ PARTS = [
     "٣",
     "\x1c",
 ]
+COUNTER = PieceCounter()
 PARTS += ["“", "\x85", "\xa0", "\u2028", "\u200d", "ก", "नी", "안녕", "\ue000", "ﬁ", "\ufffd"]
 
 
@@ -48,6 +50,23 @@ PARTS += ["“", "\x85", "\xa0", "\u2028", "\u200d", "ก", "नी", "안녕", 
 @example("\u0301A's\u0301 -\u0301sT")
 def test_a_text_has_the_tokens_that_tiktoken_counts(text: str) -> None:
     assert PieceCounter().count(text) == count(text)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "Bc", "1", ".", "'s", " ", "  ", "\n", "\t", "\x1c", "\u3000", "é"]), max_size=12)
+)
+def test_words_between_spaces_are_counted_as_in_their_text(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert COUNTER.count(f"a {text} b") == count(f"a {text} b")
+    assert COUNTER.count(text) == count(text)
+
+
+def test_the_counts_of_words_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = PieceCounter()
+    monkeypatch.setattr(piece_counter, "NEW_BYTES", 1_000)
+    texts = [f"a {number // 100}.{number // 10 % 10}.{number % 10} a" for number in range(1_000)]
+    assert [counter.count(text) for text in texts] == [count(text) for text in texts]
+    assert 0 < len(counter.words) < 250
 
 
 def test_characters_of_every_kind_are_read_as_tiktoken_reads_them() -> None:
@@ -75,7 +94,7 @@ def test_long_pieces_and_unassigned_characters_are_left_to_tiktoken(text: str) -
 
 
 def test_many_different_words_are_left_to_tiktoken_and_counted_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counters, "NEW_BYTES", 1_000)
+    monkeypatch.setattr(piece_counter, "NEW_BYTES", 1_000)
     monkeypatch.setattr(token_counters, "_encodings", [])
     token_counters._pieces.cache_clear()
     counter, texts = (

@@ -94,7 +94,7 @@ def test_a_function_that_lambda_starts_is_prepared_before_its_first_request(engi
         check=True,
     )
     modules = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith('["')))
-    prepared = {"botocore.client", "turnlog.sessions.append", "turnlog.engines.token_counters"}.intersection(modules)
+    prepared = {"botocore.client", "turnlog.sessions.append", "turnlog.engines.piece_counter"}.intersection(modules)
     assert len(prepared) == (3 if engine.startswith("dynamodb") else 0)
     assert ("is not prepared" in ran.stdout + ran.stderr) == (not prepared)
     assert "503" in ran.stdout if prepared else "nonsense://" in ran.stdout

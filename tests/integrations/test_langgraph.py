@@ -131,6 +131,17 @@ def test_a_copy_of_a_checkpoint_beside_it_has_its_values(harness: Harness) -> No
     assert found is not None and found.checkpoint["channel_values"] == {"m": ["a", "b"], "x": 1}
 
 
+def test_a_copy_of_a_checkpoint_in_which_a_channel_has_no_value_has_none_either(harness: Harness) -> None:
+    """As LangGraph forks behind a node that has run: the channel that called the node is empty."""
+    branch = Branch(TurnlogSaver(harness.log()))
+    branch.put("1", m=["a"], x=1)
+    branch.put("2", x=None)
+    branch.saver.put(config(checkpoint_id="1"), checkpoint("3", branch.values, branch.versions), {"source": "fork"}, {})
+    for saver in (branch.saver, TurnlogSaver(harness.log())):
+        found = saver.get_tuple(config())
+        assert found is not None and found.checkpoint["channel_values"] == {"m": ["a"]}
+
+
 def test_writes_come_back_in_order_of_path_task_and_index_and_the_first_one_stays(harness: Harness) -> None:
     saver = TurnlogSaver(harness.log())
     Branch(saver).put("1", m=["a"])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waitress.channel import HTTPChannel
 
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
@@ -24,7 +25,7 @@ from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import ForbiddenError
 from turnlog.engines import SystemClock
 from turnlog.routing import ROUTES
-from turnlog.server.local_server import READS, HttpServer, LocalServer
+from turnlog.server.local_server import READS, Channel, HttpServer, LocalServer
 from turnlog.server.pages import page_at
 from turnlog.settings import Settings
 
@@ -183,8 +184,9 @@ def test_the_reference_has_every_call_with_its_example() -> None:
 
 
 @pytest.mark.network
-def test_a_server_that_stops_closes_the_files_of_connections_still_open() -> None:
+def test_a_server_that_stops_closes_the_files_of_connections_still_open(monkeypatch: pytest.MonkeyPatch) -> None:
     application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
+    monkeypatch.setattr(Channel, "write_soon", HTTPChannel.write_soon)  # as for a client that reads slowly
     server = LocalServer(application, SystemClock(), port=0).start()
     reader, sender = (http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30) for _ in range(2))
     with closing(application), closing(reader), closing(sender):
@@ -202,6 +204,23 @@ def test_a_server_that_stops_closes_the_files_of_connections_still_open() -> Non
         assert len(buffers) == 2
         server.stop()
         assert [buffer.getfile().closed for buffer in buffers] == [True, True]
+
+
+@pytest.mark.network
+def test_an_answer_is_sent_before_it_is_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread sends what is buffered, the server's loop would run in circles, 48 times an append at 32 clients."""
+    buffered = list[int]()
+    send = Channel.send
+
+    def sending(channel: Channel, data: bytes, do_close: bool = True) -> int:
+        buffered.append(channel.total_outbufs_len)
+        return int(send(channel, data, do_close))
+
+    monkeypatch.setattr(Channel, "send", sending)
+    with served() as server:
+        assert len(asked(server, "/v1/sessions")[2]) > 10
+    assert len(buffered) >= 2
+    assert set(buffered) == {0}
 
 
 WRITES = [route for route in ROUTES if route.name not in READS]

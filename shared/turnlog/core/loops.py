@@ -57,9 +57,10 @@ class LoopState:
         if interrupted or state.number == 0:
             return state
         if role == "user":
-            return replace(state, has_user=True)
+            return LoopState(state.number, state.start, True, state.answered, state.final)
         if role == "assistant":
-            return replace(state, answered=state.answered or state.has_user, final=not has_calls)
+            answered = state.answered or state.has_user
+            return LoopState(state.number, state.start, state.has_user, answered, final=not has_calls)
         return state
 
     def encode(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from turnlog.core.calls import MessageOutline
@@ -54,12 +53,12 @@ _OF_A_HIDDEN_MESSAGE = ("t", "o", "pt", "ag")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 
-def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> JsonObject:
+def _message_line(event: MessageEvent, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored form of a message: with its body, or with its payload's place and card."""
     line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
     for short, name in ENVELOPE.items() if event.envelope is not NO_ENVELOPE else ():
         value = getattr(event.envelope, name)
-        if value != getattr(NO_ENVELOPE, name) and not (short == "md" and event.payload):
+        if value != getattr(NO_ENVELOPE, name) and not (short == "md" and payload):
             line[short] = value
     if event.opens_loop:
         line["o"] = event.opens_loop
@@ -69,30 +68,27 @@ def message_line(event: MessageEvent, *, card: JsonObject | None = None) -> Json
         line |= _notes_fields(event.notes)
     if event.recall is not None:
         line["rc"] = [list(event.recall.answers), list(event.recall.places)]
-    if event.payload is None:
+    if payload is None:
         line["b"] = event.body
     else:
-        line |= payload_fields(event.payload) | ({"c": card} if card is not None else {})
+        card = make_card(facts) if facts is not None else None
+        line |= payload_fields(payload) | ({"c": card} if card is not None else {})
     return line
 
 
-def message_payload(event: MessageEvent) -> bytes:
-    """Return the payload of a message: its body and metadata, which may be large."""
+def _message_parts(event: MessageEvent) -> JsonObject:
+    """Return what a payload of a message has: its body and metadata, which may be large."""
     parts: JsonObject = {"b": event.body}
     if event.envelope.metadata is not None:
         parts["md"] = event.envelope.metadata
-    return encode_json(parts)
+    return parts
 
 
-def state_line(event: StateEvent) -> JsonObject:
+def _state_head(event: StateEvent) -> JsonObject:
     line: JsonObject = {"k": "s", "a": event.action, "q": event.previous, "n": event.count}
     if event.agent_id is not None:
         line["g"] = event.agent_id
-    return line | (payload_fields(event.payload) if event.payload else _state_parts(event))
-
-
-def state_payload(event: StateEvent) -> bytes:
-    return encode_json(_state_parts(event))
+    return line
 
 
 def _state_parts(event: StateEvent) -> JsonObject:
@@ -108,13 +104,8 @@ def _state_parts(event: StateEvent) -> JsonObject:
     return parts
 
 
-def create_line(event: CreateEvent) -> JsonObject:
-    line: JsonObject = {"k": "c", "sid": event.session_id}
-    return line | (payload_fields(event.payload) if event.payload else _create_parts(event))
-
-
-def create_payload(event: CreateEvent) -> bytes:
-    return encode_json(_create_parts(event))
+def _create_head(event: CreateEvent) -> JsonObject:
+    return {"k": "c", "sid": event.session_id}
 
 
 def _create_parts(event: CreateEvent) -> JsonObject:
@@ -124,21 +115,15 @@ def _create_parts(event: CreateEvent) -> JsonObject:
     return parts
 
 
-def settings_line(event: SettingsEvent) -> JsonObject:
-    line: JsonObject = {"k": "p", "ch": list(event.changed)}
-    return line | (payload_fields(event.payload) if event.payload else _settings_parts(event))
+def _settings_head(event: SettingsEvent) -> JsonObject:
+    return {"k": "p", "ch": list(event.changed)}
 
 
-def settings_payload(event: SettingsEvent) -> bytes:
-    return encode_json(_settings_parts(event))
-
-
-def _settings_parts(event: SettingsEvent) -> JsonObject:
+def _settings_parts(event: SettingsEvent | ForkEvent) -> JsonObject:
     return {"set": settings_object(event.settings)}
 
 
-def summary_line(event: SummaryEvent) -> JsonObject:
-    """Return the stored form of a summary, which `summary_from` reads."""
+def _summary_head(event: SummaryEvent) -> JsonObject:
     line: JsonObject = {
         "k": "y",
         "r": [event.first, event.last, event.first_loop, event.last_loop],
@@ -151,43 +136,30 @@ def summary_line(event: SummaryEvent) -> JsonObject:
     if event.level or event.tree:
         branches: list[JsonValue] = [[branch.level, branch.position] for branch in event.tree]
         line["tr"] = [event.level, *branches]
-    return line | (payload_fields(event.payload) if event.payload else _summary_parts(event))
+    return line
 
 
-def discard_line(event: DiscardEvent) -> JsonObject:
+def _discard_head(event: DiscardEvent) -> JsonObject:
     return {"k": "d", "bs": event.summary}
 
 
-def close_line(_event: CloseEvent) -> JsonObject:
+def _close_head(_event: CloseEvent) -> JsonObject:
     return {"k": "e"}
 
 
-def rewind_line(event: RewindEvent) -> JsonObject:
+def _rewind_head(event: RewindEvent) -> JsonObject:
     line: JsonObject = {"k": "r", "to": event.to, "vw": [list(stretch) for stretch in event.closed]}
     return line | ({"sn": event.snapshot_id} if event.snapshot_id is not None else {})
 
 
-def fork_line(event: ForkEvent) -> JsonObject:
-    line: JsonObject = {
+def _fork_head(event: ForkEvent) -> JsonObject:
+    return {
         "k": "f",
         "sid": event.session_id,
         "of": event.parent,
         "at": event.at,
         "vw": [list(stretch) for stretch in event.closed],
     }
-    return line | (payload_fields(event.payload) if event.payload else _fork_parts(event))
-
-
-def fork_payload(event: ForkEvent) -> bytes:
-    return encode_json(_fork_parts(event))
-
-
-def _fork_parts(event: ForkEvent) -> JsonObject:
-    return {"set": settings_object(event.settings)}
-
-
-def summary_payload(event: SummaryEvent) -> bytes:
-    return encode_json(_summary_parts(event))
 
 
 def _summary_parts(event: SummaryEvent) -> JsonObject:
@@ -201,15 +173,9 @@ def _summary_parts(event: SummaryEvent) -> JsonObject:
     return parts
 
 
-def note_line(event: NoteEvent) -> JsonObject:
+def _note_head(event: NoteEvent) -> JsonObject:
     line: JsonObject = {"k": "h", "a": event.action}
-    if event.agent_id is not None:
-        line["g"] = event.agent_id
-    return line | (payload_fields(event.payload) if event.payload else _note_parts(event))
-
-
-def note_payload(event: NoteEvent) -> bytes:
-    return encode_json(_note_parts(event))
+    return line | ({"g": event.agent_id} if event.agent_id is not None else {})
 
 
 def _note_parts(event: NoteEvent) -> JsonObject:
@@ -244,43 +210,46 @@ def _notes_fields(notes: Notes) -> JsonObject:
     return fields
 
 
-_PAYLOADS: Mapping[type[Event], Callable[[Any], bytes]] = {
-    MessageEvent: message_payload,
-    StateEvent: state_payload,
-    SummaryEvent: summary_payload,
-    CreateEvent: create_payload,
-    SettingsEvent: settings_payload,
-    NoteEvent: note_payload,
-    ForkEvent: fork_payload,
+_PARTS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    MessageEvent: _message_parts,
+    StateEvent: _state_parts,
+    SummaryEvent: _summary_parts,
+    CreateEvent: _create_parts,
+    SettingsEvent: _settings_parts,
+    NoteEvent: _note_parts,
+    ForkEvent: _settings_parts,
 }
-"""Type of event -> function that encodes the payload of one."""
-_LINES: Mapping[type[Event], Callable[[Any], JsonObject]] = {
-    StateEvent: state_line,
-    SummaryEvent: summary_line,
-    CreateEvent: create_line,
-    SettingsEvent: settings_line,
-    NoteEvent: note_line,
-    ForkEvent: fork_line,
-    DiscardEvent: discard_line,
-    CloseEvent: close_line,
-    RewindEvent: rewind_line,
+"""Type of event -> function that returns what a payload of one has, which is in its line when it is not large."""
+_HEADS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
+    StateEvent: _state_head,
+    SummaryEvent: _summary_head,
+    CreateEvent: _create_head,
+    SettingsEvent: _settings_head,
+    NoteEvent: _note_head,
+    ForkEvent: _fork_head,
+    DiscardEvent: _discard_head,
+    CloseEvent: _close_head,
+    RewindEvent: _rewind_head,
 }
-"""Type of event, messages apart -> function that returns the stored line of one."""
+"""Type of event, messages apart -> function that returns what is always in the stored line of one."""
+
+
+def _parts(event: Event) -> JsonObject:
+    parts_of = _PARTS.get(type(event))
+    return parts_of(event) if parts_of is not None else {}
 
 
 def payload_content(event: Event) -> bytes:
     """Return the payload of an event that is stored out of line when it is large; empty for events without one."""
-    encode = _PAYLOADS.get(type(event))
-    return encode(event) if encode is not None else b""
+    parts = _parts(event)
+    return encode_json(parts) if parts else b""
 
 
 def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
-    if not isinstance(event, (DiscardEvent, CloseEvent, RewindEvent)) and event.payload != payload:
-        event = replace(event, payload=payload)
     if isinstance(event, MessageEvent):
-        return message_line(event, card=make_card(facts) if payload is not None and facts is not None else None)
-    return _LINES[type(event)](event)
+        return _message_line(event, payload, facts)
+    return _HEADS[type(event)](event) | (payload_fields(payload) if payload is not None else _parts(event))
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import ForbiddenError, InvalidInputError, UnavailableError
@@ -128,14 +128,15 @@ class ContentBudget:
 
         The function raises `UnavailableError` (``busy``) when too many requests wait, or when one waits too long.
         """
-        share = _Share(self)
+        share = _Share()
+        take = partial(self._take, share)
         try:
-            with counting_content(share.take):
-                yield share.take
+            with counting_content(take):
+                yield take
         finally:
             self._give_back(share)
 
-    def take(self, share: _Share, size: int) -> None:
+    def _take(self, share: _Share, size: int) -> None:
         with self._changed:
             if not (share.is_beyond or self._has_room(size)):
                 self._wait(size)
@@ -176,10 +177,5 @@ class ContentBudget:
 class _Share:
     """A request's part of the budget. ``is_beyond``: this request is the one that may exceed the budget."""
 
-    def __init__(self, budget: ContentBudget) -> None:
-        self.held = 0
-        self.is_beyond = False
-        self._budget = budget
-
-    def take(self, size: int) -> None:
-        self._budget.take(self, size)
+    held = 0
+    is_beyond = False

@@ -8,10 +8,12 @@ import secrets
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
+from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -187,7 +189,7 @@ class HttpServer:
             status, headers, data = _refusal(error)
         if environ["REQUEST_METHOD"] == "HEAD":
             data = b""
-        start_response(f"{status} {_phrase(status)}", headers)
+        start_response(f"{status} {responses.get(status, 'Unknown')}", headers)
         return [data]
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
@@ -204,8 +206,9 @@ class HttpServer:
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
             request = _request(environ, body)
-            if self._is_read_only:
-                _check_reads(request)
+            match = _TABLE.find(request.method, request.path) if self._is_read_only else None
+            if match is not None and match[0].name not in READS:
+                raise ForbiddenError("this server was started read-only", code="read_only")
             answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
             return _http(_with_methods(answer, request))
 
@@ -218,12 +221,6 @@ class LocalServer(HttpServer):
         handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
         poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
         super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)
-
-
-def _check_reads(request: ApiRequest) -> None:
-    match = _TABLE.find(request.method, request.path)
-    if match is not None and match[0].name not in READS:
-        raise ForbiddenError("this server was started read-only", code="read_only")
 
 
 def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
@@ -303,13 +300,6 @@ def _listening(host: str, port: int) -> socket.socket:
         raise UnavailableError(f"can't listen on {host}:{port}: {reason}", code=code) from error
 
 
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
-
-
 _CODES = {413: "too_large", 431: "too_large", 500: "internal"}
 _DETAILS = {
     413: "the body is too large",
@@ -364,6 +354,18 @@ class Channel(HTTPChannel):
 
     parser_class = _Parser
     error_task_class = _Refused
+
+    def write_soon(self, data: bytes) -> int:
+        """Send what the socket takes at once, and buffer only the rest.
+
+        waitress buffers all of it first. While a thread then sends, the server's loop finds data to send and runs in circles.
+        """
+        sent = 0
+        with self.outbuf_lock, suppress(OSError):  # the base class sends again, and handles the error
+            if self.connected and not self.total_outbufs_len:
+                sent = self.send(data, do_close=False)
+                self.last_activity = time.time()
+        return sent + super().write_soon(data[sent:])
 
     def handle_close(self) -> None:
         super().handle_close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, Problem, RunActiveError
-from turnlog.core.events import RUN, Event, MessageEvent, Notes, Recall, StateEvent
+from turnlog.core.events import RUN, Event, MessageEvent, Notes, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
@@ -136,7 +136,10 @@ class AppendWrite:
         """Return the commit to write after ``tail``, or raise to refuse the append."""
         header = tail.header
         self._current = self._log.short_settings(self._keys, tail)
-        self._check_head(header)
+        check_active(header)
+        if self._body.if_head not in (None, header.last):
+            message = f"the head is {header.last}, not {self._body.if_head}"
+            raise HeadMismatchError(message, details={"head": header.last})
         settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
@@ -162,7 +165,11 @@ class AppendWrite:
             lease = self._lease_after(header, first, time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
-        events: list[Event] = [*self._message_events(arrivals, opens, recalled, self._notes(warnings))]
+        notes = [self._notes(warnings)] + [None] * len(arrivals)  # with the first message
+        events: list[Event] = [
+            message_event(incoming, first + index, opens_loop, recalled.get(first + index), notes[index])
+            for index, (incoming, opens_loop) in enumerate(zip(self._batch, opens, strict=True))
+        ]
         if state_event is not None:
             events.append(state_event)
         new = replace(
@@ -193,13 +200,6 @@ class AppendWrite:
             return header.lease
         return lease_after(request, header.lease, position=position, time_ms=time_ms, keeps=keeps)
 
-    def _check_head(self, header: Header) -> None:
-        check_active(header)
-        if_head = self._body.if_head
-        if if_head is None or if_head == header.last:
-            return
-        raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
-
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
         return [
             Arrival(
@@ -213,21 +213,6 @@ class AppendWrite:
                 joins=self._body.loop == "join",
             )
             for index, incoming in enumerate(self._batch)
-        ]
-
-    def _message_events(
-        self, arrivals: Sequence[Arrival], opens: Sequence[int], recalled: Mapping[int, Recall], notes: Notes | None
-    ) -> list[MessageEvent]:
-        """Return the events of the messages. ``notes`` are stored with the first one."""
-        return [
-            message_event(
-                incoming,
-                position=arrival.position,
-                opens_loop=loop_number,
-                recall=recalled.get(arrival.position),
-                notes=notes if arrival.index == 0 else None,
-            )
-            for arrival, incoming, loop_number in zip(arrivals, self._batch, opens, strict=True)
         ]
 
     def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
@@ -409,11 +394,8 @@ def _answer(
                 code=code, position=position, pointer=pointer, message=Disorder(code, position, pointer, name).message
             )
             for code, position, pointer in notes.warnings
-            for name in (names.get((position, _within_message(pointer)), ""),)
+            # The part of the pointer that is within its message.
+            for within in ("".join(pointer.removeprefix("/messages/").partition("/")[1:]),)
+            for name in (names.get((position, within), ""),)
         ],
     )
-
-
-def _within_message(pointer: str) -> str:
-    """Return the part of a pointer into the request that is within its message."""
-    return "".join(pointer.removeprefix("/messages/").partition("/")[1:])

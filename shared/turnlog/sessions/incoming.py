@@ -79,12 +79,7 @@ def understand(
 
 
 def message_event(
-    incoming: Incoming,
-    *,
-    position: int,
-    opens_loop: int = 0,
-    recall: Recall | None = None,
-    notes: Notes | None = None,
+    incoming: Incoming, position: int, opens_loop: int = 0, recall: Recall | None = None, notes: Notes | None = None
 ) -> MessageEvent:
     """Return the log's event of a message."""
     return MessageEvent(

@@ -298,7 +298,7 @@ def _draft(
     create = CreateEvent(1, keys.session_id, settings, state)
     if message is None:
         return Draft(header, (create,))
-    return Draft(header, (create, message_event(message, position=2)), (None, message.facts))
+    return Draft(header, (create, message_event(message, 2)), (None, message.facts))
 
 
 class EndSessions:

@@ -12,7 +12,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.caches import cached_json, cached_number, reflected_position
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.lines import summary_line
+from turnlog.log.lines import stored_line
 from turnlog.log.packing import pack
 from turnlog.log.read_lines import summary_from
 from turnlog.log.tombstones import is_cache_tombstone
@@ -69,6 +69,6 @@ class Summaries:
         ``time_ms`` is the time of the summary's commit. ``rewound`` is the position of a rewind that made the summary
         current again, or 0.
         """
-        line = summary_line(replace(event, payload=None, outline=""))
+        line = stored_line(replace(event, outline=""), None, None)
         content: dict[str, AttributeValue] = {"t": time_ms, "b": pack(encode_json(line))}
         self._caches.write(keys.summary, content, position=event.position, rewound=rewound)

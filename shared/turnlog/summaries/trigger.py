@@ -28,7 +28,7 @@ from turnlog.windows.digest_steps import Loops
 from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, stored_policy
 from turnlog.windows.steps import DigestWhenFull, Room
-from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed, is_crossed_by_current
+from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
 
 
 def totals_since_summary(header: Header) -> Totals:
@@ -175,7 +175,7 @@ def is_summary_due(
     if trigger is None or attempts.is_off(loop):
         return False
     totals, room, asked = totals_since_summary(header), room_of(header, settings, models), header.asked
-    is_long = is_crossed_by_current(trigger, totals, room)
+    is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
     if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
         return False
     return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long)

@@ -105,11 +105,6 @@ def is_crossed(trigger: Trigger, totals: Totals, room: Room) -> bool:
     return any_crossed(trigger.any, totals.everything, budget=room.tokens, fixed=room.fixed)
 
 
-def is_crossed_by_current(trigger: Trigger, totals: Totals, room: Room) -> bool:
-    """Return whether the current loop alone crosses a trigger that counts it."""
-    return trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
-
-
 def any_crossed(clauses: tuple[Clause, ...], counted: Counted, *, budget: int, fixed: int = 0) -> bool:
     """Return whether a limit is crossed. ``fixed`` tokens count towards a fraction of the budget besides the messages."""
     return any(

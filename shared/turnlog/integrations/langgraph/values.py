@@ -225,7 +225,7 @@ class CheckpointValues:
             stored = self.stored(value) if known is None else None
             if isinstance(stored, WholeValue):
                 values[channel] = stored.value
-            else:
+            elif not isinstance(stored, Nothing):
                 values[channel] = list(known.items) if known is not None else self._elements(value)
         return values
 

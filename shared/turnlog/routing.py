@@ -84,16 +84,16 @@ class Parameter:
 class Route:
     """A route of the API.
 
-    ``path`` has parameters in braces. ``name`` is the use case of `Application` that the route calls: with the owner, the
-    path's parameters, the body, the query parameters, and the key if the route writes. ``endpoint`` is called in its place.
+    ``key`` is the method and the path, with parameters in braces, as in ``GET /v1/jobs/{job_id}``. ``name`` is the use case of
+    `Application` that the route calls: with the owner, the path's parameters, the body, the query parameters, and the key if the
+    route writes. ``endpoint`` is called in its place.
 
     ``answers`` are by status; the type of an answer tells its status. ``writes`` says that the route takes an
     ``Idempotency-Key``, ``free_body`` that its body has no model, ``optional_body`` that a missing body is an empty one,
     ``is_file`` that its answer is bytes. ``resource``, a key of `RESOURCES`, is added when the route is loaded.
     """
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-    path: str
+    key: str
     name: str
     summary: str
     body: type[BaseModel] | None = None
@@ -106,6 +106,14 @@ class Route:
     is_file: bool = False
     media_types: tuple[str, ...] = MERGE_TYPES
     resource: str = ""
+
+    @property
+    def method(self) -> str:
+        return self.key.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.key.partition(" ")[2]
 
     @property
     def path_names(self) -> list[str]:
@@ -202,7 +210,7 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
             raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)
     if route.body is None and not route.free_body and request.body is not None:
-        raise invalid_parameter("", f"{route.method} {route.path} takes no body")
+        raise invalid_parameter("", f"{route.key} takes no body")
     with serving(request.owner.tenant_id):
         if route.endpoint is not None:
             return route.endpoint(app, request, query)

@@ -85,13 +85,13 @@ def section(text: str, heading: str) -> str:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) -> None:
     text = page("docs/reference/api.md")
-    listed = re.search(rf"^\| \[`{re.escape(f'{route.method} {route.path}')}`\]\(#([a-z-]+)\) \|", text, re.M)
-    assert listed, f"{route.method} {route.path} is not in the table of routes"
+    listed = re.search(rf"^\| \[`{re.escape(route.key)}`\]\(#([a-z-]+)\) \|", text, re.M)
+    assert listed, f"{route.key} is not in the table of routes"
     heading = next(
         line for line in text.splitlines() if re.match("### ", line) and anchor(line.lstrip("# ")) == listed[1]
     )
     own = section(text, heading)
-    assert f"`{route.method} {route.path}" in own
+    assert f"`{route.key}" in own
     sample = re.sub(r"\\\{\w+\\\}", r"[\\w-]+", re.escape(route.path))
     assert re.search(rf"```http\n{route.method} {sample}(\?|\n)", own), "no example"
     shared = section(text, "### Build a context") if route.name == "build_window" else ""

@@ -12,7 +12,11 @@ from tools.suites import run
 from tools.suites.run import SUITES, Ran, Suite, explained, section, settled, unexplained_of
 
 PAGE = ROOT / "docs" / "contributing" / "framework-suites.md"
-PINS = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE))
+PINS = {
+    name.replace("-", "_"): version
+    for file in ("constraints.txt", "tools/suites/requirements.txt")
+    for name, version in re.findall(r"^([\w-]+)==(\S+)$", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+}
 SUITE = Suite("x", "pytest", "X", "a store", (), {"has no attribute '_inside'": "looks inside"})
 
 
@@ -26,7 +30,7 @@ def test_every_suite_was_run_in_the_version_that_the_tests_have_and_nothing_is_u
     assert [row[0] for row in rows()] == [f"{label} {version}" for label, version in versions.items()]
     for row in rows():
         ran, passed, theirs, explained_, others = (int(cell.replace(",", "")) for cell in row[2:])
-        assert others == 0 and ran == passed + theirs + explained_ and passed > 300
+        assert others == 0 and ran == passed + theirs + explained_ and passed > 80
 
 
 def test_a_failure_is_explained_by_what_it_says_or_by_its_name_and_by_nothing_else() -> None:

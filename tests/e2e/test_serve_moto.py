@@ -196,7 +196,7 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
             assert given == QUEUES[function.resource]
         else:
             wanted = {route for route, found in stack.routes.items() if found == name}
-            assert {f"{one.method} {one.path}" for one in given} == wanted
+            assert {one.key for one in given} == wanted
     assert pollers | set(stack.routes.values()) | {"RetentionWorker"} == stack.functions.keys()
 
 
@@ -206,7 +206,7 @@ def test_a_route_is_answered_by_the_application_of_its_function(
     asked: list[tuple[str, str]] = []
 
     def call(app: Any, route: Route, request: Any) -> Any:
-        asked.append((f"{route.method} {route.path}", app.settings.engine))
+        asked.append((route.key, app.settings.engine))
         return as_it_is(app, route, request)
 
     as_it_is = api.call  # type: ignore[attr-defined]

@@ -55,7 +55,7 @@ def test_an_event_is_the_one_of_its_route(name: str) -> None:
     event, route = read_event(name), BY_NAME[name]
     http = event["requestContext"]["http"]
     assert event["version"] == "2.0"
-    assert event["routeKey"] == event["requestContext"]["routeKey"] == f"{route.method} {route.path}"
+    assert event["routeKey"] == event["requestContext"]["routeKey"] == route.key
     path = route.path
     for key, value in event.get("pathParameters", {}).items():
         path = path.replace("{" + key + "}", value)

@@ -40,7 +40,7 @@ class Service:
             answer = answer_of(request, *arguments, **options)
             found = routes.find(request.method, request.path)
             if answer.status < 400 and found is not None:
-                self.called.add(f"{found[0].method} {found[0].path}")
+                self.called.add(found[0].key)
             return answer
 
         server._answer_of = recorded  # type: ignore[method-assign, assignment]
@@ -99,7 +99,7 @@ def test_an_example_runs_and_makes_its_call(
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(text.replace(SERVICE, service.url), route.name, "exec"), {})  # noqa: S102 - ours
-    assert f"{route.method} {route.path}" in service.called
+    assert route.key in service.called
     assert said.getvalue().strip()
 
 

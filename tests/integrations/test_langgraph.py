@@ -614,6 +614,7 @@ def test_the_history_of_delta_channels_is_that_of_the_framework(harness: Harness
     assert [one[1:] for one in newest["said"]["writes"]] == [one[1:] for one in other["said"]["writes"]]
     assert newest["said"].get("seed") == other["said"].get("seed") and newest["nothing"] == {"writes": []}
     assert asyncio.run(ours.aget_delta_channel_history(config=config(), channels=asked)) == newest
+    assert ours.get_delta_channel_history(config=config(checkpoint_id=""), channels=asked) == newest
     assert ours.get_delta_channel_history(config=config(), channels=[]) == {}
     assert ours.get_delta_channel_history(config=config("nobody"), channels=["x"]) == {"x": {"writes": []}}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.store.base import BaseStore, MatchCondition, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, InvalidNamespaceError, MatchCondition, Op, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from tests.conftest import Harness
@@ -82,6 +82,15 @@ def test_a_batch_reads_before_it_writes(harness: Harness) -> None:
     ours, theirs = TurnlogStore(harness.log()), InMemoryStore()
     assert ours.batch(ops) == theirs.batch(ops) == [None, [], None]
     assert ours.get(("a",), "k").value == theirs.get(("a",), "k").value == {"n": 2}
+
+
+@pytest.mark.parametrize("namespace", [("foo.bar",), ("foo", ""), ("foo", 1)])
+def test_a_batch_with_an_invalid_namespace_is_refused_whole(harness: Harness, namespace: Any) -> None:
+    store = TurnlogStore(harness.log())
+    for op in (PutOp(namespace, "key", {"n": 1}), PutOp(namespace, "key", None), SearchOp(namespace)):
+        with pytest.raises(InvalidNamespaceError):
+            store.batch([PutOp(("valid",), "key", {}), op])
+    assert store.get(("valid",), "key") is None
 
 
 def test_a_search_ranks_by_words_and_with_an_embedder_by_meaning(harness: Harness) -> None:

@@ -53,6 +53,23 @@ def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unr
     assert sum(part.level == "whole" and part.kind == "loop" for part in window.manifest.parts) == 15
 
 
+def test_windows_of_more_messages_than_are_read_begin_as_before_but_for_a_few(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest message that is read moves in steps, so a prompt cache works at this length, too."""
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", 100)
+    before, epochs = list[object](), list[str]()
+    for turn in range(80):
+        session.append({"role": "user", "content": f"m{turn}"})
+        window = session.context(budget=1_000_000)
+        if epochs and window.manifest.epoch.id == epochs[-1]:
+            assert window.messages[: len(before)] == before
+        before, _ = window.messages, epochs.append(window.manifest.epoch.id)
+        session.append({"role": "assistant", "content": f"answer {turn}"})
+        assert 95 <= len(window.messages) <= 102 or 2 * turn < 100
+    assert len(set(epochs)) == 1 + -(-(2 * 80 - 100) // 5)
+
+
 def test_a_window_parses_no_more_messages_after_more_appends(
     session: Session, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
 ) -> None:

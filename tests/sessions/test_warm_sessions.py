@@ -79,7 +79,11 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
 @example(
     steps=[("append", numbers) for numbers in ([0], [0], [2, 0, 1, 1], [0, 1, 1, 5])]
 )  # past messages take less than the line about them
-def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(harness: Harness, steps: Any) -> None:
+@pytest.mark.parametrize("most_messages", [10_000, 20, 7])
+def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any
+) -> None:
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", most_messages)
     session = harness.log().sessions.create(system="Be brief.")
     session.append(MESSAGES[0])
     for name, numbers in steps:

@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
-from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
+from turnlog.windows import large_results
 from turnlog.windows.assembly import assemble
-from turnlog.windows.large_results import LEAST_TOKENS, capped_tokens, cut_middle, cut_results, results_tokens
+from turnlog.windows.large_results import (
+    LEAST_TOKENS,
+    STRETCH_CHARS,
+    LeastTokens,
+    capped_tokens,
+    cut_middle,
+    cut_results,
+    results_tokens,
+)
 from turnlog.windows.plan import entry_of
 from turnlog.windows.steps import pinned
 from turnlog.windows.stubs import stub_results
@@ -192,3 +201,32 @@ def test_pinned_results_and_stubs_are_not_cut() -> None:
     assert [stub.position for stub in stubs.stubs] == [3]
     assert results_tokens(stubs) == unit.entries[2].cost
     assert [stub.position for stub in cut_results(stubs, 300).stubs] == [3, 4]
+
+
+@laws
+@given(
+    st.lists(
+        st.sampled_from(["a ", "b12\n", "天地", "it's ", "-- ", "...", "x" * 900, " ", "\r\n", "é "]), max_size=60
+    ),
+    st.lists(st.integers(0, 1_000_000), min_size=2, max_size=2),
+)
+def test_the_least_tokens_of_a_part_are_those_that_counting_it_gives(pieces: list[str], places: list[int]) -> None:
+    text = "".join(pieces)
+    borders = [match.start() for match in re.finditer(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])", text)] or [0]
+    start, end = sorted(borders[place % len(borders)] for place in places)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(large_results, "STRETCH_CHARS", 25)
+        assert LeastTokens(text).between(start, end) == lower_bound_tokens(text[start:end])
+
+
+def test_a_cut_looks_at_the_whole_of_a_large_result_once_for_each_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, count = list[int](), lower_bound_tokens
+
+    def counted(text: str) -> int:
+        seen.append(len(text))
+        return count(text)
+
+    monkeypatch.setattr(large_results, "lower_bound_tokens", counted)
+    text = "\n".join(f"line {number} of another log" for number in range(40_000))
+    cut_results(unit_of(text), 2_000)
+    assert sum(seen) < 1.3 * len(text) + 40 * STRETCH_CHARS

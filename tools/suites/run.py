@@ -142,6 +142,7 @@ SUITES = (
                 ),
                 "processes of their own, which have the SDK's session",
             ),
+            "test_error_handling_in_usage_tracking": "that an error is logged when usage is stored; here it is raised",
             "test_create_branch_logging_respects_model_data_policy": "that the turn which a branch begins at is logged",
             **dict.fromkeys(
                 (

@@ -61,19 +61,59 @@ def _langgraph() -> None:
 
     from turnlog.integrations.langgraph import TurnlogSaver
 
+    _opened_by_address(SqliteSaver, AsyncSqliteSaver, TurnlogSaver)
+
+
+def _langgraph_sqlite() -> None:
+    """The savers and the stores of SQLite, in the tests of their own package."""
+    from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
+
+    from turnlog.integrations.langgraph import TurnlogStore
+
+    class Store(TurnlogStore):
+        def setup(self) -> Any:
+            return contextlib.nullcontext()
+
+    class AsyncStore(TurnlogStore):
+        async def setup(self) -> None:
+            pass
+
+    _langgraph()
+    _opened_by_address(SqliteStore, None, Store)
+    _opened_by_address(None, AsyncSqliteStore, AsyncStore)
+
+
+def _langgraph_store() -> None:
+    """The store in memory."""
+    from langgraph.store.memory import InMemoryStore
+
+    from turnlog.integrations.langgraph import TurnlogStore
+
+    class Store(TurnlogStore):
+        def __init__(self, *, index: Any = None, ttl: Any = None) -> None:
+            super().__init__(_in_memory(), index=index, ttl=ttl)
+
+    found: Any = InMemoryStore if _OWN else Store
+    found.__init__ = _counted(found.__init__)
+    _replace("langgraph.store.memory", "InMemoryStore", found)
+
+
+def _opened_by_address(plain: Any, asynchronous: Any, ours: Callable[..., Any]) -> None:
+    """Let a class of SQLite and its asynchronous twin, which tests open by an address, be one of Turnlog's on a file."""
+
     @contextlib.contextmanager
-    def made(where: str) -> Iterator[Any]:
+    def made(where: str, **more: Any) -> Iterator[Any]:
         with tempfile.TemporaryDirectory() as folder, _on_disk(folder) as log:
-            yield TurnlogSaver(log)
+            yield ours(log, **more)
 
     @contextlib.asynccontextmanager
-    async def made_async(where: str) -> AsyncIterator[Any]:
-        with made(where) as saver:
-            yield saver
+    async def made_async(where: str, **more: Any) -> AsyncIterator[Any]:
+        with made(where, **more) as store:
+            yield store
 
-    savers: tuple[tuple[Any, Any], ...] = ((SqliteSaver, made), (AsyncSqliteSaver, made_async))
-    for saver, ours in savers:
-        saver.from_conn_string = staticmethod(_counted(saver.from_conn_string if _OWN else ours))
+    for theirs, opened in ((plain, made), (asynchronous, made_async)):
+        if theirs is not None:
+            theirs.from_conn_string = staticmethod(_counted(theirs.from_conn_string if _OWN else opened))
 
 
 def _strands() -> None:
@@ -162,7 +202,13 @@ def _openai_agents() -> None:
         _replace(module, theirs.__name__, found)
 
 
-_SUITES = {"langgraph": _langgraph, "strands": _strands, "openai_agents": _openai_agents}
+_SUITES = {
+    "langgraph": _langgraph,
+    "langgraph_sqlite": _langgraph_sqlite,
+    "langgraph_store": _langgraph_store,
+    "strands": _strands,
+    "openai_agents": _openai_agents,
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

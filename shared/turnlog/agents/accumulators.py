@@ -366,7 +366,8 @@ class ResponsesAccumulator(Accumulator):
 
     @property
     def messages(self) -> list[JsonObject]:
-        return [copy.deepcopy(item) for _, item in sorted(self._items.items()) if not _is_empty(item)]
+        items = [item for _, item in sorted(self._items.items())]
+        return [copy.deepcopy(item) for item in items if item.get("type") != "message" or item.get("content")]
 
     @property
     def text(self) -> str:
@@ -432,10 +433,6 @@ def _part_at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:
     if not isinstance(parts[position], dict):
         parts[position] = {"type": kind}
     return cast("JsonObject", parts[position])
-
-
-def _is_empty(item: JsonObject) -> bool:
-    return item.get("type") == "message" and not item.get("content")
 
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {

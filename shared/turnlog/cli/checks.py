@@ -38,7 +38,7 @@ from turnlog.linter.lint_messages import format_of, problem_of
 from turnlog.linter.routes import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
-from turnlog.upkeep.verify import Damage, Verification
+from turnlog.upkeep.verify import Verification
 
 Files = Annotated[
     list[Path],
@@ -112,12 +112,9 @@ def _print(linted: Sequence[_Linted]) -> None:
     counted = f"{len(linted)} {'history' if len(linted) == 1 else 'histories'}"
     broken, total = sum(1 for history in linted if history.problems), sum(len(history.problems) for history in linted)
     problems = f"{total} {'problem' if total == 1 else 'problems'} in {broken} of {counted}"
-    verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {_named(linted)}"
+    formats = ", ".join(sorted({history.format for history in linted})) or "any provider"
+    verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {formats}"
     screen.print(verdict, style="red" if broken else "green")
-
-
-def _named(linted: Sequence[_Linted]) -> str:
-    return ", ".join(sorted({history.format for history in linted})) or "any provider"
 
 
 def schema(
@@ -304,7 +301,7 @@ def _print_verification(screen: Console, done: Verification) -> None:
     )
     for damage in done.damages:
         damages.add_row(
-            _owner(damage),
+            f"{damage.tenant_id} / {damage.user_id}" if damage.session_id else "",
             damage.session_id,
             one_line(damage.item, 60),
             damage.code,
@@ -312,10 +309,6 @@ def _print_verification(screen: Console, done: Verification) -> None:
         )
     screen.print(damages)
     screen.print(f"{format_number(len(done.damages))} damaged")
-
-
-def _owner(damage: Damage) -> str:
-    return f"{damage.tenant_id} / {damage.user_id}" if damage.session_id else ""
 
 
 @contextmanager

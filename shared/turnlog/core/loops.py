@@ -281,7 +281,9 @@ def _check_content(findings: _Findings, arrival: Arrival) -> None:
     if facts.role in ("user", "assistant", "system"):
         if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
             findings.add("empty_content", "/content")
-    elif facts.role == "tool" and any(not _has_content(result.content) for result in message.tool_results):
+    elif facts.role == "tool" and any(
+        all(getattr(block, "text", "x") == "" for block in result.content) for result in message.tool_results
+    ):
         findings.add("empty_content", "/content")
     if _CONTROL.search(facts.head) or any(_CONTROL.search(result.text) for result in message.tool_results):
         findings.add("control_chars", "/content")
@@ -324,10 +326,6 @@ def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
         for index, call in enumerate(arrival.facts.calls)
     ]
     return open_calls.opened(calls) if calls else open_calls
-
-
-def _has_content(blocks: tuple[object, ...]) -> bool:
-    return any(getattr(block, "text", "x") != "" for block in blocks)
 
 
 def _is_empty(message: Message) -> bool:

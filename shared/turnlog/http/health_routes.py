@@ -35,6 +35,6 @@ def _openapi(app: Application, request: HttpRequest, query: Query) -> Response:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/v1/health", "health", "Version, engine and schema version", answers={200: Health}, endpoint=_health),
-    Route("GET", "/v1/openapi.json", "openapi", "This description", endpoint=_openapi),
+    Route("GET /v1/health", "health", "Version, engine and schema version", answers={200: Health}, endpoint=_health),
+    Route("GET /v1/openapi.json", "openapi", "This description", endpoint=_openapi),
 )

@@ -68,8 +68,7 @@ def _lint(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/lint",
+        "POST /v1/lint",
         "lint_messages",
         "Check a list of messages against a provider's rules; nothing is stored",
         LintMessages,

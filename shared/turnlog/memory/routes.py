@@ -43,8 +43,7 @@ class Forgotten(Answer):
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/users/me/memory",
+        "GET /v1/users/me/memory",
         "list_memories",
         "List the caller's memories, newest first, including replaced ones; or find some",
         answers={200: MemoryList},
@@ -55,8 +54,7 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        "DELETE",
-        "/v1/users/me/memory/{memory_id}",
+        "DELETE /v1/users/me/memory/{memory_id}",
         "forget_memory",
         "Forget one memory for good",
         answers={200: Forgotten},

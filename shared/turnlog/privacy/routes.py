@@ -23,16 +23,10 @@ def _redact_message(app: Application, request: HttpRequest, query: Query) -> Res
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "DELETE",
-        "/v1/sessions/{session_id}",
-        "erase_session",
-        "Erase a session for good",
-        answers={202: Job},
-        writes=True,
+        "DELETE /v1/sessions/{session_id}", "erase_session", "Erase a session for good", answers={202: Job}, writes=True
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/messages/{position}/redact",
+        "POST /v1/sessions/{session_id}/messages/{position}/redact",
         "redact_message",
         "Redact one message: nothing of its content is left",
         answers={202: Job},
@@ -40,6 +34,6 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "DELETE", "/v1/users/me", "erase_user", "Erase all data of the caller for good", answers={202: Job}, writes=True
+        "DELETE /v1/users/me", "erase_user", "Erase all data of the caller for good", answers={202: Job}, writes=True
     ),
 )

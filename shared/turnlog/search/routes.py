@@ -44,8 +44,7 @@ _TOOL = Parameter("tool", "string", "Only calls of this tool and their results")
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/recall",
+        "GET /v1/sessions/{session_id}/recall",
         "recall",
         "A tool call and its result, whole or a part",
         answers={200: Recalled},
@@ -68,8 +67,7 @@ ROUTES: tuple[Route, ...] = (
         endpoint=_recall,
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/search",
+        "GET /v1/sessions/{session_id}/search",
         "search_session",
         "Search a session's messages by the words of a question",
         answers={200: SearchAnswer},
@@ -83,8 +81,7 @@ ROUTES: tuple[Route, ...] = (
         endpoint=_search,
     ),
     Route(
-        "GET",
-        "/v1/search",
+        "GET /v1/search",
         "search_sessions",
         "Search the caller's sessions by the words of a question",
         answers={200: SearchSessionsAnswer},

@@ -76,7 +76,7 @@ class MotoService:
     ) -> ApiAnswer:
         """Return the answer of the function that serves the request's route."""
         match = self._routes.find(request.method, request.path)
-        api = self._apis[f"{match[0].method} {match[0].path}"] if match is not None else next(iter(self._apis.values()))
+        api = self._apis[match[0].key] if match is not None else next(iter(self._apis.values()))
         return api.answer(request, admit, seconds_left=seconds_left)
 
     def queue_of(self, source: EventSource) -> JobQueue:

@@ -137,7 +137,7 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
 def wiring_problems(template: Template) -> list[str]:
     """Return the differences between the template's routes and handlers and the route table; empty when they agree."""
     problems = []
-    expected = {f"{route.method} {route.path}": f"api.{function_of(route.resource)}.handler" for route in ROUTES}
+    expected = {route.key: f"api.{function_of(route.resource)}.handler" for route in ROUTES}
     handlers = template.handlers
     served = {route: handlers[function] for route, function in template.routes.items()}
     for route in sorted(expected.keys() | served.keys()):

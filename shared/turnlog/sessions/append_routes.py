@@ -7,8 +7,7 @@ from turnlog.sessions.message_models import Appended, AppendMessages
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/messages",
+        "POST /v1/sessions/{session_id}/messages",
         "append_messages",
         "Append 1 to 25 messages in one commit",
         AppendMessages,

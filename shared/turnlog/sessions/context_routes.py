@@ -17,8 +17,7 @@ def _window(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/context",
+        "POST /v1/sessions/{session_id}/context",
         "build_context",
         "The window for the next model call",
         BuildContext,
@@ -26,8 +25,7 @@ ROUTES: tuple[Route, ...] = (
         optional_body=True,
     ),
     Route(
-        "POST",
-        "/v1/window",
+        "POST /v1/window",
         "build_window",
         "A window over a list of messages; nothing is stored",
         BuildWindow,

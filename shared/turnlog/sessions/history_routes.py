@@ -93,8 +93,7 @@ def _diff(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/history",
+        "GET /v1/sessions/{session_id}/history",
         "read_history",
         "What was done, newest first",
         answers={200: HistoryPage},
@@ -106,8 +105,7 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/history",
+        "POST /v1/sessions/{session_id}/history",
         "record_history",
         "Record an entry; nothing changes",
         RecordHistory,
@@ -115,8 +113,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/diff",
+        "GET /v1/sessions/{session_id}/diff",
         "diff_session",
         "What is different between two moments",
         answers={200: Diff},
@@ -129,8 +126,7 @@ ROUTES: tuple[Route, ...] = (
         endpoint=_diff,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/rewind",
+        "POST /v1/sessions/{session_id}/rewind",
         "rewind_session",
         "Go back: later events leave window and state; the log keeps them",
         RewindSession,

@@ -8,8 +8,7 @@ from turnlog.sessions.message_models import LoopPage, MessagePage
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/messages",
+        "GET /v1/sessions/{session_id}/messages",
         "read_messages",
         "The full history",
         answers={200: MessagePage},
@@ -24,8 +23,7 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/loops",
+        "GET /v1/sessions/{session_id}/loops",
         "read_loops",
         "Run loops, newest first",
         answers={200: LoopPage},

@@ -26,8 +26,7 @@ def _list(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions",
+        "POST /v1/sessions",
         "create_session",
         "Create a session",
         CreateSession,
@@ -36,8 +35,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "GET",
-        "/v1/sessions",
+        "GET /v1/sessions",
         "list_sessions",
         "The caller's sessions, newest activity first; for an operator those of any user of the tenant",
         answers={200: SessionPage},
@@ -49,20 +47,18 @@ ROUTES: tuple[Route, ...] = (
             Parameter("user", "string", "For an operator: sessions of this user of the tenant, or `*` for every user"),
         ),
     ),
-    Route("GET", "/v1/sessions/{session_id}", "get_session", "One session", answers={200: Session}),
+    Route("GET /v1/sessions/{session_id}", "get_session", "One session", answers={200: Session}),
     Route(
-        "PATCH",
-        "/v1/sessions/{session_id}",
+        "PATCH /v1/sessions/{session_id}",
         "update_session",
         "Change settings",
         UpdateSession,
         {200: Session},
         writes=True,
     ),
-    Route("POST", "/v1/sessions/{session_id}/end", "end_session", "End a session", answers={200: Session}, writes=True),
+    Route("POST /v1/sessions/{session_id}/end", "end_session", "End a session", answers={200: Session}, writes=True),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/reset",
+        "POST /v1/sessions/{session_id}/reset",
         "reset_session",
         "End a session and begin another with its settings",
         answers={201: Session},

@@ -23,7 +23,7 @@ from turnlog.log.commit import Commit, checked_chain, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, WINDOW_TO, SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_commits, newest_within
+from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_within
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query
 from turnlog.sessions.context_models import ParentWindow
@@ -46,6 +46,7 @@ LEAST_GROWTH = 32
 WARM_BYTES = 64 * 1024 * 1024
 """Estimated memory of the sessions that a process remembers: enough for `MAX_WINDOW_MESSAGES` short messages."""
 _MESSAGE_BYTES, _TOKEN_BYTES = 6 * 1024, 6
+_LIMIT_STEPS = 20
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class WarmSession:
     """The part of a session that windows have read, and what they made of it for a format.
 
     ``header`` is that of the newest commit. ``calls`` counts calls and results.
+    ``is_limited``: older messages are not read, however much room there is.
     ``cold_count`` is the number of messages that were read from the log at once. ``first`` is the position of the oldest one that
     the last window looked at, ``budget`` what that window had: with the same one, the next window looks at the same messages.
     """
@@ -64,6 +66,7 @@ class WarmSession:
     commits: tuple[Commit, ...]
     messages: tuple[Source, ...]
     calls: int
+    is_limited: bool
     older: dict[int, Source] | None
     format: str
     memory: Memory
@@ -87,9 +90,18 @@ class WarmSession:
         newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
         if len(newer) > self.cold_count + max(self.cold_count // 2, LEAST_GROWTH):
             return None
-        if len(newer) > MAX_WINDOW_MESSAGES or calls > MAX_CALLS:
+        if len(newer) > header.flow.messages - unread_at_least(header) or calls > MAX_CALLS:
             return None
         return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
+
+
+def unread_at_least(header: Header) -> int:
+    """Return how many of a log's oldest messages no window reads, so that it reads `MAX_WINDOW_MESSAGES` at most.
+
+    The number grows in steps: windows of the calls between begin with the same message.
+    """
+    excess, step = header.flow.messages - MAX_WINDOW_MESSAGES, max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)
+    return max(0, -(-excess // step) * step)
 
 
 FindInSession: TypeAlias = Callable[
@@ -222,7 +234,8 @@ class SessionHistory:
         self._summary = context.request.summary
         self._covered = self._header.summary if self._summary is not None else None
         self._covered_to = self._covered.last if self._covered is not None else 0
-        self._is_limited = False
+        self._floor = unread_at_least(self._header)
+        self._is_limited = self._is_at_floor = False
         self._calls: int | None = None
         self._find = find
         self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
@@ -237,6 +250,7 @@ class SessionHistory:
             else:
                 self._show_more()
             self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
+            self._is_limited = self._is_at_floor = warm.is_limited
             self.memory = warm.memory if warm.format == context.request.format else Memory()
         else:
             self._begin(reading.items)
@@ -254,12 +268,12 @@ class SessionHistory:
         self._read_page()
 
     def warm(self) -> WarmSession | None:
-        """Return what a process may remember of the session; None for a fork, and for a log that is read in part only.
+        """Return what a process may remember of the session; None for a fork, and for a log too large to read as far as others.
 
         A redaction is noted in the session that stores the message, before it is answered; in forks, it is noted later.
         """
         if (
-            self._is_limited
+            self._is_limited > self._is_at_floor
             or not self._commits
             or any(commit.home != self._keys.partition for commit in self._commits)
         ):
@@ -274,13 +288,19 @@ class SessionHistory:
             commits=tuple(self._commits),
             messages=tuple(self._held),
             calls=sum(calls_in(source.event) for source in self._held) if self._calls is None else self._calls,
-            older=self._older,
+            is_limited=self._is_limited,
+            older=self._older and {place: source for place, source in self._older.items() if self._stays(source)},
             format=self._context.request.format,
             memory=self.memory,
             cold_count=self._cold_count or len(self._held),
             first=self.sources[0].event.position if self.sources else 0,
             budget=self._context.request.budget.tokens,
         )
+
+    def _stays(self, source: Source) -> bool:
+        """Return whether an older message is in later windows too: the one that opens the current loop may not be."""
+        event = source.event
+        return event.envelope.pin or not source.loop or event.position <= self._covered_to
 
     def recall(self, search: RecallSearch) -> Sequence[Sequence[RecallHit]] | None:
         """Return messages about questions; None when the log cannot be searched."""
@@ -313,6 +333,8 @@ class SessionHistory:
             return self._read_page() or self._read_opening()
         if len(self.sources) < len(self._held):
             self._show_more()
+        elif self._is_limited:
+            return self._read_opening()
         else:
             self._begin(())
         return True
@@ -329,8 +351,16 @@ class SessionHistory:
     def fetch(self, events: list[MessageEvent]) -> Mapping[int, MessageEvent]:
         return self._log.fetch(self._keys, events)
 
+    @property
+    def is_at_limit(self) -> bool:
+        return self._is_at_floor and len(self.sources) == self._header.flow.messages - self._floor
+
     def breaks(self) -> Sequence[EpochStart]:
-        return self._requests.breaks(self._commits)
+        breaks = self._requests.breaks(self._commits)
+        if not self.is_at_limit:
+            return breaks
+        moved = self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)]
+        return (*breaks, EpochStart(moved.event.position, "not_read", "base"))
 
     def _read_page(self) -> bool:
         """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""
@@ -339,21 +369,21 @@ class SessionHistory:
             return False
         self._stretches += bool(self._commits) and page[-1].header.last + 1 < self._commits[0].header.first
         self._page_count += page[0].header.first < self._oldest_read
-        commits = newest_commits(
-            [*(commit for commit in page if commit.header.last > self._covered_to), *self._commits],
-            events=MAX_WINDOW_MESSAGES,
-        )
-        new = _sources(located(self._log, self._keys, commits[: len(commits) - len(self._commits)]))
-        self._commits = list(commits)
+        uncovered = [commit for commit in page if commit.header.last > self._covered_to]
+        commits = [commit for commit in uncovered if not self._floor or commit.header.flow.messages > self._floor]
+        new = _sources(located(self._log, self._keys, commits))
+        self._commits = [*commits, *self._commits]
         messages = [
             *(message for message in new if self._covered_to < message.event.position <= self._header.last),
             *self.sources,
         ]
-        self._held = self.sources = newest_within(messages, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        newest = messages[-(self._header.flow.messages - self._floor) :]
+        self._held = self.sources = newest_within(newest, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
         is_last_page = self._page_count >= MAX_PAGES + self._stretches
+        self._is_at_floor = len(commits) < len(uncovered) or len(newest) < len(messages)
         self._is_limited = (
-            len(self.sources) < len(messages)
-            or sum(len(commit.lines) for commit in commits) >= MAX_WINDOW_MESSAGES
+            self._is_at_floor
+            or len(self.sources) < len(newest)
             or (is_last_page and page[0].header.first <= self._oldest_read)
         )
         return True

@@ -99,16 +99,14 @@ def _patch_agent(app: Application, request: HttpRequest, query: Query) -> Respon
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/state",
+        "GET /v1/sessions/{session_id}/state",
         "get_state",
         "The state, now or at any moment",
         answers={200: StateAnswer},
         parameters=(Parameter("at", "moment", "As it was at this position, or time (RFC 3339)"),),
     ),
     Route(
-        "PUT",
-        "/v1/sessions/{session_id}/state",
+        "PUT /v1/sessions/{session_id}/state",
         "put_state",
         "Replace the state",
         ReplaceState,
@@ -116,8 +114,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "PATCH",
-        "/v1/sessions/{session_id}/state",
+        "PATCH /v1/sessions/{session_id}/state",
         "patch_state",
         "Change the state by a JSON Merge Patch or a JSON Patch",
         answers={200: StateAnswer},
@@ -131,15 +128,13 @@ ROUTES: tuple[Route, ...] = (
         media_types=(*MERGE_TYPES, JSON_PATCH),
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "GET /v1/sessions/{session_id}/agents/{agent_id}",
         "get_agent",
         "The execution state of an agent",
         answers={200: AgentState},
     ),
     Route(
-        "PATCH",
-        "/v1/sessions/{session_id}/agents/{agent_id}",
+        "PATCH /v1/sessions/{session_id}/agents/{agent_id}",
         "patch_agent",
         "Change an agent's execution state by a JSON Merge Patch",
         answers={200: AgentState},
@@ -149,8 +144,7 @@ ROUTES: tuple[Route, ...] = (
         free_body=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/agents/{agent_id}/pending",
+        "POST /v1/sessions/{session_id}/agents/{agent_id}/pending",
         "decide_pending",
         "Approve or reject what an agent waits for",
         DecidePending,
@@ -158,8 +152,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/agents/{agent_id}/inbox",
+        "POST /v1/sessions/{session_id}/agents/{agent_id}/inbox",
         "send_to_run",
         "Send messages to the run that has the session",
         SendToRun,
@@ -167,8 +160,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/lease",
+        "POST /v1/sessions/{session_id}/lease",
         "lease_session",
         "Take, renew or release the session for one run",
         LeaseRequest,
@@ -176,8 +168,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/documents",
+        "POST /v1/sessions/{session_id}/documents",
         "put_documents",
         "Write and delete documents: bytes by key, beside the log",
         WriteDocuments,
@@ -185,8 +176,7 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/documents/read",
+        "POST /v1/sessions/{session_id}/documents/read",
         "get_documents",
         "Documents by their keys, or a range of them",
         ReadDocuments,

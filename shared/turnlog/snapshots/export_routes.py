@@ -96,8 +96,7 @@ def _import_session(app: Application, request: HttpRequest, query: Query) -> Res
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/export",
+        "POST /v1/sessions/{session_id}/export",
         "export_session",
         "Export a session as a file",
         ExportSession,
@@ -106,16 +105,14 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
     ),
     Route(
-        "GET",
-        "/v1/users/me/export",
+        "GET /v1/users/me/export",
         "export_everything",
         "Export all data of the caller as a file; within an hour it is the same job",
         answers={202: Job},
         endpoint=_export_everything,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/import",
+        "POST /v1/sessions/{session_id}/import",
         "import_session",
         "Import commits of an exported session; it appears with the last of them",
         ImportCommits,

@@ -132,8 +132,7 @@ def _download(app: Application, request: HttpRequest, query: Query) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/snapshots",
+        "POST /v1/sessions/{session_id}/snapshots",
         "create_snapshot",
         "Create a snapshot of the session",
         CreateSnapshot,
@@ -142,8 +141,7 @@ ROUTES: tuple[Route, ...] = (
         optional_body=True,
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/snapshots",
+        "GET /v1/sessions/{session_id}/snapshots",
         "list_snapshots",
         "List the session's snapshots, newest first",
         answers={200: SnapshotPage},
@@ -155,24 +153,21 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/snapshots/{snapshot}",
+        "GET /v1/sessions/{session_id}/snapshots/{snapshot}",
         "get_snapshot",
         "Get a snapshot, by id or name, with the session as it was",
         answers={200: WholeSnapshot},
         parameters=(Parameter("after", "integer", "`next` of the page of messages before", 0, MAX_POSITION, 0),),
     ),
     Route(
-        "DELETE",
-        "/v1/sessions/{session_id}/snapshots/{snapshot}",
+        "DELETE /v1/sessions/{session_id}/snapshots/{snapshot}",
         "delete_snapshot",
         "Delete a snapshot, by id or name",
         answers={200: SnapshotDeleted},
         writes=True,
     ),
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/snapshots/{snapshot}/restore",
+        "POST /v1/sessions/{session_id}/snapshots/{snapshot}/restore",
         "restore_snapshot",
         "Restore a snapshot, in its session or in another one",
         RestoreSnapshot,
@@ -181,8 +176,7 @@ ROUTES: tuple[Route, ...] = (
         optional_body=True,
     ),
     Route(
-        "GET",
-        "/v1/downloads/{token}",
+        "GET /v1/downloads/{token}",
         "download",
         "Download the bytes behind a link of the service, for storage that makes no links itself",
         endpoint=_download,

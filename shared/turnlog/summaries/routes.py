@@ -81,8 +81,7 @@ class Compressed(Answer):
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/v1/sessions/{session_id}/compress",
+        "POST /v1/sessions/{session_id}/compress",
         "compress_session",
         "Summarise closed loops; the log keeps them",
         CompressSession,
@@ -90,16 +89,9 @@ ROUTES: tuple[Route, ...] = (
         writes=True,
         optional_body=True,
     ),
+    Route("GET /v1/sessions/{session_id}/summary", "get_summary", "The current summary", answers={200: SummaryAnswer}),
     Route(
-        "GET",
-        "/v1/sessions/{session_id}/summary",
-        "get_summary",
-        "The current summary",
-        answers={200: SummaryAnswer},
-    ),
-    Route(
-        "DELETE",
-        "/v1/sessions/{session_id}/summary",
+        "DELETE /v1/sessions/{session_id}/summary",
         "discard_summary",
         "Discard the current summary, and make a new one from the history",
         answers={202: Job},

@@ -290,15 +290,12 @@ def invented(text: str, record: str) -> Iterator[str]:
     numbers |= {_NUMBER_WORDS[word] for word in _WORD.findall(record) if word in _NUMBER_WORDS}
     for match in _NAME.finditer(_LIST_NUMBER.sub("", text).casefold()):
         name = match[0].strip(".,:/+-")
-        if not _is_name(name, match[0]) or (name.isdecimal() and Decimal(name) <= lines):
+        is_name = "@" in name or match[0][0] in "/~." or any(map(str.isdecimal, name))
+        if not is_name or (name.isdecimal() and Decimal(name) <= lines):
             continue
         is_measure = _MEASURE.fullmatch(name) and numbers.issuperset(_values(_NUMBER, name))
         if not is_measure and not _stands(name, record):
             yield name
-
-
-def _is_name(name: str, token: str) -> bool:
-    return "@" in name or token[0] in "/~." or any(map(str.isdecimal, name))
 
 
 def _stands(name: str, record: str) -> bool:

@@ -85,16 +85,14 @@ class Measure(NamedTuple):
     digest: Callable[[Loop], int]
 
 
-def _digest_tokens(loop: Loop) -> int:
-    return sum(piece.tokens for piece in digest_pieces(loop) if not piece.unit.pinned) + Tally().add(*loop.notes)
-
-
-def _digest_messages(loop: Loop) -> int:
-    return sum(not piece.unit.pinned for piece in digest_pieces(loop)) + len(loop.notes)
-
-
-_MESSAGES = Measure(lambda unit: len(unit.entries), _digest_messages)
-_TOKENS = Measure(lambda unit: unit.tokens, _digest_tokens)
+_MESSAGES = Measure(
+    lambda unit: len(unit.entries),
+    lambda loop: sum(not piece.unit.pinned for piece in digest_pieces(loop)) + len(loop.notes),
+)
+_TOKENS = Measure(
+    lambda unit: unit.tokens,
+    lambda loop: sum(piece.tokens for piece in digest_pieces(loop) if not piece.unit.pinned) + Tally().add(*loop.notes),
+)
 
 
 def newest(view: WindowDraft, *, limit: int, measure: Measure, reason: str) -> WindowDraft:

@@ -7,6 +7,7 @@ between them says how much is missing and how to get it back.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -26,8 +27,11 @@ _TRIES, _FULL = 10, 0.94
 """How often a larger cut is tried, and the share of the room that is enough."""
 _SLACK_CHARS = 400
 """Characters before a cut among which a border of lines or elements is looked for."""
+STRETCH_CHARS = 4_000
+"""Characters whose least tokens are counted together."""
 _TRUE_BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])")
 """Places where no token of the whole text crosses: white space after a letter or digit begins a new piece of the encoding."""
+_upper_bound = lru_cache(maxsize=32)(upper_bound_tokens)
 
 
 def results_tokens(unit: Unit) -> int:
@@ -87,7 +91,7 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
     results = [entry.message.tool_results[answer.index] for answer in answers]
     overheads = [stub_overhead(result.name) for result in results]
     texts = [result.text for result in results]
-    rooms = _allotted([upper_bound_tokens(text) for text in texts], room - sum(overheads))
+    rooms = _allotted([_upper_bound(text) for text in texts], room - sum(overheads))
     shown = [
         cut_middle(text, limit, str(answer.ref)) for text, limit, answer in zip(texts, rooms, answers, strict=True)
     ]
@@ -111,31 +115,50 @@ def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, 
     text fits than its upper bound alone would allow.
     """
 
+    least = LeastTokens(text)
+
     def bound(head: int, tail: int) -> int:
-        return _bound_of_rest(text, head, tail, counted) + upper_bound_tokens(_mark(text, head, tail, ref))
+        return _bound_of_rest(text, head, tail, counted, least) + upper_bound_tokens(_mark(text, head, tail, ref))
 
     return max(cut_middle(text, room, ref), _largest(text, room, ref, bound, counted), key=lambda cut: len(cut[0]))
 
 
-def _bound_of_rest(text: str, head: int, tail: int, counted: int) -> int:
-    """Return the most tokens of a text without its middle, from the count of the whole."""
+class LeastTokens:
+    """The least tokens of any part of a text between two true borders. The whole text is looked at once."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._places, self._totals = text, [0], [0]
+        while (border := _TRUE_BORDER.search(text, self._places[-1] + STRETCH_CHARS)) is not None:
+            self._totals.append(self._totals[-1] + lower_bound_tokens(text[self._places[-1] : border.start()]))
+            self._places.append(border.start())
+
+    def between(self, start: int, end: int) -> int:
+        first, last = bisect_left(self._places, start), bisect_right(self._places, end) - 1
+        if first > last:
+            return lower_bound_tokens(self._text[start:end])
+        before, behind = self._text[start : self._places[first]], self._text[self._places[last] : end]
+        return lower_bound_tokens(before) + self._totals[last] - self._totals[first] + lower_bound_tokens(behind)
+
+
+def _bound_of_rest(text: str, head: int, tail: int, counted: int, least: LeastTokens) -> int:
+    """Return the most tokens of a text without its middle, from the count of the whole and the least of its parts."""
     end = len(text) - tail
     before, after = text[max(0, head - _SLACK_CHARS) : head], text[end : end + _SLACK_CHARS]
     left = max((match.start() for match in _TRUE_BORDER.finditer(before)), default=None)
     right = next((match.start() for match in _TRUE_BORDER.finditer(after)), None)
-    middle = text[head:end]
-    first = _TRUE_BORDER.search(middle)
-    last = max((match.start() for match in _TRUE_BORDER.finditer(middle[-_SLACK_CHARS:])), default=None)
+    slack = max(head, end - _SLACK_CHARS)
+    first = _TRUE_BORDER.search(text, head + 1, end)
+    last = max((match.start() for match in _TRUE_BORDER.finditer(text, slack + 1, end)), default=None)
     if left is None or right is None or first is None or last is None:
         return upper_bound_tokens(text[:head]) + upper_bound_tokens(text[end:])
-    inner = middle[first.start() : max(first.start(), len(middle) - len(middle[-_SLACK_CHARS:]) + last)]
-    return counted - lower_bound_tokens(inner) + upper_bound_tokens(before[left:]) + upper_bound_tokens(after[:right])
+    inner = least.between(first.start(), max(first.start(), last))
+    return counted - inner + upper_bound_tokens(before[left:]) + upper_bound_tokens(after[:right])
 
 
 @lru_cache(maxsize=256)
 def cut_middle(text: str, tokens: int, ref: str) -> tuple[str, int]:
     """Return the text within ``tokens`` tokens, its middle replaced by a mark, and the most tokens that it takes."""
-    whole = upper_bound_tokens(text)
+    whole = _upper_bound(text)
     if whole <= tokens:
         return text, whole
     return _largest(text, tokens, ref, lambda head, tail: upper_bound_tokens(_shown(text, head, tail, ref)), whole)

@@ -83,6 +83,10 @@ class History(Protocol):
     def unread(self) -> int:
         """The number of other messages before the first of ``sources``, without those that the current summary covers."""
 
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether no more may be read. For many messages to come, ``sources`` begin as now; `breaks` says since when."""
+
     def read_on(self) -> bool:
         """Read older messages. Returns False when there are none, or no more may be read."""
 
@@ -102,6 +106,7 @@ class MessageList:
     kept: Sequence[Source] = ()
     unread: int = 0
     has_all_kept: bool = True
+    is_at_limit: bool = False
 
     def read_on(self) -> bool:
         return False
@@ -433,7 +438,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
                     continue
             if not wanted:
                 view = fitted.view.with_recalled(*recalled.parts)
-                breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted))
+                breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
                 return Settled(plan, view, breaks, _outgrown(history, request))
         read.bring(wanted)
 
@@ -506,10 +511,16 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
     return keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
 
 
-def _late_breaks(plan: WindowPlan, fitted: Fitted) -> Iterator[EpochStart]:
-    """Yield the breaks that late results caused; and when not all that matters could be read, one with each message."""
+def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
+    """Yield the breaks that late results caused; and when not all that matters could be read, one with each message.
+
+    While all messages up to the limit of reading are sent, the next window begins with them, too.
+    """
     yield from breaks_of_results(fitted.view, answer_open_calls=plan.request.answer_open_calls)
-    if not fitted.is_final:
+    is_sent_whole = plan.is_final and all(
+        is_whole(loop) for loop in fitted.view.loops if loop.number >= fitted.view.oldest
+    )
+    if not fitted.is_final and not (history.is_at_limit and is_sent_whole):
         yield EpochStart(max((loop.last for loop in fitted.view.loops), default=0), "not_read", "base")
 
 

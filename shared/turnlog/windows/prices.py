@@ -58,7 +58,8 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
 
     Without ``message`` only the names in its outline are charged: to send it whole, the caller must read it first.
     """
-    extra = sum(_made_name(call.name) for call in facts.calls if sent != "turnlog" and not _is_safe_name(call.name))
+    names = [call.name for call in facts.calls] if sent != "turnlog" else []
+    extra = sum(_made_name(name) for name in names if not (0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)))
     if message is None:
         return extra
     results = message.tool_results
@@ -131,10 +132,6 @@ def _made_name(name: str) -> int:
     if len(name) >= _CUT_NAME:
         return _MADE_NAME
     return upper_bound_tokens(legal_tool_name(name)[:-_NAME_HASH]) + _NAME_HASH
-
-
-def _is_safe_name(name: str) -> bool:
-    return 0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)
 
 
 @once

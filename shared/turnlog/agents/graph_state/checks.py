@@ -239,7 +239,8 @@ def with_problems(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict
     """Return the state with all problems in its ``metadata``, and an entry in its ``errors`` for those that are new."""
     entries, metadata, errors = listed_problems(problems), state.get("metadata"), state.get("errors")
     known = list(errors) if isinstance(errors, list | tuple) else [] if errors is None else [errors]
-    earlier = [problem for error in known if isinstance(error, Mapping) for problem in _listed(error.get("errors"))]
+    lists = [error.get("errors") for error in known if isinstance(error, Mapping)]
+    earlier = [problem for problems in lists if isinstance(problems, list | tuple) for problem in problems]
     new = [entry for entry in entries if entry not in earlier]
     metadata = {**(metadata if isinstance(metadata, Mapping) else {}), "validation_errors": entries}
     return {**state, "metadata": metadata, **({"errors": [*known, _failure(new)]} if new else {})}
@@ -247,7 +248,3 @@ def with_problems(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict
 
 def _failure(problems: list[dict[str, str]]) -> dict[str, Any]:
     return {"type": "validation_failed", "errors": problems, "timestamp": datetime.now(UTC).isoformat()}
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()

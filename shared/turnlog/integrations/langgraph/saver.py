@@ -286,7 +286,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         walk, seen = self._iter_checkpoints(namespace, None, None, start=checkpoint_id), set[str | None]()
 
         def get_tuple(config: RunnableConfig) -> CheckpointTuple | None:
-            wanted = get_checkpoint_id(config)
+            wanted = get_checkpoint_id(config) or None
             if wanted in seen:
                 raise CorruptError("a checkpoint is its own ancestor", item=wanted or "")
             seen.add(wanted)

@@ -35,6 +35,7 @@ from langgraph.store.base import (
     ensure_embeddings,
     get_text_at_path,
     tokenize_path,
+    validate_op_namespace,
 )
 
 from turnlog.client.documents import Documents
@@ -80,12 +81,14 @@ class TurnlogStore(BaseStore):
         **settings: Any,
     ) -> None:
         self._log, self._session_id, self._settings, self._now_ms = log, session_id, settings, now_ms
-        self.ttl_config = ttl
+        self.ttl_config, self.index_config = ttl, index
         self._fields = list((index or {}).get("fields") or ["$"])
         self._embedder = ensure_embeddings(index["embed"]) if index is not None else None
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         operations = list(ops)
+        for op in operations:
+            validate_op_namespace(op)
         answers: list[Result] = [None if isinstance(op, PutOp) else self._read(op) for op in operations]
         self._put({(op.namespace, op.key): op for op in operations if isinstance(op, PutOp)})
         return answers

@@ -37,7 +37,9 @@ MERGE_TYPES = (JSON, "application/merge-patch+json")
 
 @lazy_dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, independent of its transport. ``body`` is parsed JSON that has passed `check_json`, or None.
+    """A request, independent of its transport.
+
+    ``body`` is parsed JSON that has passed `check_json`, an instance of the route's model, or None.
 
     ``is_operator`` says that the caller may see which sessions other users of its tenant have.
     """
@@ -230,15 +232,22 @@ def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False
     """
     if request.body is None and is_optional:
         return model()
+    if isinstance(request.body, model):
+        return request.body
     if not isinstance(request.body, dict):
         raise not_an_object()
+    return checked_body(model, request.body)
+
+
+def checked_body(model: type[B], body: Mapping[str, Any]) -> B:
+    """Return the fields as an instance of the model. Raises `InvalidInputError` as `read_body` does."""
     try:
-        return model.model_validate(request.body, strict=True)
+        return model.model_validate(body, strict=True)
     except ValidationError as error:
         problems = [
             Problem(detail["type"], pointer, problem_text(detail, pointer))
             for detail in error.errors(include_url=False, include_input=False)[:20]
-            for pointer in [_pointer(request.body, detail)]
+            for pointer in [_pointer(body, detail)]
         ]
         first = problems[0]
         is_named = first.pointer.count("/") == 1 and first.pointer[1:] in first.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import importlib
 import io
 import json
@@ -267,6 +268,38 @@ def test_what_an_older_version_wrote_is_read_continued_and_pruned(harness: Harne
     assert [stored.checkpoint["id"] for stored in saver.list(config())] == ["6"]
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_lists_that_are_built_on_lists_of_many_checkpoints_are_read_continued_and_pruned(harness: Harness) -> None:
+    """As 0.1 wrote them before lists were in pieces, with what others need of checkpoints that were deleted."""
+    old = json.loads((Path(__file__).parent / "golden" / "langgraph-chains.json").read_text(encoding="utf-8"))
+    documents = harness.log().sessions.get_or_create("t").documents
+    documents.put_many({key: base64.b64decode(data) for key, data in old["documents"].items()})
+    saver = TurnlogSaver(harness.log())
+
+    def digest(values: Any) -> str:
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    states = {one.checkpoint["id"]: digest(one.checkpoint["channel_values"]) for one in saver.list(config())}
+    assert states == old["states"]
+    for name, state in old["states"].items():
+        read = TurnlogSaver(harness.log()).get_tuple(config(checkpoint_id=name))
+        assert read is not None and digest(read.checkpoint["channel_values"]) == state
+    assert read is not None
+    branch = Branch(saver)
+    parent = saver.get_tuple(config(checkpoint_id="11"))
+    assert parent is not None
+    branch.at, branch.values = "11", dict(parent.checkpoint["channel_values"])
+    branch.versions = dict(parent.checkpoint["channel_versions"])
+    for name in ("15", "16"):
+        branch.put(name, m=[*branch.values["m"], f"more in {name}"])
+    for _ in range(2):
+        for reader in (saver, TurnlogSaver(harness.log())):
+            read = reader.get_tuple(config())
+            assert read is not None and read.checkpoint["channel_values"] == branch.values
+        saver.prune(["t"])
+    assert [stored.checkpoint["id"] for stored in saver.list(config())] == ["16"]
+
+
 def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness: Harness) -> None:
     saver = TurnlogSaver(harness.log())
     branch = Branch(saver)
@@ -476,7 +509,7 @@ def test_a_large_value_is_deflated_where_that_makes_it_smaller(monkeypatch: pyte
         stored = records.packed(content)
         assert records.unpacked(stored, item="x") == content
         assert (len(stored) < len(content)) == is_smaller
-        assert is_smaller or max(sizes) < 70_000, "noise is not deflated in vain"
+        assert is_smaller or max(sizes, default=0) < 70_000, "noise is not deflated in vain"
 
 
 def test_what_was_put_is_read_in_every_other_saver(harness: Harness) -> None:
@@ -722,7 +755,7 @@ def long_thread(tmp_path_factory: pytest.TempPathFactory, agents: Any) -> Any:
             return put(item, **given)
 
         table.put = metered
-        graph = agents.agent(TurnlogSaver(harness.log()), agents.Texts(1_000), calls=CALLS)
+        graph = agents.agent(TurnlogSaver(harness.log(), messages=None), agents.Texts(1_000), calls=CALLS)
         state: Any = {"messages": []}
         while len(state["messages"]) < MESSAGES:
             state = graph.invoke({"messages": [("user", "x")]}, config())
@@ -735,10 +768,10 @@ def _bytes(item: Any) -> int:
     return sum(len(name) + sizes.get(type(value), lambda _: 9)(value) for name, value in item.items())
 
 
-def test_what_is_written_is_less_than_twice_the_text(long_thread: Any) -> None:
+def test_what_is_written_is_less_than_two_and_a_half_times_the_text(long_thread: Any) -> None:
     _, written, text, state = long_thread
     assert len(state["messages"]) >= MESSAGES
-    assert written <= 2 * text, f"{written / text:.2f} bytes for each of the text"
+    assert written <= 2.5 * text, f"{written / text:.2f} bytes for each of the text"
 
 
 def test_a_load_is_three_requests(long_thread: Any) -> None:

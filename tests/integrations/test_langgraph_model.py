@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from tests.conftest import Harness, sqlite_harness
 from tests.effort import examples
 from tests.integrations.checkpoints import Model, checkpoint, config, plain
-from turnlog.integrations.langgraph import TurnlogSaver, checkpoint_cache, writing
+from turnlog.integrations.langgraph import TurnlogSaver, known, reading, writing
 
 SMALL = st.integers(-9, 2**40)
 THREADS = st.sampled_from(["t", "t", "t", "two words"])
@@ -73,11 +73,12 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """With small ones everything is beside its document, in parts, and lists are stored whole again soon."""
     if request.param == "small":
         for module, name, value in (
-            (checkpoint_cache, "BESIDE_BYTES", 80),
+            (known, "LEAST_DEPTH", 2),
             (writing, "BESIDE_BYTES", 80),
+            (writing, "PIECE_BYTES", 80),
             (writing, "PART_BYTES", 300),
-            (checkpoint_cache, "FIRST_SPAN_BYTES", 900),
-            (checkpoint_cache, "LEAST_SPAN_BYTES", 500),
+            (known, "TAIL_BYTES", 500),
+            (reading, "FIRST_DOCUMENTS", 3),
         ):
             monkeypatch.setattr(module, name, value)
 

@@ -116,7 +116,7 @@ NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
             *("integrations/strands/repository", "integrations/strands/storage"),
-            *("integrations/langgraph/values", "integrations/langgraph/records", "integrations/langgraph/store"),
+            *("integrations/langgraph/records", "integrations/langgraph/store"),
             *("integrations/agent_framework", "integrations/claude_agent_sdk", "integrations/llama_index"),
             *("integrations/google_adk", "integrations/originals", "integrations/pydantic_ai"),
         ),
@@ -581,7 +581,7 @@ PARSERS: dict[str, Parser] = {
         "json",
         lambda: [{"key": "a", "data": "eA==", "revision": "0" * 16, "updated_at": "2026-11-21T00:00:00.000Z"}],
         lambda given: exported_writing(ExportedDocument.model_validate(given), "/documents/0"),
-        ("sessions/documents",),
+        ("sessions/document_models",),
         (ValidationError,),
         effort=400,
     ),

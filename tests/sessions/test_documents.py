@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +33,7 @@ from turnlog.core.errors import (
 from turnlog.engines import SystemClock
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
+from turnlog.sessions import document_models
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 from turnlog.sessions.documents import READING_MS
 from turnlog.settings import Settings
@@ -339,6 +342,24 @@ def test_a_reading_asks_once_whether_the_session_is_there(moto: Harness) -> None
         assert len(reading.get_many(["a", "c"])) == 2
         assert reading.get("a") is not None
     assert dict(spent.requests) == {"Query": 2, "BatchGetItem": 1, "GetItem": 1}
+
+
+def test_in_process_bytes_stay_bytes_and_noise_is_not_deflated(
+    harness: Harness, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise, deflate, deflated = random.Random(1).randbytes(1_000_000), zlib.compress, list[int]()
+
+    def counted(data: bytes, level: int) -> bytes:
+        deflated.append(len(data))
+        return deflate(data, level)
+
+    monkeypatch.setattr(document_models, "base64", None)
+    monkeypatch.setattr("zlib.compress", counted)
+    session.documents.put("noise", noise)
+    session.documents.put_many({"text": b"text " * 200_000}, then={"end": noise})
+    found = session.documents.get_many(["noise", "text", "end"])
+    assert [one.data for one in found.values()] == [noise, b"text " * 200_000, noise]
+    assert sum(deflated) < 1_100_000, "the text, and samples of the noise"
 
 
 @pytest.mark.network

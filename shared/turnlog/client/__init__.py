@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """Answers calls by route name: `call` takes the name of a route, and returns the answer of that route."""
+    """Answers calls by route name: `call` takes the name of a route, and returns the answer of that route.
+
+    A body is JSON, or an instance of the route's model.
+    """
 
     def call(
         self,
@@ -31,7 +34,7 @@ class Backend(Protocol):
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | Sequence[Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | BaseModel | None = None,
         idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any: ...

@@ -6,22 +6,23 @@ erased with their session.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from turnlog.client import Backend, Paged, SessionResource, without_none
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.times import milliseconds_of
+from turnlog.routing import checked_body
 from turnlog.sessions.document_models import (
-    MAX_DATA_CHARS,
+    MAX_DOCUMENT_BYTES,
     MAX_LISTED,
     MAX_READ,
     MAX_WRITTEN,
     Document,
     DocumentAnswer,
     DocumentsAnswer,
+    WriteDocuments,
     WrittenDocuments,
+    base64_chars,
 )
 
 _Place: TypeAlias = "tuple[str | None, int | None]"
@@ -136,7 +137,7 @@ class Documents:
             _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
         )
         written = self._write({"put": [entry]}, idempotency_key=idempotency_key).documents[0]
-        return Document(name, data, written.revision, milliseconds_of(written.updated_at))
+        return Document(name, data, written.revision, written.updated_at)
 
     def put_many(
         self,
@@ -170,8 +171,9 @@ class Documents:
             )
 
     def _write(self, body: Mapping[str, Sequence[Any]], *, idempotency_key: str | None) -> WrittenDocuments:
+        writing = checked_body(WriteDocuments, body)
         answer: WrittenDocuments = self._backend.call(
-            "put_documents", path=self._path, body=body, idempotency_key=idempotency_key
+            "put_documents", path=self._path, body=writing, idempotency_key=idempotency_key
         )
         return answer
 
@@ -186,21 +188,23 @@ class DocumentCalls(SessionResource):
 
 
 def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield batches of entries that one request takes each."""
+    """Yield batches of entries that one request takes each. Data is bytes, or base64."""
     batch, chars = list[dict[str, Any]](), 0
     for entry in entries:
-        chars += len(entry["data"])
-        if batch and (len(batch) == MAX_WRITTEN or chars > MAX_DATA_CHARS):
+        data = entry["data"]
+        own = base64_chars(len(data)) if isinstance(data, bytes) else len(data)
+        chars += own
+        if batch and (len(batch) == MAX_WRITTEN or chars > base64_chars(MAX_DOCUMENT_BYTES)):
             yield batch
-            batch, chars = [], len(entry["data"])
+            batch, chars = [], own
         batch.append(entry)
     if batch:
         yield batch
 
 
 def _entry(key: str, data: bytes) -> dict[str, Any]:
-    return {"key": key, "data": base64.b64encode(data).decode("ascii")}
+    return {"key": key, "data": bytes(data)}
 
 
 def _document(answer: DocumentAnswer) -> Document:
-    return Document(answer.key, base64.b64decode(answer.data), answer.revision, milliseconds_of(answer.updated_at))
+    return Document(answer.key, answer.data, answer.revision, answer.updated_at)

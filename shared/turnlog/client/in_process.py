@@ -14,6 +14,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from pydantic import BaseModel
+
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
@@ -227,18 +229,19 @@ class InProcessBackend:
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | Sequence[Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | BaseModel | None = None,
         idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
         self._check_open()
-        if body is not None:
+        if body is not None and not isinstance(body, BaseModel):
             check_json(body)
+            body = dict(body) if isinstance(body, Mapping) else list(body)
         request = HttpRequest(
             owner=self._owner,
             path=path or {},
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
-            body=dict(body) if isinstance(body, Mapping) else list(body) if body is not None else None,
+            body=body,
             idempotency_key=idempotency_key,
             media_type=media_type or JSON,
             is_operator=True,  # a program with an engine reads what it likes

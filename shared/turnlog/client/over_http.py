@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from turnlog import __version__
 from turnlog.client.aws import Aws, signer_of
@@ -232,7 +232,7 @@ class HttpBackend:
         *,
         path: Mapping[str, str] | None = None,
         query: Mapping[str, str | int | None] | None = None,
-        body: Mapping[str, Any] | Sequence[Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | BaseModel | None = None,
         idempotency_key: str | None = None,
         media_type: str | None = None,
     ) -> Any:
@@ -241,6 +241,8 @@ class HttpBackend:
         if (correlation := correlation_id()) is not None:
             headers[CORRELATION_HEADER] = correlation
         data: bytes | None = None
+        if isinstance(body, BaseModel):
+            body = body.model_dump(exclude_unset=True)
         if body is not None:
             check_json(body)
             data = encode_json(body)

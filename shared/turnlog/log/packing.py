@@ -29,6 +29,7 @@ WRITE_UNIT_BYTES = 1024
 MAX_UNPACKED_BYTES = 40 * 1024 * 1024
 PREFIX_BYTES = 5
 _RAW, _ZLIB = 0, 1
+_SAMPLES, _SAMPLE_BYTES = 8, 512
 _COUNT: ContextVar[Callable[[int], None] | None] = ContextVar("turnlog_count_content", default=None)
 REDACTED_LINE = b'{"rx":"'
 """Beginning of a redacted event's line, and of no other line. The hexadecimal digest of the original line follows."""
@@ -59,11 +60,20 @@ def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
     item.
     """
     checksum = zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big")
-    if _units(len(content) + PREFIX_BYTES + item_bytes) > 1:
+    if _units(len(content) + PREFIX_BYTES + item_bytes) > 1 and not is_dense(content):
         small = zlib.compress(content, 6)
         if _units(len(small) + PREFIX_BYTES + item_bytes) < _units(len(content) + PREFIX_BYTES + item_bytes):
             return bytes([_ZLIB]) + checksum + small
     return bytes([_RAW]) + checksum + content
+
+
+def is_dense(content: bytes) -> bool:
+    """Return whether compression would not make a large content smaller, by samples of it: an image, an archive."""
+    step = len(content) // _SAMPLES
+    if step < 2 * _SAMPLE_BYTES:
+        return False
+    sample = b"".join(content[start : start + _SAMPLE_BYTES] for start in range(0, len(content), step))
+    return len(zlib.compress(sample, 1)) >= len(sample)
 
 
 def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:

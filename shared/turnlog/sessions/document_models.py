@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Answer, Body
+from turnlog.core.times import milliseconds_of, rfc3339
 
 MAX_WRITTEN, MAX_READ, MAX_LISTED = 25, 100, 10_000
 MAX_DOCUMENT_BYTES = 3 * 1024 * 1024
-MAX_DATA_CHARS = -(-MAX_DOCUMENT_BYTES // 3) * 4
 Key: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
 Revision: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 Reading: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def _from_base64(data: object) -> object:
+    """Return the bytes of base64; anything else as it is. Raises `TooLargeError` for more than a document has."""
+    if isinstance(data, str) and len(data) <= base64_chars(MAX_DOCUMENT_BYTES):
+        try:
+            data = base64.b64decode(data, validate=True)
+        except ValueError as error:
+            raise ValueError("data is not base64") from error
+    if isinstance(data, str | bytes) and len(data) > MAX_DOCUMENT_BYTES:
+        raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes")
+    return data
+
+
+def base64_chars(size: int) -> int:
+    """Return the number of characters that base64 has for ``size`` bytes."""
+    return -(-size // 3) * 4
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+Base64: TypeAlias = Annotated[
+    bytes,
+    BeforeValidator(_from_base64),
+    PlainSerializer(_to_base64, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""Bytes of a document: base64 in JSON, and bytes where no JSON is made, as in process."""
+
+
+def _from_rfc3339(moment: object) -> object:
+    return milliseconds_of(moment) if isinstance(moment, str) else moment
+
+
+Moment: TypeAlias = Annotated[
+    int, BeforeValidator(_from_rfc3339), PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string"})
+]
+"""A time in milliseconds: RFC 3339 in JSON."""
 
 
 class NewDocument(Body):
     """A document to write. ``data`` is base64."""
 
     key: Key = Field(description="1 to 512 bytes of printable UTF-8")
-    data: str = Field(description="Base64 of up to 3 MiB")
+    data: Base64 = Field(description="Base64 of up to 3 MiB")
     if_absent: bool = Field(default=False, description="409 if the document exists")
     if_revision: Revision | None = Field(default=None, description="409 unless this is its revision")
 
@@ -59,7 +100,7 @@ class WrittenDocument(Answer):
 
     key: str
     revision: str
-    updated_at: str
+    updated_at: Moment
 
 
 class WrittenDocuments(Answer):
@@ -71,7 +112,7 @@ class WrittenDocuments(Answer):
 class DocumentAnswer(WrittenDocument):
     """A document with its content. ``data`` is base64."""
 
-    data: str
+    data: Base64
 
 
 class DocumentsAnswer(Answer):

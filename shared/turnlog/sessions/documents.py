@@ -6,8 +6,6 @@ refused. Earlier contents of a large document stay in the blob store until the s
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +18,13 @@ from turnlog.core.errors import (
     MalformedError,
     NewerSchemaError,
     Problem,
-    TooLargeError,
 )
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of, rfc3339
+from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of
 from turnlog.log.headers import item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys
 from turnlog.log.packing import pack, unpack
@@ -35,8 +32,6 @@ from turnlog.log.payloads import in_parallel
 from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
 from turnlog.sessions.document_models import (
-    MAX_DATA_CHARS,
-    MAX_DOCUMENT_BYTES,
     Document,
     DocumentAnswer,
     DocumentsAnswer,
@@ -46,6 +41,7 @@ from turnlog.sessions.document_models import (
     Writing,
     WrittenDocument,
     WrittenDocuments,
+    base64_chars,
     check_document_key,
 )
 from turnlog.sessions.session_log import SessionLog, check_active
@@ -190,7 +186,7 @@ class DocumentStore:
             if is_deleted(item):
                 continue
             document = self._document(keys, item)
-            size += -(-len(document.data) // 3) * 4 + len(document.key.encode()) + _FIELDS_BYTES
+            size += base64_chars(len(document.data)) + len(document.key.encode()) + _FIELDS_BYTES
             if documents and size > PAGE_BYTES:
                 return documents, documents[-1].key
             documents.append(document)
@@ -333,24 +329,15 @@ def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
         updated_ms = -1
     if not 0 <= updated_ms <= LAST_MS:
         raise _invalid(f"{pointer}/updated_at", "not a time of RFC 3339 from 1970 on")
-    return Writing(key, _data(document.data, pointer), document.revision, "", updated_ms)
-
-
-def _data(text: str, pointer: str) -> bytes:
-    if len(text) > MAX_DATA_CHARS:
-        raise TooLargeError(f"a document has at most {MAX_DOCUMENT_BYTES:,} bytes")
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise _invalid(f"{pointer}/data", "data is not base64") from error
+    return Writing(key, document.data, document.revision, "", updated_ms)
 
 
 def _writing(document: NewDocument, salt: bytes, pointer: str) -> Writing:
-    data = _data(document.data, pointer)
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")
-    return Writing(key, data, _revision(salt, key, data), "" if document.if_absent else document.if_revision)
+    revision = _revision(salt, key, document.data)
+    return Writing(key, document.data, revision, "" if document.if_absent else document.if_revision)
 
 
 def check_distinct(keys: Sequence[str]) -> None:
@@ -366,13 +353,13 @@ def _revision(salt: bytes, key: str, data: bytes) -> str:
 
 def document_answer(document: Document) -> DocumentAnswer:
     """Return a document as the API sends it."""
-    data = base64.b64encode(document.data).decode("ascii")
-    time = rfc3339(document.updated_ms)
-    return DocumentAnswer(key=document.key, data=data, revision=document.revision, updated_at=time)
+    return DocumentAnswer.model_construct(
+        key=document.key, data=document.data, revision=document.revision, updated_at=document.updated_ms
+    )
 
 
 def _written_answer(document: Document) -> WrittenDocument:
-    return WrittenDocument(key=document.key, revision=document.revision, updated_at=rfc3339(document.updated_ms))
+    return WrittenDocument(key=document.key, revision=document.revision, updated_at=document.updated_ms)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

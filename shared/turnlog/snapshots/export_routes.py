@@ -9,7 +9,7 @@ from pydantic import Field
 from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
-from turnlog.sessions.document_models import MAX_WRITTEN, Key
+from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key
 
 if TYPE_CHECKING:
     from turnlog.app import Application
@@ -42,7 +42,7 @@ class ExportedDocument(Body):
     """A line of ``documents.jsonl``. ``data`` is base64."""
 
     key: Key
-    data: str
+    data: Base64
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     updated_at: Annotated[str, Field(max_length=64)]
 

@@ -11,11 +11,11 @@ import ormsgpack
 
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.packing import is_dense
 
 PART_BYTES = 200 * 1024
 """Size of the parts of a large value: several documents of this size fit into one request."""
 _RAW, _ZLIB_1 = 0, 1
-_SAMPLE_BYTES = 64 * 1024
 _WINDOW = -15
 _WORDS_1 = (
     b"__pregel_tasks __interrupt__ __error__ __resume__ __scheduled__ __no_writes__ __root__ json null bytes "
@@ -44,11 +44,11 @@ _WORDS_1 = (
 
 
 def packed(content: Any) -> bytes:
-    """Encode content as msgpack behind one codec byte, compressed when that is smaller: a large value when its middle is."""
+    """Encode content as msgpack behind one codec byte, compressed when that is smaller."""
     raw = ormsgpack.packb(content)
-    middle = raw[(len(raw) - _SAMPLE_BYTES) // 2 :][:_SAMPLE_BYTES] if len(raw) > 2 * _SAMPLE_BYTES else b""
-    if not middle or len(_deflated(middle, b"")) < len(middle):
-        small = _deflated(raw, _WORDS_1)
+    if not is_dense(raw):
+        deflate = zlib.compressobj(6, zlib.DEFLATED, _WINDOW, 9, zlib.Z_DEFAULT_STRATEGY, _WORDS_1)
+        small = deflate.compress(raw) + deflate.flush()
         if len(small) < len(raw):
             return bytes([_ZLIB_1]) + small
     return bytes([_RAW]) + raw
@@ -77,11 +77,6 @@ def unpacked(data: bytes, *, item: str) -> Any:
         raise CorruptError("a document is damaged", item=item) from error
 
 
-def _deflated(raw: bytes, words: bytes) -> bytes:
-    deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, 9, zlib.Z_DEFAULT_STRATEGY, words)
-    return deflate.compress(raw) + deflate.flush()
-
-
 def _inflated(small: bytes, words: bytes, item: str) -> bytes:
     inflate = zlib.decompressobj(_WINDOW, zdict=words)
     raw = inflate.decompress(small)
@@ -93,9 +88,18 @@ def _inflated(small: bytes, words: bytes, item: str) -> bytes:
 Version: TypeAlias = str | int | float
 Typed: TypeAlias = tuple[str, bytes]
 """A value as the serializer encodes it: a type name and bytes."""
-_SCHEMA = 1
+_SCHEMA = 2
 _CHECKPOINT, _WRITES = "c", "w"
 T = TypeVar("T")
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ValueRef:
+    """A reference to a channel's value: its version, and the checkpoint that stores it."""
+
+    home: str
+    channel: str
+    version: Version
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -130,7 +134,28 @@ class Alike:
     patch: bytes
 
 
-Item: TypeAlias = Typed | WrittenElements | Alike
+@lazy_dataclass(frozen=True, slots=True)
+class Large:
+    """A reference to a large value of another kind, packed and stored in ``parts`` documents of its own."""
+
+    name: str
+    parts: int
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"{self.name}.{number}" for number in range(self.parts)]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class ListPiece:
+    """A reference to ``count`` elements that stand beside the checkpoints, and that many lists begin with."""
+
+    large: Large
+    count: int
+
+
+Item: TypeAlias = Typed | ListPiece | WrittenElements | Alike
+"""An element, or a reference to some. `WrittenElements` and `Alike` are read where earlier versions wrote them."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -152,22 +177,18 @@ class Elements:
     @property
     def written(self) -> list[WrittenElements]:
         """The written elements that ``items`` refer to; they must be read to restore the list."""
-        return [item.written if isinstance(item, Alike) else item for item in self.items if not isinstance(item, tuple)]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Large:
-    """A reference to a large value of another kind, packed and stored in ``parts`` documents of its own."""
-
-    name: str
-    parts: int
-
-    @property
-    def keys(self) -> list[str]:
-        return [f"{self.name}.{number}" for number in range(self.parts)]
+        references = [item.written if isinstance(item, Alike) else item for item in self.items]
+        return [item for item in references if isinstance(item, WrittenElements)]
 
 
 Stored: TypeAlias = Nothing | WholeValue | Elements | Large
+
+
+def larges_of(stored: Stored) -> list[Large]:
+    """Return the references to large values that a stored value has."""
+    if isinstance(stored, Elements):
+        return [item.large for item in stored.items if isinstance(item, ListPiece)]
+    return [stored] if isinstance(stored, Large) else []
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -273,7 +294,7 @@ def size_of(stored: Stored) -> int:
             return sum(
                 len(item[1]) if isinstance(item, tuple) else len(item.patch)
                 for item in items
-                if not isinstance(item, WrittenElements)
+                if isinstance(item, tuple | Alike)
             )
         case _:
             return 0
@@ -296,7 +317,7 @@ def _read(data: bytes, kind: str, make: Callable[[Sequence[Any]], T], item: str)
         raise CorruptError("a document is damaged", item=item)
     if isinstance(content[0], int) and content[0] > _SCHEMA:
         raise NewerSchemaError(f"schema version {content[0]} is newer than {_SCHEMA}", item=item)
-    if content[:2] != [_SCHEMA, kind]:
+    if content[0] not in (1, _SCHEMA) or content[1] != kind:
         raise CorruptError("a document is not what its key says", item=item)
     return _checked(lambda: make(content[2:]), item)
 
@@ -344,6 +365,8 @@ def _encoded(stored: Stored) -> list[Any]:
 
 def _encoded_item(item: Item) -> list[Any]:
     match item:
+        case ListPiece(Large(name, parts), count):
+            return [name, parts, count]
         case WrittenElements(checkpoint_id, task, index, first, count):
             return [checkpoint_id, task, index, first, count]
         case Alike(written, kind, patch):
@@ -353,7 +376,7 @@ def _encoded_item(item: Item) -> list[Any]:
 
 
 def _stored(fields: Sequence[Any]) -> Stored:
-    match list(fields):
+    match fields:
         case ["t", kind, data]:
             return WholeValue((kind, data))
         case ["l", items]:
@@ -368,9 +391,13 @@ def _stored(fields: Sequence[Any]) -> Stored:
 
 
 def _item(fields: Sequence[Any]) -> Item:
-    match list(fields):
-        case [str(kind), bytes(data)]:
-            return (kind, data)
+    if len(fields) == 2:  # most items
+        kind, data = fields
+        if type(kind) is str and type(data) is bytes:
+            return kind, data
+    match fields:
+        case [str(name), int(parts), int(count)]:
+            return ListPiece(Large(name, parts), count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
             return WrittenElements(checkpoint_id, task, index, first, count)
         case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:

@@ -19,8 +19,9 @@ import builtins
 import heapq
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -44,14 +45,29 @@ from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.checkpoint_cache import CheckpointCache, is_by_element
-from turnlog.integrations.langgraph.loading import Loaded, Loader, matches
-from turnlog.integrations.langgraph.records import Elements, Large, Stored, Typed, Version, WholeValue, Write
-from turnlog.integrations.langgraph.thread_log import ThreadLogs
+from turnlog.integrations.langgraph.known import CheckpointCache, ListState, is_by_element
+from turnlog.integrations.langgraph.reading import (
+    CheckpointValues,
+    Loaded,
+    Loader,
+    Plain,
+    Reader,
+    StoredCheckpoint,
+)
+from turnlog.integrations.langgraph.records import (
+    Elements,
+    Stored,
+    Typed,
+    Version,
+    WholeValue,
+    Write,
+    larges_of,
+)
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
-from turnlog.integrations.langgraph.values import CheckpointValues, Reader, StoredCheckpoint, ValueRef, value_refs
 from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
-from turnlog.integrations.originals import Limits
+
+if TYPE_CHECKING:
+    from turnlog.integrations.langgraph.thread_log import ThreadLogs
 
 _COUNTERS = "counters_since_delta_snapshot"
 _BATCH = 25
@@ -85,7 +101,7 @@ def newest_of(sweep: Sweep) -> set[str]:
         kept.add(checkpoint_id)
         channels = set(loaded.metadata.get(_COUNTERS) or {})
         current: Loaded | None = loaded
-        while current is not None and (channels := {name for name in channels if name not in _with_value(current)}):
+        while current is not None and (channels := {name for name in channels if name not in current.refs}):
             parent = current.stored.record.parent
             if parent in kept:
                 raise CorruptError("a checkpoint is its own ancestor", item=parent)
@@ -98,63 +114,41 @@ def newest_of(sweep: Sweep) -> set[str]:
 
 def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
     """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
-    needed, namespace = _kept_values(sweep, kept), sweep.namespace
+    reader, namespace, used = sweep.reader, sweep.namespace, CheckpointValues(sweep.reader, {})
+    for loaded in (sweep.visible[checkpoint_id] for checkpoint_id in kept):
+        used.of(loaded)
     values = dict[str, set[tuple[str, Version]]]()
-    for value in needed.values:
-        values.setdefault(value.home, set()).add((value.channel, value.version))
-    checkpoints = [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]
-    hidden, deleted, dropped = dict[str, bytes](), list[str](), set[str]()
-    for checkpoint in (checkpoint for checkpoint in checkpoints if checkpoint.checkpoint_id not in kept):
-        key = namespace.checkpoint(checkpoint.checkpoint_id)
-        remainder = checkpoint.record.hidden(values.get(checkpoint.checkpoint_id, set()))
-        dropped.update(_parts(old.stored for old in checkpoint.record.values if old not in remainder.values))
-        if not remainder.values:
+    for ref in used.refs:
+        values.setdefault(ref.home, set()).add((ref.channel, ref.version))
+    hidden, deleted, parts, kept_parts = dict[str, bytes](), list[str](), set[str](), set[str]()
+    for checkpoint in [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]:
+        key, record, is_kept = (
+            namespace.checkpoint(checkpoint.checkpoint_id),
+            checkpoint.record,
+            checkpoint.checkpoint_id in kept,
+        )
+        remainder = record if is_kept else record.hidden(values.get(checkpoint.checkpoint_id, set()))
+        parts |= _parts(value.stored for value in record.values)
+        kept_parts |= _parts(value.stored for value in remainder.values)
+        if not is_kept and not remainder.values:
             deleted.append(key)
-        elif remainder != checkpoint.record:
+        elif remainder != record:
             hidden[key] = remainder.packed()
-        for name, writes in checkpoint.writes.items():
-            if (key := namespace.writes(checkpoint.checkpoint_id, name)) not in needed.writes:
+        for key in checkpoint.writes.values():
+            written = _parts(write.stored for write in reader.writes_at(key).writes)
+            parts |= written
+            if is_kept or key in used.writes:
+                kept_parts |= written
+            else:
                 deleted.append(key)
-                dropped.update(_parts(write.stored for write in writes.writes))
     names = list(hidden)
     for start in range(0, len(names), _BATCH):
         documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
-    documents.delete([*deleted, *sorted(dropped)])
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Use:
-    """The values that kept checkpoints are built from, and the keys of the writes that they refer to."""
-
-    values: set[ValueRef]
-    writes: set[str]
-
-
-def _with_value(loaded: Loaded) -> Mapping[str, ValueRef]:
-    return value_refs(loaded.stored.checkpoint_id, loaded.stored.record, loaded.versions)
-
-
-def _kept_values(sweep: Sweep, kept: Iterable[str]) -> Use:
-    use, values, namespace = Use(set(), set()), CheckpointValues(sweep.reader, lambda *_: None), sweep.namespace
-    for checkpoint_id in kept:
-        loaded = sweep.visible[checkpoint_id]
-        values.of(loaded.stored, loaded.versions)
-        waiting = list(_with_value(loaded).values())
-        while waiting:
-            needed = waiting.pop()
-            if needed in use.values:
-                continue
-            use.values.add(needed)
-            stored = values.stored(needed)
-            if isinstance(stored, Elements):
-                use.writes.update(namespace.writes(item.checkpoint_id, item.task) for item in stored.written)
-                if stored.base is not None:
-                    waiting.append(ValueRef(stored.base.home, needed.channel, stored.base.version))
-    return use
+    documents.delete([*deleted, *sorted(parts - kept_parts)])
 
 
 def _parts(values: Iterable[Stored]) -> set[str]:
-    return {key for value in values if isinstance(value, Large) for key in value.keys}
+    return {key for value in values for large in larges_of(value) for key in large.keys}
 
 
 _IN_SUBGRAPH = "|"
@@ -189,7 +183,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         self._threads = ThreadSessions(log, settings)
         self._cache = CheckpointCache()
         self._channel = messages
-        self._logs = ThreadLogs(self._threads)
+
+    @cached_property
+    def _logs(self) -> ThreadLogs:
+        # Imported by the first checkpoint with messages: it takes five times what all else here does, and a load needs none of it.
+        from turnlog.integrations.langgraph.thread_log import ThreadLogs
+
+        return ThreadLogs(self._threads)
 
     # ------------------------------------------------------------ messages
 
@@ -224,8 +224,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             self._logs.keep_beside(thread_id, messages)
         else:
             self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
-        limits = Limits(budget, policy, output_reserve)
-        return self._logs.window(thread_id, limits, system=system, tools=tools)
+        limits: dict[str, Any] = {"budget": budget, "reserve": output_reserve, "limit": None}
+        return self._logs.window(thread_id, limits, policy=policy, system=system, tools=tools)
 
     def _keep_messages(
         self,
@@ -271,9 +271,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         for _, _, namespace, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
             if remaining is not None and remaining <= 0:
                 return
-            if matches(loaded.metadata, filter):
+            if all(loaded.metadata.get(name) == value for name, value in (filter or {}).items()):
                 remaining = remaining - 1 if remaining is not None else None
-                yield self._tuple(namespace, loaded, values, None)
+                yield self._tuple(namespace, loaded, values)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -292,7 +292,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             seen.add(wanted)
             for name, _, _, loaded, values in walk:
                 if wanted in (name, None):
-                    return self._tuple(namespace, loaded, values, None)
+                    return self._tuple(namespace, loaded, values)
                 if namespace.checkpoint(name) < namespace.checkpoint(wanted or ""):
                     break
             return self.get_tuple(config)
@@ -321,7 +321,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
         )
         older = incoming.older
-        parent_state = self._loader.known(namespace, parent) if parent and (older or incoming.has_lists) else None
+        parent_state = self._loader.known(namespace, parent) if parent else None
         builder = CheckpointBuilder(
             namespace,
             incoming,
@@ -331,8 +331,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         )
         record = builder.record()
         self._keep_messages(config, checkpoint, metadata, new_versions)
-        size = Writer(self._threads).put_checkpoint(namespace, incoming.checkpoint_id, record, builder.parts)
-        self._cache.remember(namespace, incoming.checkpoint_id, builder.known(size))
+        Writer(self._threads).put_checkpoint(namespace, incoming.checkpoint_id, record, builder.parts)
+        self._cache.remember(namespace, incoming.checkpoint_id, builder.known())
         return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
 
     def put_writes(
@@ -454,19 +454,30 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             return
 
     def _tuple(
-        self, namespace: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None
+        self,
+        namespace: Namespace,
+        loaded: Loaded,
+        values: CheckpointValues,
+        config: RunnableConfig | None = None,
     ) -> CheckpointTuple:
-        stored, loader = loaded.stored, self._loader
-        checkpoint: Any = {**loaded.checkpoint, "channel_values": loader.values(loaded, values)}
-        metadata: Any = loaded.metadata
+        stored, metadata = loaded.stored, loaded.metadata
+        channels = {
+            name: self._value(list(value.items) if isinstance(value, ListState) else value)
+            for name, value in values.of(loaded).items()
+        }
+        checkpoint: Any = {**loaded.checkpoint, "channel_values": channels}
         parent = stored.record.parent
         return CheckpointTuple(
             config if config is not None else _config(namespace, stored.checkpoint_id),
             checkpoint,
-            metadata,
+            cast("CheckpointMetadata", metadata),
             _config(namespace, parent) if parent is not None else None,
-            loader.writes(loaded, values),
+            [(task_id, channel, self._value(value)) for task_id, channel, value in values.written(stored)],
         )
+
+    def _value(self, plain: Plain) -> Any:
+        load = self.serde.loads_typed
+        return [load(element) for element in plain] if isinstance(plain, list) else load(plain)
 
 
 def _namespace(config: RunnableConfig) -> Namespace:

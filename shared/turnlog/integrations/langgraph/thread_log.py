@@ -20,12 +20,12 @@ from turnlog.agents.graph_state.messages import (
     budget_arguments,
     to_graph_message,
 )
+from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.threads import ThreadSessions
-from turnlog.integrations.originals import Limits
 
 NOT_KEPT = "message_not_kept"
 MARK = "langgraph"
@@ -103,14 +103,22 @@ class ThreadLogs:
 
         self._threads.written(thread_id, write)
 
-    def window(self, thread_id: str, limits: Limits, *, system: str, tools: Sequence[Any]) -> list[BaseMessage]:
-        """Return the window of the log as message objects, with ``system`` before it."""
+    def window(
+        self,
+        thread_id: str,
+        limits: Mapping[str, int | None],
+        *,
+        policy: GivenPolicy | None,
+        system: str,
+        tools: Sequence[Any],
+    ) -> list[BaseMessage]:
+        """Return the window of the log as message objects, with ``system`` before it; ``limits`` as `budget_arguments` has them."""
         session = self._threads.session(thread_id)
         answer = session.context(
             format=FORMAT,
-            policy=limits.policy,
+            policy=policy,
             tools=[dict(tool) if isinstance(tool, Mapping) else convert_to_openai_tool(tool) for tool in tools],
-            **budget_arguments(budget=limits.budget, reserve=limits.output_reserve, system=system, limit=None),
+            **budget_arguments(**limits, system=system),
         )
         shown: list[BaseMessage] = self._window_objects.objects(session, answer)
         return [SystemMessage(system), *shown] if system else shown

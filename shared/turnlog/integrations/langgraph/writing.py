@@ -14,23 +14,25 @@ from turnlog.client.model import Session
 from turnlog.core.errors import DocumentChangedError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines import RandomIds
-from turnlog.integrations.langgraph.checkpoint_cache import (
-    BESIDE_BYTES,
-    DOCUMENT_BYTES,
+from turnlog.integrations.langgraph.known import (
     KnownCheckpoint,
     ListState,
     base_of,
     is_by_element,
+    pieces_within,
+    shared_count,
 )
 from turnlog.integrations.langgraph.records import (
     PART_BYTES,
     Checkpointed,
     Elements,
     Large,
+    ListPiece,
     Nothing,
     Stored,
     Typed,
     Value,
+    ValueRef,
     Version,
     WholeValue,
     Write,
@@ -42,6 +44,8 @@ from turnlog.integrations.langgraph.records import (
 )
 from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessions, task_name, task_of
 
+BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
+"""A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
 _TRIES = 20
 _IDS = RandomIds()
 Merge: TypeAlias = Callable[[bytes], bytes | None]
@@ -62,7 +66,17 @@ class Parts:
             placed[largest] = self.beside(placed[largest])
         return placed
 
-    def beside(self, stored: Stored) -> Large:
+    def beside(self, stored: Stored) -> Stored:
+        """Return a value whose data becomes documents of its own."""
+        return self.shortened(stored) if isinstance(stored, Elements) else self._large(stored)
+
+    def shortened(self, stored: Elements) -> Elements:
+        """Return a list whose elements after its pieces become a piece."""
+        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
+        rest = stored.items[len(pieces) :]
+        return Elements(stored.base, (*pieces, ListPiece(self._large(Elements(None, rest)), len(rest))))
+
+    def _large(self, stored: Stored) -> Large:
         data, name = large_of(stored), LARGE + _IDS.new_id()
         parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
         self.documents |= {f"{name}.{number}": part for number, part in enumerate(parts)}
@@ -75,19 +89,17 @@ class Writer:
     def __init__(self, threads: ThreadSessions) -> None:
         self._threads = threads
 
-    def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> int:
-        """Write a checkpoint and return its size in bytes.
+    def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> None:
+        """Write a checkpoint.
 
         An existing checkpoint is replaced, but keeps values that other checkpoints may refer to.
         """
         key = namespace.checkpoint(checkpoint_id)
-        data = record.packed()
 
         def merge(old: bytes) -> bytes:
             return record.in_place_of(checkpoint_of(old, item=key), namespace.checkpoint).packed()
 
-        self._put(namespace, key, data, parts, merge)
-        return len(data) + DOCUMENT_BYTES
+        self._put(namespace, key, record.packed(), parts, merge)
 
     def put_writes(self, namespace: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
         """Write a task's writes to a checkpoint, merged with its earlier ones."""
@@ -95,10 +107,7 @@ class Writer:
         key = namespace.writes(checkpoint_id, name)
         fitted = parts.fitted([write.stored for write in writes])
         mine = Writes(
-            tuple(
-                Write(write.index, write.channel, write.path, stored)
-                for write, stored in zip(writes, fitted, strict=True)
-            ),
+            tuple(replace(write, stored=stored) for write, stored in zip(writes, fitted, strict=True)),
             task_id if task_of(name) is None else None,
         ).ordered()
 
@@ -158,10 +167,6 @@ class IncomingCheckpoint:
         """Channels, with their versions, whose value is already stored by an earlier checkpoint."""
         return {name: version for name, version in self.versions.items() if self.new_versions.get(name) != version}
 
-    @property
-    def has_lists(self) -> bool:
-        return any(is_by_element(self.values.get(name)) for name in self.new_versions)
-
 
 class CheckpointBuilder:
     """Builds the record of a checkpoint.
@@ -184,7 +189,6 @@ class CheckpointBuilder:
         self._before = before
         self._homes = homes
         self._states: dict[str, ListState] = {}
-        self._based: set[str] = set()
         self.parts = Parts()
 
     def record(self) -> Checkpointed:
@@ -196,7 +200,7 @@ class CheckpointBuilder:
             for (name, version), value in zip(incoming.new_versions.items(), fitted, strict=True)
         )
         places = tuple((name, home) for name, home in self._homes.items() if home is not None)
-        starts = [self._states[name].start for name in self._based]
+        starts = [state.start for state in self._states.values() if state.depth]
         return Checkpointed(
             incoming.parent,
             incoming.checkpoint,
@@ -207,21 +211,17 @@ class CheckpointBuilder:
             None if self._namespace.is_named_by_key else self._namespace.name,
         )
 
-    def known(self, document_bytes: int) -> KnownCheckpoint:
-        """Return what `CheckpointCache` remembers of the stored checkpoint. ``document_bytes`` is its document's size."""
+    def known(self) -> KnownCheckpoint:
+        """Return what `CheckpointCache` remembers of the stored checkpoint."""
         incoming, before = self._incoming, self._before
         homes: dict[str, tuple[Version, str | None]] = {
             name: (incoming.versions[name], home) for name, home in self._homes.items()
         }
         for name, version in incoming.new_versions.items():
             homes[name] = (version, incoming.checkpoint_id if name in incoming.values else None)
-        lists = {name: self._grown(name, state, document_bytes) for name, state in self._states.items()}
-        if before is not None:
-            older = {
-                name: state for name, state in before.lists.items() if homes.get(name) == (state.version, state.home)
-            }
-            lists = older | lists
-        return KnownCheckpoint(homes, lists)
+        older = before.lists.values() if before is not None else ()
+        lists = [state for state in older if homes.get(state.ref.channel) == (state.ref.version, state.ref.home)]
+        return KnownCheckpoint(homes, {state.ref: state for state in (*lists, *self._states.values())})
 
     def _stored(self, name: str, version: Version) -> Stored:
         incoming = self._incoming
@@ -232,32 +232,37 @@ class CheckpointBuilder:
 
     def _list(self, name: str, version: Version, value: list[Any]) -> Stored:
         incoming, before = self._incoming, self._list_before(name)
-        items = tuple(self._dump(element) for element in value)
-        base = base_of(items, before)
-        stored: Stored
-        if base is not None and before is not None:
-            added = items[base.count :]
-            stored = Elements(base, added)
-            items = before.items[: base.count] + added  # share equal elements in memory
-            self._states[name] = replace(before, version=version, home=incoming.checkpoint_id, items=items)
-            self._based.add(name)
-            return stored
-        stored = Elements(None, items)
-        whole_bytes = size_of(stored)
-        if whole_bytes > BESIDE_BYTES:
-            stored = self.parts.beside(stored)
-            whole_bytes = sum(len(self.parts.documents[key]) for key in stored.keys)
-        self._states[name] = ListState(version, incoming.checkpoint_id, items, incoming.checkpoint_id, 0, whole_bytes)
+        ref, items = ValueRef(incoming.checkpoint_id, name, version), tuple(map(self._dump, value))
+        count = shared_count(items, before.items) if before is not None else 0
+        if before is not None:
+            items = before.items[:count] + items[count:]  # share equal elements in memory
+            stored = Elements(None, items[count:])
+            size = size_of(stored)
+            base = base_of(count, size, before)
+            if base is not None:
+                pieces = pieces_within(before.pieces, count)
+                depth, size = before.depth + 1, before.tail_bytes + size
+                self._states[name] = ListState(ref, items, pieces, depth, size, before.start)
+                return Elements(base, stored.items)
+        return self._whole(ref, items, pieces_within(before.pieces, count) if before is not None else ())
+
+    def _whole(self, ref: ValueRef, items: tuple[Typed, ...], pieces: tuple[ListPiece, ...]) -> Stored:
+        """Store a list that begins with these pieces without a base. Its other elements become a piece if they are large."""
+        stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
+        if size_of(stored) > PIECE_BYTES:
+            stored = self.parts.shortened(stored)
+        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
+        self._states[ref.channel] = ListState(ref, items, pieces, 0, size_of(stored), ref.home)
         return stored
 
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
-        incoming, state = self._incoming, self._before.lists.get(name) if self._before is not None else None
-        newest = self._namespace.checkpoint(incoming.checkpoint_id)
-        if state is None or incoming.parent is None or self._namespace.checkpoint(incoming.parent) > newest:
+        incoming, before, newest = (
+            self._incoming,
+            self._before,
+            self._namespace.checkpoint(self._incoming.checkpoint_id),
+        )
+        if before is None or incoming.parent is None or self._namespace.checkpoint(incoming.parent) > newest:
             return None
-        return state if self._namespace.checkpoint(state.home) <= newest else None
-
-    def _grown(self, name: str, state: ListState, document_bytes: int) -> ListState:
-        """Return ``state`` with this checkpoint's document added to the span, when the list builds on an older one."""
-        return replace(state, span_bytes=state.span_bytes + document_bytes) if name in self._based else state
+        state = next((state for ref, state in before.lists.items() if ref.channel == name), None)
+        return state if state is not None and self._namespace.checkpoint(state.ref.home) <= newest else None

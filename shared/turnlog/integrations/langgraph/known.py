@@ -1,6 +1,7 @@
-"""An in-memory cache of the checkpoints that a saver has read and written, so that the next one needs no reading.
+"""What a saver remembers of the checkpoints that it has read and written, so that the next one needs no reading.
 
-It holds their lists element by element: a list that has grown is stored as a reference to the old list and the new elements.
+A list is stored as a reference to the older list and its new elements. Every few checkpoints it is stored whole again: as
+references to pieces of elements beside the checkpoints, and the rest. So few documents are read to restore it.
 """
 
 from __future__ import annotations
@@ -11,32 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.records import Base, Typed, Version
+from turnlog.integrations.langgraph.records import Base, ListPiece, Typed, ValueRef, Version
 from turnlog.integrations.langgraph.threads import Namespace
 
-FIRST_SPAN_BYTES, LEAST_SPAN_BYTES = 1536 * 1024, 900 * 1024
-"""Bytes that reading a list may take before the list is stored whole again: the first time, and the least later."""
-DOCUMENT_BYTES = 150
-"""Estimated overhead of a document beyond its data."""
-BESIDE_BYTES = 8 * 1024
-"""A larger value is stored in documents of its own. New elements of a list always stay in the checkpoint's document."""
+LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024
+"""Checkpoints that a list is built on, and bytes of their elements, after which the list is stored whole again."""
 _SCALARS = (int, float, type(None))
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class ListState:
-    """A stored list: its value of ``version`` is in the checkpoint ``home``.
+    """A stored list, the value that ``ref`` names.
 
-    To read it, the checkpoints from ``start`` to ``home`` are needed, about ``span_bytes``. ``whole_bytes`` is its size when it
-    was last stored whole.
+    It is built on ``depth`` older checkpoints, back to ``start``, which have ``tail_bytes`` of its elements. ``pieces`` have the
+    elements that it begins with.
     """
 
-    version: Version
-    home: str
+    ref: ValueRef
     items: tuple[Typed, ...]
+    pieces: tuple[ListPiece, ...]
+    depth: int
+    tail_bytes: int
     start: str
-    span_bytes: int
-    whole_bytes: int
 
 
 def is_by_element(value: Any) -> bool:
@@ -44,24 +41,29 @@ def is_by_element(value: Any) -> bool:
     return type(value) is list and bool(value) and not any(isinstance(element, _SCALARS) for element in value)
 
 
-def base_of(items: Sequence[Typed], before: ListState | None) -> Base | None:
-    """Return the part of the older list that the new one begins with, or None.
+def shared_count(items: Sequence[Typed], before: Sequence[Typed]) -> int:
+    """Return the number of elements that two lists begin with."""
+    pairs = enumerate(zip(items, before, strict=False))
+    return next((index for index, (item, old_item) in pairs if item != old_item), min(len(items), len(before)))
 
-    None when the lists share less than half of the older one, or when reading it back takes too many bytes.
-    """
-    if before is None or before.span_bytes > _most_span(before.whole_bytes):
+
+def base_of(count: int, added_bytes: int, before: ListState) -> Base | None:
+    """Return the first ``count`` elements of the older list as the base of a new one, or None when it is stored whole again."""
+    is_short = before.depth < max(LEAST_DEPTH, len(before.pieces) // 6)
+    if not count or 2 * count < len(before.items) or not is_short or before.tail_bytes + added_bytes > TAIL_BYTES:
         return None
-    count = 0
-    for item, old_item in zip(items, before.items, strict=False):
-        if item != old_item:
+    return Base(before.ref.home, before.ref.version, count)
+
+
+def pieces_within(pieces: Sequence[ListPiece], count: int) -> tuple[ListPiece, ...]:
+    """Return the pieces that end within the first ``count`` elements."""
+    kept, end = list[ListPiece](), 0
+    for piece in pieces:
+        end += piece.count
+        if end > count:
             break
-        count += 1
-    return Base(before.home, before.version, count) if count and 2 * count >= len(before.items) else None
-
-
-def _most_span(whole_bytes: int) -> int:
-    """Return the span after which a list is stored whole again; larger lists are rewritten more rarely."""
-    return FIRST_SPAN_BYTES if whole_bytes <= BESIDE_BYTES else max(LEAST_SPAN_BYTES, 3 * whole_bytes // 2)
+        kept.append(piece)
+    return tuple(kept)
 
 
 MAX_NAMESPACES, MAX_CHECKPOINTS, MAX_BYTES = 512, 8, 32 * 1024 * 1024
@@ -72,15 +74,12 @@ class KnownCheckpoint:
     """A stored checkpoint: where the value of each channel is (None: it has no value), and the state of its lists."""
 
     homes: Mapping[str, tuple[Version, str | None]]
-    lists: Mapping[str, ListState]
+    lists: Mapping[ValueRef, ListState]
 
     @property
     def bytes(self) -> int:
         """Size of the list elements in memory. The lists of its parents share them."""
         return sum(len(data) for state in self.lists.values() for _, data in state.items)
-
-
-NO_CHECKPOINTS: Mapping[str, KnownCheckpoint] = {}
 
 
 class CheckpointCache:
@@ -94,9 +93,10 @@ class CheckpointCache:
         self._bytes: dict[Namespace, int] = {}
         self._lock = threading.Lock()
 
-    def known(self, namespace: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
+    def known(self, namespace: Namespace) -> dict[str, KnownCheckpoint]:
+        """Return the known checkpoints of a namespace by id."""
         with self._lock:
-            return self._known.get(namespace, NO_CHECKPOINTS).get(checkpoint_id)
+            return dict(self._known.get(namespace, {}))
 
     def remember(self, namespace: Namespace, checkpoint_id: str, known: KnownCheckpoint) -> None:
         with self._lock:
@@ -109,19 +109,6 @@ class CheckpointCache:
             self._bytes[namespace] = known.bytes
             while len(self._known) > 1 and (len(self._known) > MAX_NAMESPACES or sum(self._bytes.values()) > MAX_BYTES):
                 self._drop(next(iter(self._known)))
-
-    def newest(self, namespace: Namespace) -> str | None:
-        with self._lock:
-            return max(self._known.get(namespace, NO_CHECKPOINTS), key=namespace.checkpoint, default=None)
-
-    def list(self, namespace: Namespace, channel: str, version: Version, home: str) -> ListState | None:
-        """Return the list of a channel in this version, stored in the checkpoint ``home``; None when it is not cached."""
-        with self._lock:
-            for known in self._known.get(namespace, NO_CHECKPOINTS).values():
-                state = known.lists.get(channel)
-                if state is not None and (state.version, state.home) == (version, home):
-                    return state
-        return None
 
     def forget(self, namespaces: Iterable[Namespace] = (), *, thread_id: str | None = None) -> None:
         """Forget the given namespaces, and every namespace of ``thread_id``."""

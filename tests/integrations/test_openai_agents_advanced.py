@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from agents import Agent, RunConfig, Runner
 from agents.extensions.memory import AdvancedSQLiteSession
-from agents.usage import InputTokensDetails, OutputTokensDetails, Usage
+from agents.usage import Usage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from tests.conftest import ROOT, Harness
 from tests.effort import boundaries, examples

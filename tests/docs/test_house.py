@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 309,
-    "lines": 70_279,
+    "files": 308,
+    "lines": 70_280,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -51,6 +51,51 @@ SUITES = (
         ("tests/test_*.py",),
     ),
     Suite(
+        "langgraph_sqlite",
+        "langgraph-checkpoint-sqlite",
+        "`langgraph-checkpoint-sqlite`",
+        "`TurnlogSaver`, `TurnlogStore`",
+        ("tests/test_*.py",),
+        {
+            "has no attribute 'conn'": "reaches into the connection to SQLite, or sets up its tables",
+            "has no attribute 'setup'": "reaches into the connection to SQLite, or sets up its tables",
+            **dict.fromkeys(
+                (
+                    "test_async_empty_checkpoint_id_reads_from_the_latest_checkpoint",
+                    "test_async_walk_reaches_parent_whatever_the_id_order",
+                    "test_seed_present_when_snapshot_in_ancestor_sync",
+                    "test_sync_empty_checkpoint_id_reads_from_the_latest_checkpoint",
+                    "test_sync_walk_reaches_parent_whatever_the_id_order",
+                    "test_walk_reaches_root_of_long_chain_with_descending_ids",
+                ),
+                "that a value which is put without a new version is kept; the saver in memory keeps none either",
+            ),
+            **dict.fromkeys(
+                ("test_filter_keys_with_hyphens_and_digits", "test_metadata_filter_keys_with_hyphens_and_digits"),
+                "that a dot in a filter's key leads into a value; here and in memory it is part of the key",
+            ),
+            **dict.fromkeys(
+                ("test_checkpoint_search_sql_injection_prevention", "test_sql_injection_vulnerability"),
+                "that a filter's key which would be SQL is refused; here a key is only compared",
+            ),
+            **dict.fromkeys(
+                ("test_informative_async_errors", "test_no_running_loop"),
+                "that one class has no asynchronous calls, and the other no plain ones: ours has both",
+            ),
+            "test_embed_with_path": "for `text_fields`, this store's own name of `fields`",
+            "test_walk_terminates_when_put_makes_the_parent_chain_cycle": (
+                "that a checkpoint which is its own ancestor is read; here it is `CorruptError`"
+            ),
+        },
+    ),
+    Suite(
+        "langgraph_store",
+        "langgraph-checkpoint",
+        "`langgraph-checkpoint`",
+        "`TurnlogStore`",
+        ("tests/test_store.py",),
+    ),
+    Suite(
         "strands",
         "strands-agents",
         "Strands",
@@ -333,7 +378,7 @@ def _page(rows: Sequence[str], details: Sequence[str]) -> str:
 
 <!-- Written by `make framework-suites`; do not edit. -->
 
-The tests in the sources of three frameworks, unchanged, with Turnlog where they make a store. By `make framework-suites` at
+The tests in the sources of frameworks, unchanged, with Turnlog where they make a store. By `make framework-suites` at
 commit `{commit_id()}`.
 
 | suite | store | tests | passed | fail with their store too | ask for what only it has | others |

@@ -198,10 +198,6 @@ RELATED = {
         "windows/test_large_results properties/test_epochs properties/test_window_laws properties/test_prefix "
         "windows/test_windows windows/test_prefix"
     ),
-    "windows/least": (
-        "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
-    ),
     "windows/ledger": (
         "windows/test_ledger summaries/test_chosen_facts properties/test_ledger windows/test_windows "
         "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"

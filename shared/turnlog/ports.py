@@ -369,8 +369,8 @@ class SearchEngine(Protocol):
     def name(self) -> str:
         """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
 
-    def terms(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the terms of each text, none with a space in it; a term that occurs several times is repeated."""
+    def terms(self, texts: Sequence[str]) -> list[str]:
+        """Return the terms of each text as one, each term between two spaces; a term that occurs several times is repeated."""
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
         """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.

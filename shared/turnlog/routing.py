@@ -129,7 +129,6 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "messages": ("sessions.message_routes",),
     "build_context": ("sessions.context_routes",),
     "lint": ("linter.routes",),
-    "recall": ("search.recall_routes",),
     "search": ("search.routes",),
     "state": ("sessions.state_routes",),
     "history": ("sessions.history_routes",),
@@ -142,7 +141,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "health": ("http.health_routes",),
 }
 """Resource -> the modules with its routes, below `turnlog`, in the order of openapi.json."""
-SERVED_BY: Mapping[str, str] = {"recall": "messages", "search": "messages", "history": "state"}
+SERVED_BY: Mapping[str, str] = {"search": "messages", "history": "state"}
 """Resource -> the resource whose Lambda function serves it too: nearly the same rights (ADR 50). The others have their own."""
 
 

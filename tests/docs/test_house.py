@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 309,
-    "lines": 69_890,
+    "lines": 70_279,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

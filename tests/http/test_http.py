@@ -487,7 +487,7 @@ def test_an_engine_url_that_is_wrong_is_a_typed_error(url: str) -> None:
 
 def test_each_function_serves_only_its_routes() -> None:
     assert {route.resource for route in routes_of("append")} == {"append"}
-    assert {route.resource for route in routes_of("messages")} == {"messages", "recall", "search"}
+    assert {route.resource for route in routes_of("messages")} == {"messages", "search"}
     assert sum(len(routes_of(name)) for name in {function_of(route.resource) for route in ROUTES}) == len(ROUTES)
 
 

@@ -21,6 +21,7 @@ PAGE = (ROOT / "docs" / "how-to" / "frameworks.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 NEEDS = {
     "OpenAI Agents SDK": ("openai_agents", "agents"),
+    "OpenAI Agents SDK with branches": ("openai_agents", "agents"),
     "LangGraph": ("langgraph", "langgraph"),
     "LangChain": ("langchain", "langchain.agents"),
     "Strands": ("strands", "strands"),
@@ -37,7 +38,7 @@ ONLY_MAKES = ("Claude Agent SDK", "Google ADK")
 def names_of(section: str, adapter: Any) -> dict[str, Any]:
     """What the lines of a section take as given: a model, an agent, tools."""
     script = ScriptedModel()
-    if section == "OpenAI Agents SDK":
+    if section.startswith("OpenAI Agents SDK"):
         return {"agent": adapter.Agent(name="desk", model=adapter.Scripted(script)), "Runner": adapter.Runner}
     if section == "LangGraph":
         from langgraph.graph import START, MessagesState, StateGraph

@@ -252,7 +252,7 @@ def test_marks_stand_around_matches_and_nowhere_else() -> None:
 
 
 def ranked(engine: Fts5SearchEngine, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
-    return engine.rank(TermDocuments.from_terms(engine.terms(texts)), question)
+    return engine.rank(TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)]), question)
 
 
 def test_the_engine_ranks_each_text_with_its_neighbours() -> None:

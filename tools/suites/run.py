@@ -88,9 +88,10 @@ SUITES = (
         "openai_agents",
         "openai-agents",
         "OpenAI Agents SDK",
-        "`TurnlogSession`",
+        "`TurnlogSession`, `TurnlogAdvancedSession`",
         (
             "tests/memory/test_*.py",
+            "tests/extensions/memory/test_advanced_sqlite_session.py",
             "tests/extensions/memory/test_encrypt_session.py",
             "tests/deferred_session_writes/test_*.py",
             "tests/test_*history*.py",
@@ -103,8 +104,46 @@ SUITES = (
             "tests/test_tool_failure_boundaries.py",
         ),
         {
-            "has no attribute '_": "reaches into `SQLiteSession`",
+            **dict.fromkeys(
+                (
+                    "has no attribute '_",
+                    "does not have the attribute '_",
+                    "has no attribute 'db_path'",
+                    "has no attribute 'messages_table'",
+                    "test_add_captures_coherent_branch_after_clear_publication",
+                    "test_add_items_can_retry_after_structure_metadata_failure",
+                    "test_add_items_failure_preserves_existing_history",
+                    "test_add_items_rolls_back_messages_when_structure_metadata_fails",
+                    "test_add_items_rolls_back_partial_structure_metadata_write",
+                    "test_failed_branch_reservation_rolls_back_and_allows_retry",
+                    "test_turn_ordering_survives_reuse_on_another_event_loop",
+                ),
+                "reaches into `SQLiteSession`",
+            ),
             "no such table": "reads the tables of `SQLiteSession`",
+            **dict.fromkeys(
+                (
+                    "test_concurrent_structure_table_claims_leave_one_coherent_owner",
+                    "test_no_create_session_rejects_a_database_without_an_owner",
+                    "test_no_create_session_rejects_owner_metadata_without_base_tables",
+                    "test_structure_tables_reject_a_second_base_table_pair",
+                    "test_structure_tables_reject_an_ownerless_layout",
+                    "test_structure_tables_reject_changed_messages_with_shared_sessions",
+                    "test_structure_tables_reject_changed_sessions_with_shared_messages",
+                    "test_structure_tables_reject_distinct_non_ascii_identifiers",
+                    "test_structure_tables_reject_malformed_owner_layouts",
+                ),
+                "that tables of other names are refused",
+            ),
+            **dict.fromkeys(
+                (
+                    "test_branch_allocation_is_serialized_across_processes",
+                    "test_pop_item_claim_is_unique_across_processes",
+                ),
+                "processes of their own, which have the SDK's session",
+            ),
+            "test_error_handling_in_usage_tracking": "that an error is logged when usage is stored; here it is raised",
+            "test_create_branch_logging_respects_model_data_policy": "that the turn which a branch begins at is logged",
             **dict.fromkeys(
                 (
                     "test_automatic_compaction_rollback_budget",
@@ -134,7 +173,13 @@ SUITES = (
             "test_encrypted_session_scan_budget_rejects_negative_limit_before_read": (
                 "that a negative limit is no limit, as in SQLite; here it gives nothing, as in Redis"
             ),
-            "test_sqlite_session_closed_rejects_empty_add_items": "that a closed `SQLiteSession` refuses an empty batch",
+            **dict.fromkeys(
+                (
+                    "test_advanced_sqlite_session_closed_rejects_empty_add_items",
+                    "test_sqlite_session_closed_rejects_empty_add_items",
+                ),
+                "that a closed `SQLiteSession` refuses an empty batch",
+            ),
             "test_sqlite_session_failed_add_items_releases_write_lock": (
                 "that an object which is no JSON is a `TypeError`; here it is `MalformedError`"
             ),

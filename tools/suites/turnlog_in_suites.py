@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ def _in_memory() -> Turnlog:
 
 def _on_disk(folder: Any) -> Turnlog:
     return Turnlog.open(f"sqlite:///{Path(folder).resolve()}/turnlog.db")
+
+
+def _of_file(path: Any) -> Turnlog:
+    return _in_memory() if str(path) == ":memory:" else Turnlog.open(f"sqlite:///{Path(path).resolve()}.turnlog")
 
 
 def _replace(module: str, name: str, value: Any) -> None:
@@ -159,25 +163,43 @@ def _strands() -> None:
 
 
 def _openai_agents() -> None:
-    """`SQLiteSession`, by the names that the SDK gives it out under."""
+    """`SQLiteSession` and `AdvancedSQLiteSession`, by the names that the SDK gives them out under."""
     from agents import SQLiteSession
+    from agents.extensions.memory import AdvancedSQLiteSession
 
     from turnlog.integrations.openai_agents import TurnlogSession
+    from turnlog.integrations.openai_agents_advanced import TurnlogAdvancedSession
 
     class InTurnlog(TurnlogSession):
         def __init__(
             self, session_id: str, db_path: Any = ":memory:", *tables: str, session_settings: Any = None, **more: Any
         ) -> None:
-            in_memory = str(db_path) == ":memory:"
-            log = _in_memory() if in_memory else Turnlog.open(f"sqlite:///{Path(db_path).resolve()}.turnlog")
-            super().__init__(log, session_id, session_settings=session_settings)
+            super().__init__(_of_file(db_path), session_id, session_settings=session_settings)
 
         def close(self) -> None:
             self._log.close()
 
-    found: Any = SQLiteSession if _OWN else InTurnlog
-    found.__init__ = _counted(found.__init__)
-    _replace("agents.memory", "SQLiteSession", found)
+    class Advanced(TurnlogAdvancedSession):
+        def __init__(
+            self, *, session_id: str, db_path: Any = ":memory:", session_settings: Any = None, **more: Any
+        ) -> None:
+            super().__init__(_of_file(db_path), session_id, session_settings=session_settings)
+
+        @property
+        def _current_branch_id(self) -> str:
+            """The branch that the SDK's tests look at in place of `list_branches`."""
+            return self._find(None)[0]
+
+        def close(self) -> None:
+            self._log.close()
+
+    for module, theirs, ours in (
+        ("agents.memory", SQLiteSession, InTurnlog),
+        ("agents.extensions.memory.advanced_sqlite_session", AdvancedSQLiteSession, Advanced),
+    ):
+        found: Any = theirs if _OWN else ours
+        found.__init__ = _counted(found.__init__)
+        _replace(module, theirs.__name__, found)
 
 
 _SUITES = {
@@ -194,10 +216,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of LangGraph's tests those on the saver of SQLite; their graphs run on several."""
-    if os.environ["FRAMEWORK_SUITE"] != "langgraph":
-        return
-    kept = [item for item in items if _saver_of(item).startswith("sqlite")]
+    """Keep LangGraph's tests on the saver of SQLite, whose graphs run on several, and the SDK's tests that can end: some wait for
+    private functions of `AdvancedSQLiteSession` by their names, for ever.
+    """
+    kept = [item for item in items if _KEPT.get(os.environ["FRAMEWORK_SUITE"], lambda _: True)(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 
@@ -205,6 +227,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _saver_of(item: pytest.Item) -> str:
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return str(params.get("sync_checkpointer") or params.get("async_checkpointer") or "")
+
+
+def _waits_for_private(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "_gate_worker" in item.function.__code__.co_names
+
+
+_KEPT: Mapping[str, Callable[[pytest.Item], bool]] = {
+    "langgraph": lambda item: _saver_of(item).startswith("sqlite"),
+    "openai_agents": lambda item: not _waits_for_private(item),
+}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,6 +24,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals
 from turnlog.integrations.session_ids import session_id_of
 
@@ -99,7 +100,7 @@ class TurnlogHistoryProvider(HistoryProvider):
 
     def _window(self, session_id: str | None) -> list[Message]:
         session = self.session(session_id)
-        if not self._log.sessions.exists(session.id) or not session.page(limit=1, in_view=True).messages:
+        if not originals.has_messages(session):
             return []
         window = MESSAGES.window(session, self._limits)
         return [*([Message("system", [window.system])] if window.system else []), *window.messages]
@@ -113,42 +114,23 @@ def _to_body(message: Message) -> JsonObject:
     blocks, calls, results = list[JsonValue](), list[JsonValue](), list[JsonValue]()
     for content in message.contents:
         if content.type == "function_call":
-            calls.append(
-                {"id": content.call_id or "", "name": content.name or "", "args": _arguments(content.arguments)}
-            )
+            calls.append(originals.tool_call(content.call_id, content.name, content.arguments))
         elif content.type == "function_result":
-            failed = {"is_error": True} if content.exception is not None else {}
             result = json.loads(json.dumps(content.result, default=str))
-            results.append({"tool_call_id": content.call_id or "", "result": result, **failed})
+            results.append(originals.tool_result(content.call_id, result, is_error=content.exception is not None))
         elif content.type == "text_reasoning":
-            blocks.append({"type": "thinking", "text": content.text or ""})
+            blocks.append(originals.text_block(content.text or "", is_thinking=True))
         elif content.type == "data" and content.uri is not None:
             media_type, _, data = content.uri.removeprefix("data:").partition(";base64,")
-            kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
-            blocks.append({"type": kind, "media_type": media_type, "data": data})
+            blocks.append(originals.media_block(media_type, data))
         elif content.text is not None:
-            blocks.append({"type": "text", "text": content.text})
-    body: JsonObject = {"role": "tool" if results else str(message.role), "content": blocks or None}
-    if calls:
-        body["tool_calls"] = calls
-    if results:
-        body["tool_results"] = results
-    return body
-
-
-def _arguments(arguments: str | Mapping[str, Any] | None) -> Any:
-    """Return a call's arguments as an object, or as the text that is none."""
-    if not isinstance(arguments, str):
-        return dict(arguments or {})
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
+            blocks.append(originals.text_block(content.text))
+    return originals.body_of("tool" if results else str(message.role), blocks, calls, results)
 
 
 def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> Message:
-    content, contents = body.get("content") or [], list[Content]()
-    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+    contents = list[Content]()
+    for block in originals.blocks_of(body):
         if block["type"] == "text":
             contents.append(Content.from_text(block["text"]))
         elif block.get("data"):

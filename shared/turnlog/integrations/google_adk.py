@@ -36,42 +36,35 @@ from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError, SessionExistsError
-from turnlog.core.json_values import JsonObject, JsonValue, canonical_json
-from turnlog.integrations.originals import FORMAT, Limits, Originals, change_document, put_json
+from turnlog.core.json_values import JsonObject, canonical_json
+from turnlog.integrations import originals
+from turnlog.integrations.originals import FORMAT, Limits, Originals
 from turnlog.integrations.session_ids import session_id_of
 
 
 def _to_body(event: Event) -> JsonObject:
-    parts = event.content.parts or [] if event.content is not None else []
-    blocks: list[JsonValue] = [block for part in parts if (block := _block(part)) is not None]
-    calls = [part.function_call for part in parts if part.function_call is not None]
-    results = [part.function_response for part in parts if part.function_response is not None]
-    said_by_user = event.content is not None and event.content.role == "user"
-    body: JsonObject = {
-        "role": "tool" if results else "user" if said_by_user else "assistant",
-        "content": blocks or None,
-    }
-    if calls:
-        body["tool_calls"] = [{"id": call.id or "", "name": call.name or "", "args": call.args or {}} for call in calls]
-    if results:
-        body["tool_results"] = [{"tool_call_id": result.id or "", "result": result.response} for result in results]
-    return body
+    content = event.content or types.Content()
+    parts = content.parts or []
+    calls = [originals.tool_call(call.id, call.name, call.args) for part in parts if (call := part.function_call)]
+    results = [
+        originals.tool_result(answer.id, answer.response) for part in parts if (answer := part.function_response)
+    ]
+    role = "tool" if results else "user" if content.role == "user" else "assistant"
+    return originals.body_of(role, [block for part in parts if (block := _block(part)) is not None], calls, results)
 
 
 def _block(part: types.Part) -> JsonObject | None:
     if part.text is not None:
-        return {"type": "thinking" if part.thought else "text", "text": part.text}
+        return originals.text_block(part.text, is_thinking=bool(part.thought))
     if part.inline_data is not None and part.inline_data.data is not None:
-        media_type = part.inline_data.mime_type or ""
-        kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
-        return {"type": kind, "media_type": media_type, "data": base64.b64encode(part.inline_data.data).decode("ascii")}
+        return originals.media_block(part.inline_data.mime_type or "", part.inline_data.data)
     return None
 
 
 def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> Event:
     """Return a new event for a body that a window has shortened. Media in it are named by their text."""
-    content, parts = body.get("content") or [], list[types.Part]()
-    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+    parts = list[types.Part]()
+    for block in originals.blocks_of(body):
         if block["type"] == "text":
             parts.append(types.Part(text=block["text"]))
         elif block.get("data"):
@@ -97,7 +90,7 @@ EVENTS = Originals[Event](
     to_body=_to_body,
     from_body=_from_body,
 )
-_STATE, _SESSIONS = "adk/state", "adk/sessions/"
+_STATE, _SESSIONS, _OWN = "adk/state", "adk/sessions/", ""
 
 
 class TurnlogSessionService(BaseSessionService):
@@ -154,7 +147,7 @@ class TurnlogSessionService(BaseSessionService):
                 raise SessionNotFoundError(f"Session {session_id} not found.")
             log = self.log_of(app_name, user_id, session_id)
             log.fork(self.log_of(app_name, user_id, new_session_id).id)
-            return self._create(app_name, user_id, new_session_id, _scopes(session.state)[2])
+            return self._create(app_name, user_id, new_session_id, _scopes(session.state)[_OWN])
 
         return await run_to_end(fork)
 
@@ -165,14 +158,16 @@ class TurnlogSessionService(BaseSessionService):
     # ------------------------------------------------------------ blocking work, called in a thread
 
     def _create(self, app: str, user: str, name: str, state: Mapping[str, Any]) -> Session:
-        app_state, user_state, own = _scopes(state)
+        scopes = _scopes(state)
         try:
             session = self._log.sessions.get_or_create(session_id_of("adk", app, user, name), **self._settings)
-            first = put_json(session.documents, _STATE, {"state": own, "head": session.info().head, "time": None}, None)
+            first = originals.put_json(
+                session.documents, _STATE, {"state": scopes[_OWN], "head": session.info().head, "time": None}, None
+            )
         except (DocumentChangedError, SessionExistsError) as error:
             raise AlreadyExistsError(f"Session with id {name} already exists.") from error
-        self._merge(app_state, app)
-        self._merge(user_state, app, user)
+        self._merge(scopes[State.APP_PREFIX], app)
+        self._merge(scopes[State.USER_PREFIX], app, user)
         self._log.sessions.get_or_create(session_id_of("adk", app)).documents.put(
             _SESSIONS + session_id_of(user, name), canonical_json([user, name])
         )
@@ -239,27 +234,24 @@ class TurnlogSessionService(BaseSessionService):
 
     def _apply(self, session: Session, documents: Documents, events: list[Event], head: int) -> None:
         delta = {key: value for event in events for key, value in event.actions.state_delta.items()}
-        app_state, user_state, own = _scopes(delta)
-        self._merge(app_state, session.app_name)
-        self._merge(user_state, session.app_name, session.user_id)
+        scopes = _scopes(delta)
+        self._merge(scopes[State.APP_PREFIX], session.app_name)
+        self._merge(scopes[State.USER_PREFIX], session.app_name, session.user_id)
 
         def change(value: Any) -> Any:
             if value["head"] >= head:  # another process has brought the state up to date
                 return value
-            return {"state": {**value["state"], **own}, "head": head, "time": events[-1].timestamp}
+            return {"state": {**value["state"], **scopes[_OWN]}, "head": head, "time": events[-1].timestamp}
 
-        change_document(documents, _STATE, change)
+        originals.change_document(documents, _STATE, change)
 
     def _merge(self, delta: Mapping[str, Any], *scope: str) -> None:
         if delta:
             documents = self._log.sessions.get_or_create(session_id_of("adk", *scope)).documents
-            change_document(documents, _STATE, lambda value: {**(value or {}), **delta})
+            originals.change_document(documents, _STATE, lambda value: {**(value or {}), **delta})
 
     def _state(self, *scope: str) -> dict[str, Any]:
-        with suppress(NotFoundError):
-            document = self._log.sessions.of(session_id_of("adk", *scope)).documents.get(_STATE)
-            return json.loads(document.data) if document is not None else {}
-        return {}
+        return originals.read_json(self._log.sessions.of(session_id_of("adk", *scope)).documents, _STATE) or {}
 
     def _session(self, app: str, user: str, name: str, document: Document) -> Session:
         value = json.loads(document.data)
@@ -305,31 +297,17 @@ class TurnlogWindowPlugin(BasePlugin):
 
 
 def _tools(request: LlmRequest) -> list[JsonObject]:
-    declared = [
-        declaration
+    return [
+        originals.function_tool(declaration.name or "", declaration.model_dump(mode="json", exclude_none=True))
         for tool in request.config.tools or []
         for declaration in getattr(tool, "function_declarations", None) or []
     ]
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": declaration.name or "",
-                "parameters": declaration.model_dump(mode="json", exclude_none=True),
-            },
-        }
-        for declaration in declared
-    ]
 
 
-def _scopes(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return the parts of a state that the app, the user and the session have, without prefixes. Temporary keys are left out."""
-    app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+def _scopes(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parts of a state by their prefix, without it: of the app, the user and a call, and the session's own."""
+    scopes: dict[str, dict[str, Any]] = {State.APP_PREFIX: {}, State.USER_PREFIX: {}, State.TEMP_PREFIX: {}, _OWN: {}}
     for key, value in state.items():
-        if key.startswith(State.APP_PREFIX):
-            app[key.removeprefix(State.APP_PREFIX)] = value
-        elif key.startswith(State.USER_PREFIX):
-            user[key.removeprefix(State.USER_PREFIX)] = value
-        elif not key.startswith(State.TEMP_PREFIX):
-            own[key] = value
-    return app, user, own
+        prefix = next(prefix for prefix in scopes if key.startswith(prefix))
+        scopes[prefix][key.removeprefix(prefix)] = value
+    return scopes

@@ -11,7 +11,6 @@ A key of the store is a session. With the memory the model is sent the session's
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -33,6 +32,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals
 from turnlog.integrations.session_ids import session_id_of
 
@@ -107,7 +107,7 @@ class TurnlogChatStore(BaseChatStore):
     def _created(self, key: str) -> Session:
         """Return the session of a key; create and list it with its first message."""
         session = self.session(key)
-        if not self._log.sessions.exists(session.id) or not session.page(limit=1, in_view=True).messages:
+        if not originals.has_messages(session):
             listed = self._log.sessions.get_or_create(_INDEX, **self._settings).documents
             listed.put(_KEYS + session.id, key.encode("utf-8", "surrogatepass"))
             return self._log.sessions.get_or_create(session.id, **self._settings)
@@ -147,13 +147,12 @@ class TurnlogMemory(BaseMemory):
         return cls(store, key, Limits(budget, policy, output_reserve))
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        with suppress(NotFoundError):
-            session = self._store.session(self._key)
-            if session.page(limit=1, in_view=True).messages:
-                window = MESSAGES.window(session, self._limits)
-                summary = [ChatMessage(window.system, role=MessageRole.SYSTEM)] if window.system else []
-                return [*summary, *window.messages]
-        return []
+        session = self._store.session(self._key)
+        if not originals.has_messages(session):
+            return []
+        window = MESSAGES.window(session, self._limits)
+        summary = [ChatMessage(window.system, role=MessageRole.SYSTEM)] if window.system else []
+        return [*summary, *window.messages]
 
     def get_all(self) -> list[ChatMessage]:
         return self._store.get_messages(self._key)
@@ -176,33 +175,24 @@ class TurnlogMemory(BaseMemory):
 
 
 def _to_body(message: ChatMessage) -> JsonObject:
-    call_id = message.additional_kwargs.get("tool_call_id")
     if message.role == MessageRole.TOOL:
-        return {
-            "role": "tool",
-            "content": None,
-            "tool_results": [{"tool_call_id": str(call_id or ""), "result": message.content or ""}],
-        }
+        call_id = message.additional_kwargs.get("tool_call_id")
+        return originals.body_of("tool", (), results=[originals.tool_result(str(call_id or ""), message.content or "")])
     blocks, calls = list[JsonValue](), list[JsonValue]()
     for block in message.blocks:
         if isinstance(block, TextBlock):
-            blocks.append({"type": "text", "text": block.text})
+            blocks.append(originals.text_block(block.text))
         elif isinstance(block, ThinkingBlock):
-            blocks.append({"type": "thinking", "text": block.content or ""})
+            blocks.append(originals.text_block(block.content or "", is_thinking=True))
         elif isinstance(block, ToolCallBlock):
-            calls.append({"id": block.tool_call_id or "", "name": block.tool_name, "args": _object(block.tool_kwargs)})
+            calls.append(originals.tool_call(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif isinstance(block, ImageBlock) and isinstance(block.image, bytes):
             image = block.image.decode("ascii")  # LlamaIndex holds base64
             blocks.append({"type": "image", "media_type": block.image_mimetype or "image/png", "data": image})
     for call in [] if calls else message.additional_kwargs.get("tool_calls") or []:
         function = _field(call, "function")
-        calls.append(
-            {"id": _field(call, "id"), "name": _field(function, "name"), "args": _object(_field(function, "arguments"))}
-        )
-    body: JsonObject = {"role": _ROLES.get(message.role, "user"), "content": blocks or None}
-    if calls:
-        body["tool_calls"] = calls
-    return body
+        calls.append(originals.tool_call(_field(call, "id"), _field(function, "name"), _field(function, "arguments")))
+    return originals.body_of(_ROLES.get(message.role, "user"), blocks, calls)
 
 
 _ROLES = {
@@ -219,12 +209,6 @@ def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
-def _object(arguments: Any) -> Any:
-    with suppress(TypeError, ValueError):
-        return json.loads(arguments) if isinstance(arguments, str) else arguments or {}
-    return arguments
-
-
 def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> ChatMessage:
     results = body.get("tool_results") or ()
     if results:
@@ -232,8 +216,8 @@ def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> ChatMessage
         return ChatMessage(
             "\n".join(str(result["result"]) for result in results), role=MessageRole.TOOL, additional_kwargs=kept
         )
-    content, blocks = body.get("content") or [], list[Any]()
-    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+    blocks = list[Any]()
+    for block in originals.blocks_of(body):
         if block["type"] == "text":
             blocks.append(TextBlock(text=block["text"]))
         elif block["type"] == "image" and block.get("data"):

@@ -61,7 +61,7 @@ class TurnlogSession:
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
         """Return the newest ``limit`` items, oldest first; without a limit as many as the settings say, or all."""
-        return await asyncio.to_thread(self._items, self._limit(limit))
+        return await asyncio.to_thread(lambda: self._items(self._session(), self._limit(limit)))
 
     async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Add all items, or none of them when an error is raised."""
@@ -79,38 +79,33 @@ class TurnlogSession:
 
     # ------------------------------------------------------------ blocking work, called in a thread
 
+    def _session(self) -> Session:
+        """Return the session of the items. It may not exist yet."""
+        return self._log.sessions.of(self._id_of(self.session_id))
+
+    def _created(self) -> Session:
+        """Return the session of the items, and create it when it does not exist."""
+        return self._log.sessions.get_or_create(self._id_of(self.session_id), **self._settings)
+
     def _limit(self, limit: int | None) -> int | None:
         if limit is not None:
             return limit
         default = getattr(self._session_settings, "limit", None)
         return default if isinstance(default, int) else None
 
-    def _items(self, limit: int | None) -> list[Item]:
+    def _items(self, session: Session, limit: int | None) -> list[Item]:
         if limit is not None and limit <= 0:
             return []
         items = list[Item]()
         with suppress(NotFoundError):
-            for stored in self._newest_first(self._log.sessions.of(self._id_of(self.session_id))):
-                items.append(_item_of(stored))
+            for stored in newest_first(session):
+                items.append(item_of(stored))
                 if len(items) == limit:
                     break
         return items[::-1]
 
-    def _newest_first(self, session: Session) -> Iterator[StoredMessage]:
-        """Yield the messages in view, newest first, without batches whose last part was never stored."""
-        complete, torn = set[str](), set[str]()
-        for message in session.messages(order="desc", in_view=True, format=FORMAT):
-            batch = (message.metadata or {}).get(_BATCH)
-            if isinstance(batch, Mapping):
-                name = str(batch["id"])
-                if name not in complete | torn:
-                    (complete if not batch["left"] or _has_end(session, message.position, name) else torn).add(name)
-                if name in torn:
-                    continue
-            yield message
-
     def _add(self, items: list[Item]) -> None:
-        session = self._log.sessions.get_or_create(self._id_of(self.session_id), **self._settings)
+        session = self._created()
         pairs = [_message_of(item) for item in items]
         bodies, kept = [body for body, _ in pairs], [beside for _, beside in pairs]
         key, parts = _IDS.new_id(), parts_of(bodies, kept)
@@ -120,24 +115,23 @@ class TurnlogSession:
             session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _pop(self) -> Item | None:
-        session = self._log.sessions.of(self._id_of(self.session_id))
+        session = self._session()
         for _ in range(_TRIES):
             try:
                 head = session.info().head
             except NotFoundError:
                 return None
-            newest = next(self._newest_first(session), None)
+            newest = next(newest_first(session), None)
             if newest is None:
                 return None
             with suppress(HeadMismatchError):
                 session.rewind(newest.position - 1, if_head=head)
-                return _item_of(newest)
+                return item_of(newest)
         raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
 
     def _clear(self) -> None:
-        session = self._log.sessions.of(self._id_of(self.session_id))
         with suppress(NotFoundError):
-            session.rewind(1)
+            self._session().rewind(1)
 
 
 def _settings_of(settings: Any) -> Any:
@@ -149,17 +143,44 @@ def _settings_of(settings: Any) -> Any:
     return coerce_session_settings(dict(settings))
 
 
-def _has_end(session: Session, position: int, name: str) -> bool:
-    """Return whether the last part of a batch is stored after a position, also when a pop removed it from the view."""
-    place: int | None = position
+def newest_first(session: Session) -> Iterator[StoredMessage]:
+    """Yield the messages in view, newest first, without batches whose last part was never stored."""
+    ends = dict[str, int | None]()
+    for message in session.messages(order="desc", in_view=True, format=FORMAT):
+        name, _ = _batch(message)
+        if name not in ends:
+            ends[name] = batch_end(session, message)
+        if ends[name] is not None:
+            yield message
+
+
+def batch_end(session: Session, message: StoredMessage) -> int | None:
+    """Return where the last part of a message's batch begins, also when a pop removed it from the view; None without one.
+
+    A message of that part, or of no batch, is itself the answer.
+    """
+    name, left = _batch(message)
+    if not left:
+        return message.position
+    place: int | None = message.position
     while place is not None:
         page = session.page(after=place)
-        for message in page.messages:
-            batch = (message.metadata or {}).get(_BATCH)
-            if isinstance(batch, Mapping) and batch["id"] == name and not batch["left"]:
-                return True
+        for later in page.messages:
+            if _batch(later) == (name, 0):
+                return later.position
         place = page.next
-    return False
+    return None
+
+
+def in_batch(message: StoredMessage) -> bool:
+    """Return whether a message was stored with others in several parts."""
+    return _BATCH in (message.metadata or {})
+
+
+def _batch(message: StoredMessage) -> tuple[str, int]:
+    """Return the name of a message's batch and the number of parts after the message's; a message alone is one of its own."""
+    batch = (message.metadata or {}).get(_BATCH)
+    return (str(batch["id"]), batch["left"]) if isinstance(batch, Mapping) else (str(message.position), 0)
 
 
 def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
@@ -171,7 +192,7 @@ def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
     return item, {}
 
 
-def _item_of(stored: StoredMessage) -> Item:
+def item_of(stored: StoredMessage) -> Item:
     kept = (stored.metadata or {}).get(_ITEM)
     return dict(kept) if isinstance(kept, Mapping) else dict(stored.body)
 

@@ -1,20 +1,22 @@
-"""Messages of frameworks under Turnlog's names: objects kept beside a message's body.
+"""Messages of frameworks in Turnlog's own format, and the JSON documents that adapters keep.
 
-An adapter converts a framework's message to a body of a format that Turnlog knows, and keeps the framework's own form beside it.
-Texts that the body has are not stored twice.
+An adapter converts a framework's message to a body of the format `turnlog`, and keeps the framework's own form beside it. Texts
+that the body has are not stored twice.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from turnlog.agents.graph_state.messages import budget_arguments
 from turnlog.client import GivenPolicy, parts_of
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session
-from turnlog.core.errors import DocumentChangedError, HeadMismatchError
+from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.context_models import WindowAnswer
@@ -77,6 +79,53 @@ def _at(value: Any, path: list[Any]) -> JsonValue:
         value = value[step]
     text: JsonValue = value
     return text
+
+
+def body_of(
+    role: str, blocks: Sequence[JsonValue], calls: Sequence[JsonValue] = (), results: Sequence[JsonValue] = ()
+) -> JsonObject:
+    """Return the body of a message: its content of `text_block` and `media_block`, tool calls and results."""
+    body: JsonObject = {"role": role, "content": list(blocks) or None}
+    if calls:
+        body["tool_calls"] = list(calls)
+    if results:
+        body["tool_results"] = list(results)
+    return body
+
+
+def text_block(text: str, *, is_thinking: bool = False) -> JsonObject:
+    return {"type": "thinking" if is_thinking else "text", "text": text}
+
+
+def media_block(media_type: str, data: bytes | str) -> JsonObject:
+    """Return the block of an image, a sound or a file, of bytes or their base64."""
+    kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
+    encoded = data if isinstance(data, str) else base64.b64encode(data).decode("ascii")
+    return {"type": kind, "media_type": media_type, "data": encoded}
+
+
+def tool_call(call_id: str | None, name: str | None, arguments: Any) -> JsonObject:
+    """Return a tool call. Arguments may be JSON text; other text stays as it is."""
+    if isinstance(arguments, str):
+        with suppress(ValueError):
+            arguments = json.loads(arguments)
+        return {"id": call_id or "", "name": name or "", "args": arguments}
+    return {"id": call_id or "", "name": name or "", "args": arguments or {}}
+
+
+def tool_result(call_id: str | None, result: Any, *, is_error: bool = False) -> JsonObject:
+    return {"tool_call_id": call_id or "", "result": result, **({"is_error": True} if is_error else {})}
+
+
+def blocks_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks of a body's content. Media that a window has left out have no ``data``."""
+    content = body.get("content") or []
+    return [text_block(content)] if isinstance(content, str) else content
+
+
+def function_tool(name: str, parameters: JsonValue) -> JsonObject:
+    """Return a tool as windows count it."""
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
 def said(body: Mapping[str, Any]) -> JsonObject:
@@ -191,21 +240,40 @@ class Originals(Generic[T]):
 _SAYS = ("content", "tool_calls", "tool_results")
 
 
-def change_document(documents: Documents, key: str, change: Callable[[Any], Any], *, tries: int = 100) -> None:
-    """Replace the JSON of a document by what ``change`` makes of it (of None where there is none), whoever else writes."""
+def has_messages(session: Session) -> bool:
+    """Return whether the session exists and has messages in view."""
+    with suppress(NotFoundError):
+        return bool(session.page(limit=1, in_view=True).messages)
+    return False
+
+
+def read_json(documents: Documents, key: str) -> Any:
+    """Return the JSON of a document; None when there is none, or no session."""
+    with suppress(NotFoundError):
+        document = documents.get(key)
+        return json.loads(document.data) if document is not None else None
+    return None
+
+
+def change_document(documents: Documents, key: str, change: Callable[[Any], Any], *, tries: int = 100) -> Any:
+    """Replace the JSON of a document by what ``change`` makes of it (of None where there is none), whoever else writes.
+
+    Returns the new JSON.
+    """
     for tries_left in reversed(range(tries)):
         before = documents.get(key)
         old = json.loads(before.data) if before is not None else None
         new = change(old)
         if new == old:
-            return
+            return new
         try:
             put_json(documents, key, new, before)
         except DocumentChangedError:
             if not tries_left:
                 raise
             continue
-        return
+        return new
+    return None
 
 
 def put_json(documents: Documents, key: str, value: Any, before: Document | None) -> Document:

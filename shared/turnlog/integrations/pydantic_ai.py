@@ -52,7 +52,8 @@ from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.integrations.originals import Limits, Originals, put_json
+from turnlog.integrations import originals
+from turnlog.integrations.originals import Limits, Originals
 from turnlog.integrations.session_ids import session_id_of
 
 _MESSAGE = TypeAdapter[ModelMessage](ModelMessage)
@@ -62,37 +63,28 @@ def _to_body(message: ModelMessage) -> JsonObject:
     blocks, calls, results = list[JsonValue](), list[JsonValue](), list[JsonValue]()
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            calls.append({"id": part.tool_call_id, "name": part.tool_name, "args": part.args_as_dict()})
+            calls.append(originals.tool_call(part.tool_call_id, part.tool_name, part.args_as_dict()))
         elif isinstance(part, ToolReturnPart):
-            failed = {"is_error": True} if part.outcome != "success" else {}
-            results.append({"tool_call_id": part.tool_call_id, "result": part.model_response_str(), **failed})
+            failed = part.outcome != "success"
+            results.append(originals.tool_result(part.tool_call_id, part.model_response_str(), is_error=failed))
         elif isinstance(part, RetryPromptPart) and part.tool_name is not None:
-            results.append({"tool_call_id": part.tool_call_id, "result": part.model_response(), "is_error": True})
-        elif isinstance(part, ThinkingPart):
-            blocks.append({"type": "thinking", "text": part.content})
+            results.append(originals.tool_result(part.tool_call_id, part.model_response(), is_error=True))
         elif isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             blocks += [_block(item) for item in part.content]
         elif isinstance(content := getattr(part, "content", None), str):
-            blocks.append({"type": "text", "text": content})
+            blocks.append(originals.text_block(content, is_thinking=isinstance(part, ThinkingPart)))
     role = "assistant" if isinstance(message, ModelResponse) else "tool" if results else "user"
-    body: JsonObject = {"role": role, "content": blocks or None}
-    if calls:
-        body["tool_calls"] = calls
-    if results:
-        body["tool_results"] = results
-    return body
+    return originals.body_of(role, blocks, calls, results)
 
 
 def _block(item: Any) -> JsonObject:
     if isinstance(item, BinaryContent):
-        kind = "image" if item.is_image else "audio" if item.is_audio else "file"
-        return {"type": kind, "media_type": item.media_type, "data": base64.b64encode(item.data).decode("ascii")}
-    return {"type": "text", "text": item if isinstance(item, str) else str(getattr(item, "url", item))}
+        return originals.media_block(item.media_type, item.data)
+    return originals.text_block(item if isinstance(item, str) else str(getattr(item, "url", item)))
 
 
 def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> ModelMessage:
-    content = body.get("content") or []
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks = originals.blocks_of(body)
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if body["role"] == "assistant":
         calls = [ToolCallPart(call["name"], call["args"], call["id"]) for call in body.get("tool_calls") or ()]
@@ -224,7 +216,7 @@ class TurnlogConversationStore(ConversationStore):
                 for entry, position in zip(entries, positions, strict=True)
             }
             index.put_many({key: json.dumps(value).encode() for key, value in places.items()})
-            put_json(index, name, _RECORD.dump_python(record, mode="json"), before)
+            originals.put_json(index, name, _RECORD.dump_python(record, mode="json"), before)
         except (HeadMismatchError, DocumentChangedError) as error:
             raise ConversationConflict(conversation_id) from error
 
@@ -261,9 +253,11 @@ class TurnlogConversationStore(ConversationStore):
         return []
 
     def _place(self, entry_id: str | None) -> dict[str, Any] | None:
-        document = self._get(_PLACES + entry_id) if entry_id is not None else None
-        place: dict[str, Any] | None = json.loads(document.data) if document is not None else None
-        return place
+        return (
+            originals.read_json(self._log.sessions.of(_INDEX).documents, _PLACES + entry_id)
+            if entry_id is not None
+            else None
+        )
 
     def _index(self) -> Documents:
         return self._log.sessions.get_or_create(_INDEX, **self._settings).documents
@@ -295,10 +289,7 @@ class TurnlogWindow(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         messages, parameters = list(request_context.messages), request_context.model_request_parameters
         system = "\n\n".join(part.content for part in parameters.instruction_parts or [])
-        tools: list[JsonObject] = [
-            {"type": "function", "function": {"name": tool.name, "parameters": tool.parameters_json_schema}}
-            for tool in parameters.function_tools
-        ]
+        tools = [originals.function_tool(tool.name, tool.parameters_json_schema) for tool in parameters.function_tools]
         session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages))
         window = await asyncio.to_thread(MESSAGES.window, session, self._limits, system=system, tools=tools)
         summary: list[ModelMessage] = [ModelRequest([SystemPromptPart(window.system)])] if window.system else []

@@ -13,7 +13,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from operator import itemgetter
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
@@ -68,10 +67,11 @@ class Fts5SearchEngine:
         self._neighbours = NEIGHBOURS if is_conversation else {0: 1.0}
         self._found_at = (0, 1) if is_conversation else (0,)
 
-    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+    def terms(self, texts: Sequence[str]) -> list[str]:
         words = [_words(text) for text in texts]
         terms = _terms_by_word(set[str]().union(*words))
-        return [list(chain.from_iterable(map(terms.__getitem__, text_words))) for text_words in words]
+        spaced = {word: "".join(f" {term} " for term in its) for word, its in terms.items()}
+        return ["".join(map(spaced.__getitem__, text_words)) for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
         total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, dict[int, float]]]()

@@ -90,8 +90,8 @@ class Index:
             day, text = moment.date(), searchable_text(located, message, facts)
             texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
         for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
-            self._enter([IndexedMessage(position, commit, loop, time_ms, len(terms), outline)])
-            self._added.append(f" {'  '.join(terms)} ")
+            self._enter([IndexedMessage(position, commit, loop, time_ms, terms.count(" ") // 2, outline)])
+            self._added.append(terms)
 
     def _enter(self, entries: Sequence[IndexedMessage]) -> None:
         rows = enumerate(entries, len(self.entries))

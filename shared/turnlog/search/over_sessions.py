@@ -208,7 +208,7 @@ class SearchSessions:
         listed = [session for session in newest if session.session_id != without]
         listed.sort(key=lambda session: session.active_ms > time_ms)
         words = self._owners.words(listed)
-        titles = self._alone.terms([session.title or "" for session in listed])
+        titles = [terms.split() for terms in self._alone.terms([session.title or "" for session in listed])]
         behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
         scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
         left = behind - {session.session_id for session in scanned}
@@ -273,7 +273,7 @@ class SearchSessions:
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[ListedSession, SearchedSession]]) -> Iterator[_Hit]:
         """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
         summarised = self._summarised(read)
-        texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
+        texts = [terms.split() for terms in self._engine.terms([summary.event.text for _, _, summary in summarised])]
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))

@@ -2,23 +2,27 @@
 
 The previous window is that of the same request before the newest assistant message. When it belongs to the same epoch, this window
 begins with all of it; otherwise only system text and tools can be expected to be the same.
+
+Its tokens are a lower bound, without a tokeniser: a message that is sent unchanged has its stored count, text that the window makes
+has a proven lower bound.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile, zip_longest
 
 from turnlog.core.calls import Ref
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
+from turnlog.core.messages import Block, Media, Message, Text, Thinking
+from turnlog.core.token_bounds import lower_bound_tokens
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
-from turnlog.windows.least import least_of_share, least_of_system, least_of_tools
 from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
 from turnlog.windows.prices import FENCING
@@ -185,15 +189,85 @@ def _stable_tokens(made: Made, turns: int, codec: Codec) -> int:
 
 
 def _tools_tokens(made: Made) -> int:
-    known = made.request.tools_least
-    return known if known is not None else least_of_tools(made.rendered.tools)
+    """Return at most the tokens of the tools' compact JSON."""
+    known, tools = made.request.tools_least, made.rendered.tools
+    if known is not None:
+        return known
+    return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
 
 
 def _system_tokens(made: Made) -> int:
+    """Return at most the tokens of the system text."""
     request, system = made.request, made.rendered.system
     if system is None and request.format in _SYSTEM_IS_A_MESSAGE:
         system = request.system
     if system is None:
         return 0
     known = request.system_least if system == request.system else None
-    return known if known is not None else least_of_system(system)
+    return known if known is not None else lower_bound_tokens(system) + MESSAGE_OVERHEAD
+
+
+def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
+    """Return at most the tokens of a turn's content, as it is sent in ``bodies``.
+
+    `MESSAGE_OVERHEAD` is not included, because a message may hold several turns.
+    """
+    return _least_as_made(share, codec) if bodies == codec.bodies(share.turn) else _least_of(share, bodies, codec)
+
+
+@once
+def _least_as_made(share: Share, codec: Codec) -> int:
+    return _least_of(share, codec.bodies(share.turn), codec)
+
+
+def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
+    if not bodies:
+        return 0
+    entry, message = share.entry, share.turn.message
+    is_given = entry is not None and message is entry.message and share.part == "all"
+    stored = max(0, entry.event.tokens - MESSAGE_OVERHEAD) if entry is not None and is_given else 0
+    is_verbatim = share.turn.format == codec.format and list(bodies) == [share.turn.body]
+    # A codec may rename files when it joins all messages.
+    if is_given and is_verbatim and not _has(message, files=True):
+        return stored
+    parsed = [codec.parse(body) for body in bodies]
+    if is_given and _count_the_same(message, parsed):
+        return stored
+    return sum(lower_bound_tokens(text) for sent in parsed for text in _texts(sent))
+
+
+def _has(message: Message, *, files: bool = False) -> bool:
+    """Return whether the message has media. ``files``: count only files, which a codec may rename when it joins all messages."""
+    contents = (message.content, *(result.content for result in message.tool_results))
+    media = (block for content in contents for block in content if isinstance(block, Media))
+    return any(not files or block.kind == "file" for block in media)
+
+
+def _count_the_same(message: Message, parsed: Sequence[Message]) -> bool:
+    """Return whether the parsed bodies have everything that the message's count depends on."""
+    return not _has(message) and not any(map(_has, parsed)) and _counted([message]) == _counted(parsed)
+
+
+def _counted(messages: Sequence[Message]) -> tuple[object, ...]:
+    return (
+        [message.name for message in messages if message.name],
+        [block for message in messages for block in message.content if block != Text("")],
+        [(call.name, call.arguments) for message in messages for call in message.tool_calls],
+        [(result.name, result.content) for message in messages for result in message.tool_results],
+    )
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """Yield the texts of the message that are counted."""
+    yield message.name
+    yield from _texts_of(message.content)
+    for call in message.tool_calls:
+        yield call.name
+        yield call.arguments
+    for result in message.tool_results:
+        yield result.name
+        yield from _texts_of(result.content)
+
+
+def _texts_of(content: Sequence[Block]) -> Iterator[str]:
+    return (block.text for block in content if isinstance(block, Text | Thinking))

@@ -1,4 +1,4 @@
-"""Lambda entry point: the routes of `messages`, `recall` and `search`."""
+"""Lambda entry point: the routes of `messages` and `search`."""
 
 from turnlog.http.lambda_api import make_handler
 from turnlog.routing import routes_of

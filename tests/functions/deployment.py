@@ -325,7 +325,7 @@ def _recall(made: Deployment, path: str, size: int) -> None:
         messages = [{"role": "assistant", "content": None, "tool_calls": [one]}, result]
         refs = made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages})["refs"]
         query = {"ref": refs[0]["ref"], "max_tokens": "100"}
-        assert made.call("recall", "GET", f"{path}/recall", 200, query=query)["found"]
+        assert made.call("search", "GET", f"{path}/recall", 200, query=query)["found"]
     made.call("search", "GET", f"{path}/search", 200, query={"q": "and now"})
 
 

@@ -148,9 +148,9 @@ class Sessions(RuleBasedStateMachine):
     def erase(self, at: float) -> None:
         session, _ = self._any(at)
         session.erase()
-        if at > 0.3:
-            poller(self.harness).run_once()
         del self.plain[session.id]
+        if at > 0.3:
+            self._poll()
         with pytest.raises(NotFoundError):
             session.info()
         with pytest.raises(ConflictError):
@@ -166,10 +166,6 @@ class Sessions(RuleBasedStateMachine):
         session.redact(position)
         plain.redact(position)
         self._poll()
-        # An entry in the history of each session that has it.
-        for session_id, one in self.plain.items():
-            for _ in range(self.log.sessions.of(session_id).info().head - one.head):
-                one.note()
 
     @rule(at=at_some)
     @precondition(lambda self: len(self.plain) < 6)
@@ -197,8 +193,16 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def _poll(self) -> None:
-        """Whatever waits: erasures, redactions, segments."""
+        """Do what waits: erasures, redactions, segments.
+
+        A redaction has an entry in the history of each session that has the message; a later poll may write those of forks.
+        """
         poller(self.harness).run_once()
+        for session_id, one in self.plain.items():
+            session = self.log.sessions.of(session_id)
+            for entry in list(session.history())[: session.info().head - one.head]:
+                assert entry.action == "redact"
+                one.note()
 
     @rule(at=at_some)
     def end(self, at: float) -> None:

@@ -237,3 +237,23 @@ def test_every_frozen_class_of_the_functions_is_of_this_kind() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in paths}
     assert len([path for path, text in sources.items() if "@lazy_dataclass(frozen=True, slots=True)" in text]) > 60
     assert [path for path, text in sources.items() if "\n@dataclass(frozen=True, slots=True)\n" in text] == []
+
+
+@pytest.mark.parametrize("decorate", [ours, dataclasses.dataclass], ids=["ours", "theirs"])
+def test_an_object_of_a_subclass_is_one_of_the_subclass_and_frozen_too(decorate: Any) -> None:
+    @decorate(frozen=True, slots=True)
+    class Base:
+        number: int
+
+    class Plain(Base):
+        pass
+
+    class Slotted(Base):
+        __slots__ = ()
+
+    classes: tuple[Any, ...] = (Base, Plain, Slotted, Base)
+    for cls in classes:
+        value = cls(1)
+        assert type(value) is cls and value.number == 1
+        with pytest.raises(FrozenInstanceError):
+            value.number = 2

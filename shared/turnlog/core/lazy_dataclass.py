@@ -12,7 +12,7 @@ checker sees the standard library's decorator.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -65,8 +65,8 @@ else:
 
     def _init_of(cls):
         """Compile ``__init__``. It assigns in a class that is not frozen; to set each slot takes twice as long."""
-        scope, parameters, lines = {"_missing": dataclasses.MISSING, "_cls": cls}, ["self"], []
-        scope |= {"_open": _opened(cls), "_set_class": object.__dict__["__class__"].__set__}
+        scope, parameters, lines = {"_missing": dataclasses.MISSING, "_opened": _opened}, ["self"], []
+        scope["_set_class"] = object.__dict__["__class__"].__set__
         for item in dataclasses.fields(cls):
             name, value = item.name, item.name
             if item.default_factory is not dataclasses.MISSING:
@@ -80,7 +80,7 @@ else:
                 parameters.append(name)
             lines.append(f" self.{name} = {value}")
         if lines:
-            lines = [" _set_class(self, _open)", *lines, " self.__class__ = _cls"]
+            lines = [" _cls = self.__class__", " _set_class(self, _opened(_cls))", *lines, " self.__class__ = _cls"]
         if hasattr(cls, "__post_init__"):
             lines.append(" self.__post_init__()")
         body = "\n".join(lines or [" pass"])
@@ -89,10 +89,12 @@ else:
         init.__qualname__ = f"{cls.__qualname__}.__init__"
         return init
 
+    @cache
     def _opened(cls):
         """Return a class of the same slots whose objects are not frozen."""
+        slots = {"__slots__": cls.__slots__} if "__slots__" in cls.__dict__ else {}
         methods = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-        return type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__, **methods})
+        return type(cls.__name__, cls.__bases__, slots | methods)
 
     def _compare_by(cls):
         """Give ``cls`` the standard library's ``__eq__`` and ``__hash__``, taken from a class with the same fields."""

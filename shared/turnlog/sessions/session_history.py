@@ -299,8 +299,7 @@ class SessionHistory:
 
     def _stays(self, source: Source) -> bool:
         """Return whether an older message is in later windows too: the one that opens the current loop may not be."""
-        event = source.event
-        return event.envelope.pin or not source.loop or event.position <= self._covered_to
+        return source.event.envelope.pin or not source.loop or source.event.position <= self._covered_to
 
     def recall(self, search: RecallSearch) -> Sequence[Sequence[RecallHit]] | None:
         """Return messages about questions; None when the log cannot be searched."""
@@ -353,8 +352,7 @@ class SessionHistory:
 
     @property
     def is_at_limit(self) -> bool:
-        count = self._header.flow.messages - self._floor
-        return self._is_at_floor and len(self.sources) == count and self.unread > 0
+        return self._is_at_floor and len(self.sources) == self._header.flow.messages - self._floor and self.unread > 0
 
     def breaks(self) -> Sequence[EpochStart]:
         breaks = self._requests.breaks(self._commits)

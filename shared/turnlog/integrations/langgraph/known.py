@@ -1,4 +1,4 @@
-"""What a saver remembers of the checkpoints that it has read and written, so that the next one needs no reading.
+"""The checkpoints that a saver has read and written last, kept in memory so that the next one needs no reading.
 
 A list is stored as a reference to the older list and its new elements. Every few checkpoints it is stored whole again: as
 references to pieces of elements beside the checkpoints, and the rest. So few documents are read to restore it.

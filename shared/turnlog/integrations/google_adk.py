@@ -39,7 +39,7 @@ from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoun
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, Limits, Originals
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.sessions import session_id_of
 
 
 def _to_body(event: Event) -> JsonObject:

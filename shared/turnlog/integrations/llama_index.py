@@ -34,7 +34,7 @@ from turnlog.core.errors import NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.sessions import session_id_of
 
 _INDEX, _KEYS = session_id_of("llama-index"), "keys/"
 

@@ -54,7 +54,7 @@ from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoun
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.sessions import session_id_of
 
 _MESSAGE = TypeAdapter[ModelMessage](ModelMessage)
 

@@ -186,24 +186,19 @@ def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | 
         if end < len(text) or "pk" in others or "sk" in others:
             raise ValueError
         for name, value in others.items():
-            if type(value) is not str and type(value) is not int:
-                others[name] = _bytes(value, data)
+            if type(value) is list:  # bytes: an offset into the row's data and a size
+                start, size = value
+                if not 0 <= start <= start + size <= len(data):
+                    raise ValueError
+                others[name] = data[start : start + size]
+            elif type(value) is not str and type(value) is not int:
+                raise TypeError
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
     item: dict[str, AttributeValue] = {"pk": pk, "sk": sk}
     if index.count(None) < len(INDEX_ATTRIBUTES):
         item |= {name: key for name, key in zip(INDEX_ATTRIBUTES, index, strict=False) if key is not None}
     return {**item, **others}
-
-
-def _bytes(place: object, data: bytes) -> bytes:
-    """Return an attribute of bytes, which is stored as an offset into the row's data and a size."""
-    if not isinstance(place, list):
-        raise TypeError
-    start, size = place
-    if not 0 <= start <= start + size <= len(data):
-        raise ValueError
-    return data[start : start + size]
 
 
 def _name(sk: object) -> str:

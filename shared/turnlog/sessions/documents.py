@@ -186,7 +186,8 @@ class DocumentStore:
         return documents, None
 
     def _document(self, keys: SessionKeys, item: Item) -> Document:
-        name, key, packed = item_name(item), key_of(item), item.get("b")
+        name, packed = item_name(item), item.get("b")
+        key = name[len(DOCUMENTS) :]
         if not isinstance(packed, bytes):
             packed = self._blobs.get(keys.document_blob(_text(item, "bn")))
         if packed is None:

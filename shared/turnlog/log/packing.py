@@ -22,7 +22,7 @@ from turnlog.core.identity import Within
 from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
-from turnlog.log.keys import COMMITS_FROM, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
+from turnlog.log.keys import COMMITS_FROM, ORDERS, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
 from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
 WRITE_UNIT_BYTES = 1024
@@ -208,4 +208,5 @@ def _is_whole(item: Item) -> bool:
 
 
 def _is_missing(item: Item) -> bool:
-    return item.get("sk") in _REBUILT and not _is_whole(item)
+    is_rebuilt = item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS)
+    return is_rebuilt and not _is_whole(item)

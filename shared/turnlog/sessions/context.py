@@ -186,9 +186,7 @@ class BuildContexts:
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
-            _mismatch(
-                "elsewhere", "what was recalled from other sessions, or ranked by an embedder, is not found so again"
-            )
+            _mismatch("elsewhere", "what other sessions had, or what was ranked by an embedder, is not found again")
         if position is None:
             self._warm.put(keys, history.warm())
         return window_answer(

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.effort import is_full
 from turnlog.core.errors import InvalidInputError, UnavailableError
-from turnlog.engines import SystemClock
+from turnlog.engines import SystemClock, sqlite_tables
 from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
@@ -76,6 +77,46 @@ class TestSqliteJobQueue(JobQueueContract, RedrivableContract):
             queue.send(f"noisy {at}", group="noisy")
         queue.send("quiet", group="quiet")
         assert "quiet" in [delivery.body for delivery in queue.receive(limit=2)]
+
+    def test_the_next_due_time_follows_every_change_of_the_queue(
+        self, queue: SqliteJobQueue, database: SqliteDatabase, clock: FixedClock
+    ) -> None:
+        def due() -> int | None:
+            times = queue.next_due_ms(), SqliteJobQueue(database, SequentialIds(), clock.now_ms).next_due_ms()
+            assert times[0] == times[1]
+            return times[0]
+
+        begin = clock.now_ms()
+        assert due() is None
+        queue.send("later", group="a", delay_seconds=20)
+        assert due() == begin + 20_000
+        queue.send("now", group="a")
+        assert due() == begin
+        (delivery,) = queue.receive()
+        assert due() == begin + self.visibility_seconds * 1000
+        queue.postpone(delivery.receipt, seconds=5)
+        assert due() == begin + 5_000
+        clock.advance(5)
+        (delivery,) = queue.receive()
+        assert due() == clock.now_ms() + self.visibility_seconds * 1000
+        queue.acknowledge(delivery.receipt)
+        assert due() == begin + 20_000
+        for _ in range(self.max_receives + 1):
+            clock.advance(20)
+            queue.receive()
+        assert due() is None
+        assert queue.redrive(lambda body: "a") == 1
+        assert due() == clock.now_ms()
+
+    def test_what_another_process_sends_is_due_within_a_second(
+        self, queue: SqliteJobQueue, database: SqliteDatabase, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = 7.0
+        monkeypatch.setattr(sqlite_tables, "time", SimpleNamespace(monotonic=lambda: seconds))
+        assert queue.next_due_ms() is None
+        SqliteJobQueue(database, SequentialIds(), clock.now_ms).send("theirs", group="a")
+        seconds = 8.0
+        assert queue.next_due_ms() == clock.now_ms()
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../b", "/absolute", "a//b", "", ".hidden", "a/.b"])

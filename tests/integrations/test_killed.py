@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: st
     # Where both have asked before either's model is called, the model, which answers the last question, answers the same to both.
     assert any(f"{name} costs 12.50" in texts for name in names)
     calls = [call["id"] for one in said for call in one.body.get("tool_calls") or ()]
-    assert sorted(calls) == sorted(one.body["tool_call_id"] for one in said if one.body["role"] == "tool")
+    results = [one.body["tool_call_id"] for one in said if one.body["role"] == "tool"]
+    # Strands answers a call that is open when it is asked; that call has two results, where the other's tool ends later.
+    assert set(calls) == set(results) and not Counter(calls) - Counter(results)
     # Two questions, a call with its result and its answer, and another answer at least; more, where one of them asks its model
     # after the other has had the last word: it goes on from there.
     assert len(said) >= 6

@@ -16,7 +16,7 @@ from turnlog import Turnlog
 from turnlog.core.identity import is_session_id
 from turnlog.integrations.langgraph import TurnlogSaver
 from turnlog.integrations.openai_agents import TurnlogSession
-from turnlog.integrations.session_ids import digest_id, session_id_of
+from turnlog.integrations.sessions import digest_id, session_id_of
 from turnlog.integrations.strands import TurnlogRepository
 
 NAMES = st.text("aZ09_-@:+./ 你\ud83d", min_size=1, max_size=300)

@@ -406,6 +406,27 @@ def test_the_call_is_in_the_log_before_its_tool_runs(log: Turnlog, agents: Any) 
     assert seen == [2] and len(bodies(log.sessions.get("desk"))) == 4
 
 
+def test_a_call_that_another_agent_answers_while_its_tool_runs_has_the_tools_result_in_later_windows(
+    log: Turnlog, agents: Any
+) -> None:
+    @importlib.import_module("strands").tool
+    def price(sku: str) -> str:
+        """The price of an article."""
+        agents.asked(agents.agent(log, model=agents.Scripted({"text": "Hello."})), ["Hello?"])
+        return f"{sku} costs 12.50"
+
+    call = {"name": "price", "id": "call-1", "input": '{"sku": "SKU-1"}'}
+    model = agents.Scripted(call, {"text": "It costs 12.50."})
+    agents.asked(agents.agent(log, tools=[price], model=model), ["What is the price of SKU-1?"])
+    session = log.sessions.of("desk")
+    results = [one.body["content"] for one in session.messages(format="openai_chat") if one.body["role"] == "tool"]
+    # Strands answers an open call with an error when another agent is asked; the tool's own result is in the log, too.
+    assert len(results) == 2 and results[1] == "SKU-1 costs 12.50"
+    window = session.context(format="openai_chat")
+    assert log.lint(window.messages, format="openai_chat").problems == [] and not window.open_calls
+    assert [one["content"] for one in window.messages if one["role"] == "tool"] == ["SKU-1 costs 12.50"]
+
+
 def test_an_overflow_makes_windows_smaller_until_none_is_possible(log: Turnlog, agents: Any, told: Any) -> None:
     model = agents.Scripted(most=4_000)
     agent = agents.agent(log, model=model, kept=False)

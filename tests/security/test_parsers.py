@@ -116,7 +116,7 @@ NOT_INPUT: dict[str, str] = {
     **dict.fromkeys(
         (
             *("integrations/strands/repository", "integrations/strands/storage"),
-            *("integrations/langgraph/records", "integrations/langgraph/store", "integrations/openai_agents_advanced"),
+            *("integrations/langgraph/records", "integrations/langgraph/store", "integrations/sessions"),
             *("integrations/agent_framework", "integrations/claude_agent_sdk", "integrations/llama_index"),
             *("integrations/google_adk", "integrations/originals", "integrations/pydantic_ai"),
         ),

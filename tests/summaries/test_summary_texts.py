@@ -251,6 +251,17 @@ def test_texts_of_one_loop_are_all_told() -> None:
     assert all(f"item{number}" in text for number in range(6))
 
 
+@pytest.mark.parametrize("title", ['"The Tin Horse"', "“The Tin Horse”"])
+def test_a_title_has_its_quotation_marks_in_an_extract(title: str) -> None:
+    counter = EstimateCounter()
+    told = f"And on and on, as we said, and so it goes, and then there was {title} for once, and so on, and on it went."
+    loops = tuple(
+        LoopText(number, told if number == 7 else "Fine, as we said, go on.", "Yes.") for number in range(1, 40)
+    )
+    text = ExtractiveSummariser(counter).summarise(SummaryRequest("", loops, 150)).text
+    assert title in text and f"{title} for once, and so on, and on" not in text
+
+
 def test_rounds_of_extracts_keep_an_even_share_for_what_is_older() -> None:
     counter, text = EstimateCounter(), ""
     for first in range(1, 401, 50):

@@ -52,22 +52,43 @@ async def run_abandonable(call: Callable[[], T], executor: Executor) -> T:
     return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
 
 
-def in_thread(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
-    """Return the async form of an object's own method that reads. When its caller is cancelled, it is abandoned."""
+def reads(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Make a method that reads async: it runs in a thread, and is abandoned when its caller is cancelled."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return await asyncio.to_thread(functools.partial(getattr(self, method.__name__), *args, **options))
+        return await asyncio.to_thread(method, self, *args, **options)
 
     return call
 
 
-def to_end(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
-    """Return the async form of an object's own method that writes. It runs to its end, also when its caller is cancelled."""
+def writes(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Make a method that writes async: it runs in a thread, to its end also when its caller is cancelled."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return await run_to_end(functools.partial(getattr(self, method.__name__), *args, **options))
+        return await run_to_end(functools.partial(method, self, *args, **options))
+
+    return call
+
+
+def in_thread(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of an object's own method, beside it: `reads`."""
+    return reads(_own(method))
+
+
+def to_end(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of an object's own method, beside it: `writes`."""
+    return writes(_own(method))
+
+
+def _own(method: Method[P, T]) -> Method[P, T]:
+    """Return a method that calls the one of this name, which a subclass may have overridden."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = getattr(self, method.__name__)(*args, **options)
+        return answer
 
     return call
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from turnlog.core.errors import CorruptError, TooLargeError, UnavailableError
@@ -236,6 +238,10 @@ class SqliteJobQueue:
         self._now_ms = now_ms
         self._visibility_ms = visibility_seconds * 1000
         self._max_receives = max_receives
+        self._changes = count()
+        self._change = next(self._changes)
+        self._due: tuple[tuple[int, int], int | None] | None = None
+        """What `next_due_ms` found, and at which change and second."""
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
         job_id, now = self._ids.new_id(), self._now_ms()
@@ -245,10 +251,11 @@ class SqliteJobQueue:
                 (job_id, group, body, now + delay_seconds * 1000, now),
             )
         )
+        self._change = next(self._changes)
         return job_id
 
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
-        now, deliveries = self._now_ms(), list[Delivery]()
+        now, deliveries, self._change = self._now_ms(), list[Delivery](), next(self._changes)
         with self._database.reading() as connection:
             # A worker polls several times a second, so an empty queue must not take the lock for writing.
             if (
@@ -277,20 +284,28 @@ class SqliteJobQueue:
         return deliveries
 
     def next_due_ms(self) -> int | None:
-        """Return when the next job is due: the time in milliseconds, or None without a job. Past for a job that waits."""
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT min(visible_ms) FROM jobs WHERE dead = 0").fetchone()
-        return row[0] if row is not None else None
+        """Return when the next job is due: the time in milliseconds, or None without a job. Past for a job that waits.
+
+        What other processes queue is seen within a second.
+        """
+        moment, due = (self._change, int(time.monotonic())), self._due
+        if due is None or due[0] != moment:
+            with self._database.reading() as connection:
+                row = connection.execute("SELECT min(visible_ms) FROM jobs WHERE dead = 0").fetchone()
+            due = self._due = moment, row[0]
+        return due[1]
 
     def acknowledge(self, receipt: str) -> None:
         with self._database.writing() as connection:
             connection.execute("DELETE FROM jobs WHERE receipt = ?", (receipt,))
+        self._change = next(self._changes)
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", (self._now_ms() + seconds * 1000, receipt)
             )
+        self._change = next(self._changes)
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
         with self._database.reading() as connection:
@@ -314,4 +329,5 @@ class SqliteJobQueue:
                 "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?",
                 wanted,
             )
+        self._change = next(self._changes)
         return len(wanted)

@@ -12,21 +12,19 @@ each model call; without it, the window before a run and then all that the run s
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agent_framework import AgentSession, Content, HistoryProvider, Message, SessionContext, SupportsAgentRun
 
 from turnlog.client import GivenPolicy
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.integrations import originals
-from turnlog.integrations.originals import Limits, Originals
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.originals import Limits, Originals, Part
+from turnlog.integrations.sessions import session_id_of
 
 
 class TurnlogHistoryProvider(HistoryProvider):
@@ -48,7 +46,7 @@ class TurnlogHistoryProvider(HistoryProvider):
     ) -> None:
         super().__init__(source_id)
         self._log = log
-        self._limits = Limits(budget, policy, output_reserve)
+        self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = {"recall": "never", **settings}
 
     def session(self, session_id: str | None) -> Session:
@@ -61,14 +59,21 @@ class TurnlogHistoryProvider(HistoryProvider):
         """Return all messages of a session, where `get_messages` returns its window."""
         return [message for _, message in MESSAGES.stored(self.session(session_id))]
 
-    async def get_messages(
-        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    @reads
+    def get_messages(
+        self, /, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
         """Return the session's window; nothing for a session that is new."""
-        return await asyncio.to_thread(self._window, session_id)
+        session = self.session(session_id)
+        if not originals.has_messages(session):
+            return []
+        window = MESSAGES.window(session, self._limits)
+        return [*([Message("system", [window.system])] if window.system else []), *window.messages]
 
-    async def save_messages(
+    @writes
+    def save_messages(
         self,
+        /,
         session_id: str | None,
         messages: Sequence[Message],
         *,
@@ -76,7 +81,8 @@ class TurnlogHistoryProvider(HistoryProvider):
         **kwargs: Any,
     ) -> None:
         """Append messages in one piece, even when the caller is cancelled."""
-        await run_to_end(lambda: self._save(session_id, list(messages)))
+        session = self._log.sessions.get_or_create(self.session(session_id).id, **self._settings)
+        MESSAGES.append(session, [MESSAGES.body(message) for message in messages])
 
     async def before_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
@@ -96,58 +102,46 @@ class TurnlogHistoryProvider(HistoryProvider):
         if context.response is not None and context.response.messages:
             await self.save_messages(context.session_id, context.response.messages)
 
-    # ------------------------------------------------------------ blocking work, called in a thread
 
-    def _window(self, session_id: str | None) -> list[Message]:
-        session = self.session(session_id)
-        if not originals.has_messages(session):
-            return []
-        window = MESSAGES.window(session, self._limits)
-        return [*([Message("system", [window.system])] if window.system else []), *window.messages]
-
-    def _save(self, session_id: str | None, messages: Sequence[Message]) -> None:
-        session = self._log.sessions.get_or_create(self.session(session_id).id, **self._settings)
-        MESSAGES.append(session, [MESSAGES.body(message) for message in messages])
-
-
-def _to_body(message: Message) -> JsonObject:
-    blocks, calls, results = list[JsonValue](), list[JsonValue](), list[JsonValue]()
+def _to_parts(message: Message) -> tuple[str, list[Part]]:
+    parts = list[Part]()
     for content in message.contents:
         if content.type == "function_call":
-            calls.append(originals.tool_call(content.call_id, content.name, content.arguments))
+            parts.append(originals.tool_call(content.call_id, content.name, content.arguments))
         elif content.type == "function_result":
             result = json.loads(json.dumps(content.result, default=str))
-            results.append(originals.tool_result(content.call_id, result, is_error=content.exception is not None))
+            parts.append(originals.tool_result(content.call_id, result, is_error=content.exception is not None))
         elif content.type == "text_reasoning":
-            blocks.append(originals.text_block(content.text or "", is_thinking=True))
+            parts.append(originals.text_block(content.text or "", is_thinking=True))
         elif content.type == "data" and content.uri is not None:
             media_type, _, data = content.uri.removeprefix("data:").partition(";base64,")
-            blocks.append(originals.media_block(media_type, data))
+            parts.append(originals.media_block(media_type, data))
         elif content.text is not None:
-            blocks.append(originals.text_block(content.text))
-    return originals.body_of("tool" if results else str(message.role), blocks, calls, results)
+            parts.append(originals.text_block(content.text))
+    return str(message.role), parts
 
 
-def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> Message:
-    contents = list[Content]()
-    for block in originals.blocks_of(body):
-        if block["type"] == "text":
-            contents.append(Content.from_text(block["text"]))
-        elif block.get("data"):
-            contents.append(
-                Content.from_uri(f"data:{block['media_type']};base64,{block['data']}", media_type=block["media_type"])
-            )
-    for call in body.get("tool_calls") or ():
-        contents.append(Content.from_function_call(call["id"], call["name"], arguments=call["args"]))
-    for result in body.get("tool_results") or ():
-        contents.append(Content.from_function_result(result["tool_call_id"], result=result["result"]))
-    return Message(body["role"], contents)
+def _from_parts(role: str, parts: Sequence[Part]) -> Message:
+    return Message(role, [content for part in parts if (content := _from_part(part)) is not None])
+
+
+def _from_part(part: Part) -> Content | None:
+    match part:
+        case {"type": "text", "text": text}:
+            return Content.from_text(text)
+        case {"media_type": media_type, "data": str(data)}:
+            return Content.from_uri(f"data:{media_type};base64,{data}", media_type=media_type)
+        case {"id": call_id, "name": name, "args": arguments}:
+            return Content.from_function_call(call_id, name, arguments=arguments)
+        case {"tool_call_id": call_id, "result": result}:
+            return Content.from_function_result(call_id, result=result)
+    return None
 
 
 MESSAGES = Originals[Message](
     "agent_framework",
     dump=lambda message: json.loads(json.dumps(message.to_dict(), default=str)),
     load=Message.from_dict,
-    to_body=_to_body,
-    from_body=_from_body,
+    to_parts=_to_parts,
+    from_parts=_from_parts,
 )

@@ -10,7 +10,6 @@ the linter work on them; its other entries are kept in the metadata of empty mes
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import OrderedDict
@@ -20,12 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 from turnlog.client import parts_of
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import in_thread, reads, writes
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import DocumentChangedError, HeadMismatchError, InvalidInputError, NotFoundError
+from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations.originals import packed, unpacked
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.sessions import KeptDocuments, session_id_of
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -60,58 +59,76 @@ class TurnlogSessionStore:
         self._settings = settings
         self._known = OrderedDict[str, tuple[int, set[str]]]()
 
-    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+    @writes
+    def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Append entries in order. Entries without a ``uuid`` are appended each time."""
-        if entries:
-            await run_to_end(lambda: self._append(key, [cast("Entry", dict(entry)) for entry in entries]))
-
-    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Return all entries in order, equal to what was appended; None for an unknown key."""
-        return cast("list[SessionStoreEntry] | None", await asyncio.to_thread(self._load, key))
-
-    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        """Return the main transcripts of a project."""
-        summaries = await asyncio.to_thread(self._summaries, project_key)
-        return [{"session_id": entry["session_id"], "mtime": entry["mtime"]} for entry in summaries]
-
-    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """Return the SDK's summary of each main transcript of a project."""
-        return await asyncio.to_thread(self._summaries, project_key)
-
-    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """Return the subpaths of a transcript's subagents."""
-        return await asyncio.to_thread(self._subkeys, key)
-
-    async def delete(self, key: SessionKey) -> None:
-        """Erase a transcript with those of its subagents; with a subpath that one alone."""
-        await run_to_end(lambda: self._delete(key))
-
-    def session(self, key: SessionKey) -> Session:
-        """Return the session of a transcript, for windows, search and summaries."""
-        return self._log.sessions.of(_session_id(key))
-
-    # ------------------------------------------------------------ blocking work, called in a thread
-
-    def _append(self, key: Key, entries: Sequence[Entry]) -> None:
-        session = self._created(key)
+        if not entries:
+            return
+        session = self._log.sessions.get_or_create(_session_id(key), **self._settings_of(key))
+        copies = [cast("Entry", dict(entry)) for entry in entries]
         if key.get("subpath"):
-            main = self._created({name: key[name] for name in ("project_key", "session_id")})
-            main.documents.put(_SUBKEYS + quote(key["subpath"], safe=""), b"")
+            self._documents(_main_of(key)).put_many({_SUBKEYS + quote(key["subpath"], safe=""): b""})
         for tries_left in reversed(range(_TRIES)):
             head, known = self._uuids(session)
-            new = list(_unknown(entries, known))
             try:
-                self._append_new(session, new, head)
+                self._append_new(session, list(_unknown(copies, known)), head)
                 break
             except HeadMismatchError:
                 if not tries_left:
                     raise
         if not key.get("subpath"):
-            self._summarise(key, entries)
+            self._summarise(key, copies)
 
-    def _created(self, key: Key) -> Session:
-        metadata = {**(self._settings.get("metadata") or {}), CLAUDE_METADATA: dict(key)}
-        return self._log.sessions.get_or_create(_session_id(key), **{**self._settings, "metadata": metadata})
+    @reads
+    def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return all entries in order, equal to what was appended; None for an unknown key."""
+        with suppress(NotFoundError):
+            entries = [_entry_of(message) for message in self.session(key).messages(in_view=True)]
+            return cast("list[SessionStoreEntry]", entries) or None
+        return None
+
+    @reads
+    def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """Return the main transcripts of a project."""
+        summaries = self._summaries(project_key)
+        return [{"session_id": entry["session_id"], "mtime": entry["mtime"]} for entry in summaries]
+
+    def _summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Return the SDK's summary of each main transcript of a project."""
+        documents = self._documents({"project_key": project_key}).list(_SESSIONS)
+        return [{**json.loads(document.data), "mtime": document.updated_ms} for document in documents]
+
+    list_session_summaries = in_thread(_summaries)
+
+    def _subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of a transcript's subagents."""
+        return [unquote(document.key.removeprefix(_SUBKEYS)) for document in self._documents(key).list(_SUBKEYS)]
+
+    list_subkeys = in_thread(_subkeys)
+
+    @writes
+    def delete(self, key: SessionKey) -> None:
+        """Erase a transcript with those of its subagents; with a subpath that one alone."""
+        main, subpath = _main_of(key), key.get("subpath")
+        if subpath:
+            gone: list[Key] = [key]
+            self._documents(main).delete([_SUBKEYS + quote(subpath, safe="")])
+        else:
+            gone = [*({**main, "subpath": subkey} for subkey in self._subkeys(main)), main]
+            project = self._documents({"project_key": key["project_key"]})
+            project.delete([_SESSIONS + quote(key["session_id"], safe="")])
+        for transcript in gone:
+            self._known.pop(_session_id(transcript), None)
+            with suppress(NotFoundError):
+                self.session(transcript).erase()
+
+    def session(self, key: Key) -> Session:
+        """Return the session of a transcript, for windows, search and summaries."""
+        return self._log.sessions.of(_session_id(key))
+
+    def _settings_of(self, key: Key) -> dict[str, Any]:
+        """Return the settings of a new session: the key is in its metadata."""
+        return {**self._settings, "metadata": {**(self._settings.get("metadata") or {}), CLAUDE_METADATA: dict(key)}}
 
     def _append_new(self, session: Session, entries: Sequence[Entry], head: int) -> None:
         pairs = [_message_of(entry) for entry in entries]
@@ -143,65 +160,21 @@ class TurnlogSessionStore:
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
-    def _load(self, key: Key) -> list[Entry] | None:
-        try:
-            messages = self._log.sessions.of(_session_id(key)).messages(in_view=True)
-            return [_entry_of(message) for message in messages] or None
-        except NotFoundError:
-            return None
-
     def _summarise(self, key: Key, entries: Sequence[Entry]) -> None:
         from claude_agent_sdk import fold_session_summary
 
-        documents = self._created({"project_key": key["project_key"]}).documents
-        name = _SESSIONS + quote(key["session_id"], safe="")
-        for tries_left in reversed(range(_TRIES)):
-            before = documents.get(name)
-            summary = json.loads(before.data) if before is not None else None
-            folded = fold_session_summary(summary, cast("SessionKey", key), cast("list[SessionStoreEntry]", entries))
-            data = canonical_json(cast("JsonObject", folded))
-            try:
-                documents.put(
-                    name, data, if_absent=before is None, if_revision=before.revision if before is not None else None
-                )
-            except DocumentChangedError:
-                if tries_left:
-                    continue
-                raise
-            return
+        def fold(summary: SessionSummaryEntry | None) -> SessionSummaryEntry:
+            return fold_session_summary(summary, cast("SessionKey", key), cast("list[SessionStoreEntry]", entries))
 
-    def _summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        documents = self._log.sessions.of(_session_id({"project_key": project_key})).documents
-        with suppress(NotFoundError):
-            return [
-                {**json.loads(document.data), "mtime": document.updated_ms} for document in documents.list(_SESSIONS)
-            ]
-        return []
+        self._documents({"project_key": key["project_key"]}).change(_SESSIONS + quote(key["session_id"], safe=""), fold)
 
-    def _subkeys(self, key: Key) -> list[str]:
-        documents = self._log.sessions.of(_session_id(key)).documents
-        with suppress(NotFoundError):
-            return [unquote(document.key.removeprefix(_SUBKEYS)) for document in documents.list(_SUBKEYS)]
-        return []
+    def _documents(self, key: Key) -> KeptDocuments:
+        return KeptDocuments(self._log, _session_id(key), **self._settings_of(key))
 
-    def _delete(self, key: Key) -> None:
-        subpath = key.get("subpath")
-        main = {"project_key": key["project_key"], "session_id": key["session_id"]}
-        with suppress(NotFoundError):
-            if subpath:
-                self._log.sessions.of(_session_id(main)).documents.delete([_SUBKEYS + quote(subpath, safe="")])
-            else:
-                project = self._log.sessions.of(_session_id({"project_key": key["project_key"]}))
-                project.documents.delete([_SESSIONS + quote(key["session_id"], safe="")])
-        gone = (
-            [{**main, "subpath": subpath}]
-            if subpath
-            else [*({**main, "subpath": subkey} for subkey in self._subkeys(main)), main]
-        )
-        for transcript in gone:
-            self._known.pop(_session_id(transcript), None)
-            with suppress(NotFoundError):
-                self._log.sessions.of(_session_id(transcript)).erase()
+
+def _main_of(key: Key) -> Key:
+    """Return the key of a transcript without its subpath."""
+    return {name: key[name] for name in ("project_key", "session_id")}
 
 
 def _session_id(key: Key) -> str:

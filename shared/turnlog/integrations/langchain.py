@@ -40,7 +40,7 @@ from turnlog.client.async_calls import in_thread
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import RandomIds
-from turnlog.integrations.session_ids import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.windows.recall import recall_tools
 
 _RECALLED = "recalled"

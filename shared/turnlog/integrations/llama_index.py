@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -28,13 +27,11 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.storage.chat_store.base import BaseChatStore
 
 from turnlog.client import GivenPolicy
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import to_end
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import NotFoundError
-from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.integrations import originals
-from turnlog.integrations.originals import Limits, Originals
-from turnlog.integrations.session_ids import session_id_of
+from turnlog.integrations.originals import Limits, Originals, Part
+from turnlog.integrations.sessions import KeptDocuments, session_id_of
 
 _INDEX, _KEYS = session_id_of("llama-index"), "keys/"
 
@@ -48,11 +45,13 @@ class TurnlogChatStore(BaseChatStore):
 
     _log: Turnlog = PrivateAttr()
     _settings: dict[str, Any] = PrivateAttr()
+    _index: KeptDocuments = PrivateAttr()
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         super().__init__()
         self._log = log
         self._settings = {"recall": "never", **settings}
+        self._index = KeptDocuments(log, _INDEX, **self._settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -66,9 +65,7 @@ class TurnlogChatStore(BaseChatStore):
         MESSAGES.extend(self._created(key), messages, drop_rest=True)
 
     def get_messages(self, key: str) -> list[ChatMessage]:
-        with suppress(NotFoundError):
-            return [message for _, message in MESSAGES.stored(self.session(key))]
-        return []
+        return [message for _, message in MESSAGES.stored(self.session(key))]
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         self.add_messages(key, [message])
@@ -83,7 +80,7 @@ class TurnlogChatStore(BaseChatStore):
             return None
         messages = self.get_messages(key)
         self.session(key).rewind(1)
-        self._log.sessions.of(_INDEX).documents.delete([_KEYS + session_id_of(key)])
+        self._index.delete([_KEYS + session_id_of(key)])
         return messages
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
@@ -99,17 +96,13 @@ class TurnlogChatStore(BaseChatStore):
         return self.delete_message(key, len(messages) - 1) if messages else None
 
     def get_keys(self) -> list[str]:
-        with suppress(NotFoundError):
-            documents = self._log.sessions.of(_INDEX).documents.list(_KEYS)
-            return [document.data.decode("utf-8", "surrogatepass") for document in documents]
-        return []
+        return [document.data.decode("utf-8", "surrogatepass") for document in self._index.list(_KEYS)]
 
     def _created(self, key: str) -> Session:
         """Return the session of a key; create and list it with its first message."""
         session = self.session(key)
         if not originals.has_messages(session):
-            listed = self._log.sessions.get_or_create(_INDEX, **self._settings).documents
-            listed.put(_KEYS + session.id, key.encode("utf-8", "surrogatepass"))
+            self._index.put_many({_KEYS + session.id: key.encode("utf-8", "surrogatepass")})
             return self._log.sessions.get_or_create(session.id, **self._settings)
         return session
 
@@ -144,7 +137,7 @@ class TurnlogMemory(BaseMemory):
         output_reserve: int | None = None,
     ) -> TurnlogMemory:
         """Return the memory of one key of a store."""
-        return cls(store, key, Limits(budget, policy, output_reserve))
+        return cls(store, key, Limits(budget=budget, policy=policy, output_reserve=output_reserve))
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         session = self._store.session(self._key)
@@ -164,8 +157,7 @@ class TurnlogMemory(BaseMemory):
         if messages:
             self._store.add_messages(self._key, messages)
 
-    async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        await run_to_end(lambda: self.put_messages(messages))
+    aput_messages = to_end(put_messages)
 
     def set(self, messages: list[ChatMessage]) -> None:
         self._store.set_messages(self._key, messages)
@@ -174,25 +166,26 @@ class TurnlogMemory(BaseMemory):
         self._store.delete_messages(self._key)
 
 
-def _to_body(message: ChatMessage) -> JsonObject:
+def _to_parts(message: ChatMessage) -> tuple[str, list[Part]]:
     if message.role == MessageRole.TOOL:
         call_id = message.additional_kwargs.get("tool_call_id")
-        return originals.body_of("tool", (), results=[originals.tool_result(str(call_id or ""), message.content or "")])
-    blocks, calls = list[JsonValue](), list[JsonValue]()
+        return "tool", [originals.tool_result(str(call_id or ""), message.content or "")]
+    parts = list[Part]()
     for block in message.blocks:
         if isinstance(block, TextBlock):
-            blocks.append(originals.text_block(block.text))
+            parts.append(originals.text_block(block.text))
         elif isinstance(block, ThinkingBlock):
-            blocks.append(originals.text_block(block.content or "", is_thinking=True))
+            parts.append(originals.text_block(block.content or "", is_thinking=True))
         elif isinstance(block, ToolCallBlock):
-            calls.append(originals.tool_call(block.tool_call_id, block.tool_name, block.tool_kwargs))
+            parts.append(originals.tool_call(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif isinstance(block, ImageBlock) and isinstance(block.image, bytes):
             image = block.image.decode("ascii")  # LlamaIndex holds base64
-            blocks.append({"type": "image", "media_type": block.image_mimetype or "image/png", "data": image})
-    for call in [] if calls else message.additional_kwargs.get("tool_calls") or []:
+            parts.append({"type": "image", "media_type": block.image_mimetype or "image/png", "data": image})
+    has_calls = any("args" in part for part in parts)
+    for call in [] if has_calls else message.additional_kwargs.get("tool_calls") or []:
         function = _field(call, "function")
-        calls.append(originals.tool_call(_field(call, "id"), _field(function, "name"), _field(function, "arguments")))
-    return originals.body_of(_ROLES.get(message.role, "user"), blocks, calls)
+        parts.append(originals.tool_call(_field(call, "id"), _field(function, "name"), _field(function, "arguments")))
+    return _ROLES.get(message.role, "user"), parts
 
 
 _ROLES = {
@@ -209,28 +202,28 @@ def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
-def _from_body(body: Mapping[str, Any], names: Mapping[str, str]) -> ChatMessage:
-    results = body.get("tool_results") or ()
+def _from_parts(role: str, parts: Sequence[Part]) -> ChatMessage:
+    blocks, results = list[Any](), list[Part]()
+    for part in parts:
+        match part:
+            case {"type": "text", "text": text}:
+                blocks.append(TextBlock(text=text))
+            case {"type": "image", "media_type": media_type, "data": str(data)}:
+                blocks.append(ImageBlock(image=base64.b64decode(data), image_mimetype=media_type))
+            case {"id": call_id, "name": name, "args": arguments}:
+                blocks.append(ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=arguments))
+            case {"tool_call_id": _}:
+                results.append(part)
     if results:
-        kept = {"tool_call_id": results[0]["tool_call_id"]}
-        return ChatMessage(
-            "\n".join(str(result["result"]) for result in results), role=MessageRole.TOOL, additional_kwargs=kept
-        )
-    blocks = list[Any]()
-    for block in originals.blocks_of(body):
-        if block["type"] == "text":
-            blocks.append(TextBlock(text=block["text"]))
-        elif block["type"] == "image" and block.get("data"):
-            blocks.append(ImageBlock(image=base64.b64decode(block["data"]), image_mimetype=block["media_type"]))
-    for call in body.get("tool_calls") or ():
-        blocks.append(ToolCallBlock(tool_call_id=call["id"], tool_name=call["name"], tool_kwargs=call["args"]))
-    return ChatMessage(blocks, role=MessageRole(body["role"]))
+        kept, text = {"tool_call_id": results[0]["tool_call_id"]}, "\n".join(str(part["result"]) for part in results)
+        return ChatMessage(text, role=MessageRole.TOOL, additional_kwargs=kept)
+    return ChatMessage(blocks, role=MessageRole(role))
 
 
 MESSAGES = Originals[ChatMessage](
     "llama_index",
     dump=lambda message: message.model_dump(mode="json", exclude_none=True),
     load=ChatMessage.model_validate,
-    to_body=_to_body,
-    from_body=_from_body,
+    to_parts=_to_parts,
+    from_parts=_from_parts,
 )

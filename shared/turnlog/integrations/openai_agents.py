@@ -11,17 +11,17 @@ view but stay in the log. The SDK is imported only when ``session_settings`` are
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from turnlog.client import parts_of
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds
-from turnlog.integrations.session_ids import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -59,9 +59,10 @@ class TurnlogSession:
     def session_settings(self, settings: Any) -> None:
         self._session_settings = _settings_of(settings)
 
-    async def get_items(self, limit: int | None = None) -> list[Item]:
+    @reads
+    def get_items(self, limit: int | None = None) -> list[Item]:
         """Return the newest ``limit`` items, oldest first; without a limit as many as the settings say, or all."""
-        return await asyncio.to_thread(lambda: self._items(self._session(), self._limit(limit)))
+        return self._items(self._session(), self._limit(limit))
 
     async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Add all items, or none of them when an error is raised."""
@@ -69,13 +70,27 @@ class TurnlogSession:
         if plain_items:
             await run_to_end(lambda: self._add(plain_items))
 
-    async def pop_item(self) -> Item | None:
+    @writes
+    def pop_item(self) -> Item | None:
         """Remove the newest item from the view and return it; None when there is none."""
-        return await run_to_end(self._pop)
+        session = self._session()
+        for _ in range(_TRIES):
+            try:
+                head = session.info().head
+            except NotFoundError:
+                return None
+            newest = next(newest_first(session), None)
+            if newest is None:
+                return None
+            with suppress(HeadMismatchError):
+                session.rewind(newest.position - 1, if_head=head)
+                return item_of(newest)
+        raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
 
-    async def clear_session(self) -> None:
+    @writes
+    def clear_session(self) -> None:
         """Remove all items from the view."""
-        await run_to_end(self._clear)
+        self._clear()
 
     # ------------------------------------------------------------ blocking work, called in a thread
 
@@ -96,12 +111,7 @@ class TurnlogSession:
     def _items(self, session: Session, limit: int | None) -> list[Item]:
         if limit is not None and limit <= 0:
             return []
-        items = list[Item]()
-        with suppress(NotFoundError):
-            for stored in newest_first(session):
-                items.append(item_of(stored))
-                if len(items) == limit:
-                    break
+        items = [item_of(stored) for stored in islice(newest_first(session), limit)]
         return items[::-1]
 
     def _add(self, items: list[Item]) -> None:
@@ -113,21 +123,6 @@ class TurnlogSession:
             batch = {_BATCH: {"id": key, "left": len(parts) - 1 - index}} if len(parts) > 1 else {}
             meta = [{"metadata": {**extra, **batch}} if extra or batch else {} for extra in kept[part]]
             session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
-
-    def _pop(self) -> Item | None:
-        session = self._session()
-        for _ in range(_TRIES):
-            try:
-                head = session.info().head
-            except NotFoundError:
-                return None
-            newest = next(newest_first(session), None)
-            if newest is None:
-                return None
-            with suppress(HeadMismatchError):
-                session.rewind(newest.position - 1, if_head=head)
-                return item_of(newest)
-        raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
 
     def _clear(self) -> None:
         with suppress(NotFoundError):
@@ -144,14 +139,15 @@ def _settings_of(settings: Any) -> Any:
 
 
 def newest_first(session: Session) -> Iterator[StoredMessage]:
-    """Yield the messages in view, newest first, without batches whose last part was never stored."""
+    """Yield the messages in view, newest first, without batches whose last part was never stored; none without a session."""
     ends = dict[str, int | None]()
-    for message in session.messages(order="desc", in_view=True, format=FORMAT):
-        name, _ = _batch(message)
-        if name not in ends:
-            ends[name] = batch_end(session, message)
-        if ends[name] is not None:
-            yield message
+    with suppress(NotFoundError):
+        for message in session.messages(order="desc", in_view=True, format=FORMAT):
+            name, _ = _batch(message)
+            if name not in ends:
+                ends[name] = batch_end(session, message)
+            if ends[name] is not None:
+                yield message
 
 
 def batch_end(session: Session, message: StoredMessage) -> int | None:

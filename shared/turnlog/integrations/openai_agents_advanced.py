@@ -12,19 +12,17 @@ A branch is a fork: a session of its own, with windows, search and summaries.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from turnlog.client.async_calls import run_to_end
+from turnlog.client.async_calls import reads, to_end, writes
 from turnlog.client.model import Session
 from turnlog.core.errors import NotFoundError
 from turnlog.integrations import openai_agents_turns as turns
 from turnlog.integrations.openai_agents import Item, TurnlogSession, batch_end, in_batch, newest_first
-from turnlog.integrations.originals import change_document
+from turnlog.integrations.sessions import KeptDocuments
 
 if TYPE_CHECKING:
     from agents.result import RunResultBase
@@ -61,23 +59,53 @@ class TurnlogAdvancedSession(TurnlogSession):
     _place: tuple[str, int] | None = None
     """The branch that this object is on, and the clears until then."""
 
-    async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Item]:
+    @reads
+    def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Item]:
         """Return the newest ``limit`` items of a branch, oldest first. See `TurnlogSession.get_items`."""
-        return await asyncio.to_thread(self._items_of, branch_id, self._limit(limit))
+        return self._items_of(branch_id, self._limit(limit))
 
-    async def store_run_usage(self, result: RunResultBase) -> None:
+    @writes
+    def store_run_usage(self, result: RunResultBase) -> None:
         """Record what a run used as the usage of the current branch's newest turn, in the history of its session.
 
         Usage that is stored again for a turn replaces the earlier one.
         """
-        await run_to_end(lambda: self._store_usage(result.context_wrapper.usage))
+        branch, session = self._find(None)
+        items, usage = self._turn_items(branch), result.context_wrapper.usage
+        if session is not None and items and usage is not None:
+            turns.record_usage(session, branch, items, usage)
 
-    async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
+    @writes
+    def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
         """Fork the current branch before a turn, switch to the new branch, and return its name.
 
         Raises `ValueError` when the branch has no such turn of the user, or when the name is blank or was used before.
         """
-        return await run_to_end(lambda: self._create(turn_number, branch_name))
+        if branch_name is not None and not branch_name.strip():
+            raise ValueError("Branch name cannot be empty")
+        branch, parent = self._find(None)
+        items = self._turn_items(branch)
+        starts = [entry.stored for entry in items if (entry.turn, entry.type) == (turn_number, "user")]
+        if parent is None or not starts:
+            raise ValueError(f"Turn {turn_number} does not contain a user message in branch '{branch}'")
+        place, before = self._place, starts[0].position - 1
+        # Items of a batch are shown when its last part is in the log. The fork has that part too, out of view.
+        fork = parent.fork(at=batch_end(parent, starts[0]) if in_batch(starts[0]) else before)
+        if in_batch(starts[0]):
+            fork.rewind(before)
+
+        def add(branches: _Branches) -> _Branches:
+            if place != (branch, branches.clears):
+                raise ValueError(f"Session '{self.session_id}' was cleared meanwhile")
+            return branches.added(branch_name, turn_number, fork.id)
+
+        try:
+            branches = self._change(add)
+        except ValueError:
+            fork.erase()
+            raise
+        self._place = branches.current, branches.clears
+        return branches.current
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
         """Fork the current branch before its first turn that contains a text. See `create_branch_from_turn`."""
@@ -86,46 +114,78 @@ class TurnlogAdvancedSession(TurnlogSession):
             raise ValueError(f"No user turns found containing '{search_term}'")
         return await self.create_branch_from_turn(matching[0]["turn"], branch_name)
 
-    async def switch_to_branch(self, branch_id: str) -> None:
+    def _switch(self, branch_id: str) -> None:
         """Make a branch the current one. Raises `ValueError` when there is no such branch."""
-        await run_to_end(lambda: self._switch(branch_id))
+        if not self._items_of(branch_id, 1):
+            raise ValueError(f"Branch '{branch_id}' does not exist")
+        branches = self._change(lambda branches: branches._replace(current=branch_id))
+        self._place = branch_id, branches.clears
 
-    async def delete_branch(self, branch_id: str, force: bool = False) -> None:
+    switch_to_branch = to_end(_switch)
+
+    @writes
+    def delete_branch(self, branch_id: str, force: bool = False) -> None:
         """Erase the session of a branch for good. With ``force`` also the current branch; ``main`` is then the current one.
 
         Raises `ValueError` for ``main``, for an unknown branch, and without ``force`` for the current one.
         """
-        await run_to_end(lambda: self._delete(branch_id, force))
+        if not branch_id.strip():
+            raise ValueError("Branch ID cannot be empty")
+        if branch_id == _MAIN:
+            raise ValueError("Cannot delete the 'main' branch")
+        is_current = branch_id == self._find(None)[0]
+        if is_current and not force:
+            raise ValueError(f"Cannot delete current branch '{branch_id}'. Use force=True or switch branches first")
+        if not self._items_of(branch_id, 1):
+            raise ValueError(f"Branch '{branch_id}' does not exist")
+        if is_current:
+            self._switch(_MAIN)
+        self.session(branch_id).erase()
+        self._change(lambda branches: branches._replace(current=_MAIN) if branches.current == branch_id else branches)
 
-    async def list_branches(self) -> list[dict[str, Any]]:
+    @reads
+    def list_branches(self) -> list[dict[str, Any]]:
         """Return ``branch_id``, ``message_count``, ``user_turns``, ``is_current`` and ``created_at`` of each branch."""
-        return await asyncio.to_thread(self._list)
+        current, _ = self._find(None)
+        items = {name: self._turn_items(name) for name in (_MAIN, *self._branches().sessions)}
+        return [
+            turns.branch_entry(name, self.session(name), entries, is_current=name == current)
+            for name, entries in items.items()
+            if entries
+        ]
 
-    async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
+    @reads
+    def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the user's messages in a branch, with their ``content`` cut to 100 characters."""
-        return turns.user_turns(await asyncio.to_thread(self._turn_items, branch_id))
+        return turns.user_turns(self._turn_items(branch_id))
 
-    async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
+    @reads
+    def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the user's messages in a branch that contain a text, in capitals or not."""
-        return turns.user_turns(await asyncio.to_thread(self._turn_items, branch_id), search_term)
+        return turns.user_turns(self._turn_items(branch_id), search_term)
 
-    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
+    @reads
+    def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
         """Return ``type`` and ``tool_name`` of a branch's items, by turn."""
-        return turns.types_by_turn(await asyncio.to_thread(self._turn_items, branch_id))
+        return turns.types_by_turn(self._turn_items(branch_id))
 
-    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str | None, int, int]]:
+    @reads
+    def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str | None, int, int]]:
         """Return the tools that were called in a branch: name, number of calls, and turn."""
-        return turns.tool_calls(await asyncio.to_thread(self._turn_items, branch_id))
+        return turns.tool_calls(self._turn_items(branch_id))
 
-    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
+    @reads
+    def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
         """Return the usage of a branch, or of all branches together, with ``total_turns``; None when none is stored."""
-        return await asyncio.to_thread(self._total, branch_id)
+        names = [branch_id] if branch_id else [_MAIN, *self._branches().sessions]
+        return turns.total([usage for name in names for usage in self._usage(name).values()])
 
-    async def get_turn_usage(
+    @reads
+    def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
         """Return the usage of a turn, empty when none is stored; without a turn, a list of all with ``user_turn_number``."""
-        usage = await asyncio.to_thread(self._usage, branch_id)
+        usage = self._usage(branch_id)
         if user_turn_number is not None:
             return usage.get(user_turn_number, {})
         return [{"user_turn_number": turn, **usage[turn]} for turn in sorted(usage)]
@@ -139,8 +199,6 @@ class TurnlogAdvancedSession(TurnlogSession):
         if session is None:
             raise ValueError(f"Branch '{name}' does not exist")
         return session
-
-    # ------------------------------------------------------------ blocking work, called in a thread
 
     def _session(self) -> Session:
         return self.session()
@@ -159,16 +217,15 @@ class TurnlogAdvancedSession(TurnlogSession):
         return name, self._log.sessions.of(branches.sessions[name]) if name in branches.sessions else None
 
     def _branches(self) -> _Branches:
-        with suppress(NotFoundError):
-            document = super()._session().documents.get(_BRANCHES)
-            return _Branches(**json.loads(document.data)) if document is not None else _Branches()
-        return _Branches()
+        return _Branches(**(self._kept.read(_BRANCHES) or {}))
 
     def _change(self, change: Callable[[_Branches], _Branches]) -> _Branches:
         """Replace the stored branches by what ``change`` makes of them, and return these."""
-        documents = super()._session().documents
-        new = change_document(documents, _BRANCHES, lambda old: change(_Branches(**(old or {})))._asdict())
-        return _Branches(**new)
+        return _Branches(**self._kept.change(_BRANCHES, lambda old: change(_Branches(**(old or {})))._asdict()))
+
+    @property
+    def _kept(self) -> KeptDocuments:
+        return KeptDocuments(self._log, super()._session().id)
 
     def _items_of(self, branch_id: str | None, limit: int | None) -> list[Item]:
         _, session = self._find(branch_id)
@@ -176,90 +233,16 @@ class TurnlogAdvancedSession(TurnlogSession):
 
     def _turn_items(self, branch_id: str | None) -> list[turns.TurnItem]:
         _, session = self._find(branch_id)
-        with suppress(NotFoundError):
-            return turns.turn_items(reversed(list(newest_first(session)))) if session is not None else []
-        return []
-
-    def _create(self, turn: int, name: str | None) -> str:
-        if name is not None and not name.strip():
-            raise ValueError("Branch name cannot be empty")
-        branch, parent = self._find(None)
-        starts = [entry.stored for entry in self._turn_items(branch) if entry.turn == turn and entry.type == "user"]
-        if parent is None or not starts:
-            raise ValueError(f"Turn {turn} does not contain a user message in branch '{branch}'")
-        place, before = self._place, starts[0].position - 1
-        # Items of a batch are shown when its last part is in the log. The fork has that part too, out of view.
-        fork = parent.fork(at=batch_end(parent, starts[0]) if in_batch(starts[0]) else before)
-        if in_batch(starts[0]):
-            fork.rewind(before)
-
-        def add(branches: _Branches) -> _Branches:
-            if place != (branch, branches.clears):
-                raise ValueError(f"Session '{self.session_id}' was cleared meanwhile")
-            return branches.added(name, turn, fork.id)
-
-        try:
-            branches = self._change(add)
-        except ValueError:
-            fork.erase()
-            raise
-        self._place = branches.current, branches.clears
-        return branches.current
-
-    def _switch(self, branch_id: str) -> None:
-        if not self._items_of(branch_id, 1):
-            raise ValueError(f"Branch '{branch_id}' does not exist")
-        branches = self._change(lambda branches: branches._replace(current=branch_id))
-        self._place = branch_id, branches.clears
-
-    def _delete(self, branch_id: str, force: bool) -> None:
-        if not branch_id.strip():
-            raise ValueError("Branch ID cannot be empty")
-        if branch_id == _MAIN:
-            raise ValueError("Cannot delete the 'main' branch")
-        is_current = branch_id == self._find(None)[0]
-        if is_current and not force:
-            raise ValueError(f"Cannot delete current branch '{branch_id}'. Use force=True or switch branches first")
-        if not self._items_of(branch_id, 1):
-            raise ValueError(f"Branch '{branch_id}' does not exist")
-        if is_current:
-            self._switch(_MAIN)
-        self.session(branch_id).erase()
-        self._change(lambda branches: branches._replace(current=_MAIN) if branches.current == branch_id else branches)
+        return turns.turn_items(reversed(list(newest_first(session)))) if session is not None else []
 
     def _clear(self) -> None:
         with suppress(NotFoundError):
+            super()._session().rewind(1)
             branches = self._change(lambda old: old._replace(current=_MAIN, clears=old.clears + 1))
-            super()._clear()
             for session_id in branches.sessions.values():
                 with suppress(NotFoundError):
                     self._log.sessions.of(session_id).rewind(1)
 
-    def _list(self) -> list[dict[str, Any]]:
-        current, _ = self._find(None)
-        items = {name: self._turn_items(name) for name in (_MAIN, *self._branches().sessions)}
-        return [
-            {
-                "branch_id": name,
-                "message_count": len(entries),
-                "user_turns": sum(entry.type == "user" for entry in entries),
-                "is_current": name == current,
-                "created_at": turns.timestamp(self.session(name).info().created_at),
-            }
-            for name, entries in items.items()
-            if entries
-        ]
-
-    def _store_usage(self, usage: Any) -> None:
-        branch, session = self._find(None)
-        items = self._turn_items(branch)
-        if session is not None and items and usage is not None:
-            turns.record_usage(session, branch, items, usage)
-
     def _usage(self, branch_id: str | None) -> dict[int, dict[str, Any]]:
         branch, session = self._find(branch_id)
         return turns.usage_by_turn(session, branch, self._turn_items(branch)) if session is not None else {}
-
-    def _total(self, branch_id: str | None) -> dict[str, int] | None:
-        names = [branch_id] if branch_id else [_MAIN, *self._branches().sessions]
-        return turns.total([usage for name in names for usage in self._usage(name).values()])

@@ -102,6 +102,17 @@ def tool_calls(items: Sequence[TurnItem]) -> list[tuple[str | None, int, int]]:
     return [(name or None, calls[turn, name], turn) for turn, name in sorted(calls)]
 
 
+def branch_entry(name: str, session: Session, items: Sequence[TurnItem], *, is_current: bool) -> dict[str, Any]:
+    """Return what a list of branches says of one with these items."""
+    return {
+        "branch_id": name,
+        "message_count": len(items),
+        "user_turns": sum(entry.type == "user" for entry in items),
+        "is_current": is_current,
+        "created_at": timestamp(session.info().created_at),
+    }
+
+
 def record_usage(session: Session, branch: str, items: Sequence[TurnItem], usage: Any) -> None:
     """Record the SDK's ``usage`` as that of the newest turn of a branch with these items."""
     start = next(entry for entry in items if entry.turn == items[-1].turn)

@@ -1,4 +1,4 @@
-"""Messages of frameworks in Turnlog's own format, and the JSON documents that adapters keep.
+"""Messages of frameworks in Turnlog's own format.
 
 An adapter converts a framework's message to a body of the format `turnlog`, and keeps the framework's own form beside it. Texts
 that the body has are not stored twice.
@@ -10,22 +10,24 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from turnlog.agents.graph_state.messages import budget_arguments
 from turnlog.client import GivenPolicy, parts_of
-from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session
-from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError
+from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.sessions.context_models import WindowAnswer
 
 FORMAT = "turnlog"
 """The format of messages whose framework has a format of its own; windows of these adapters are built in it."""
 _SHARED_CHARS = 48
 """Texts of the original that the body has too, from this length on, are stored as a reference."""
 _AT = "$at"
+Part = dict[str, Any]
+"""What a message consists of: a block of its content, a tool call, or a result."""
 T = TypeVar("T")
 
 
@@ -35,14 +37,14 @@ def packed(original: JsonValue, body: JsonValue) -> JsonValue:
     return _packed(original, places)
 
 
-def unpacked(value: JsonValue, body: JsonValue) -> Any:
+def unpacked(value: JsonValue, body: Any) -> Any:
     """Return the original that `packed` made ``value`` from."""
     if isinstance(value, Mapping):
         if _AT in value:
             path = value[_AT]
             if not isinstance(path, list):
                 raise TypeError(f"{_AT} of a kept message is not a list")
-            return _at(body, path)
+            return reduce(getitem, path, body)
         return {_plain(name): unpacked(item, body) for name, item in value.items()}
     return [unpacked(item, body) for item in value] if isinstance(value, list) else value
 
@@ -74,37 +76,42 @@ def _texts(value: JsonValue, path: list[str | int]) -> Iterator[tuple[list[str |
             yield from _texts(item, [*path, index])
 
 
-def _at(value: Any, path: list[Any]) -> JsonValue:
-    for step in path:
-        value = value[step]
-    text: JsonValue = value
-    return text
+def body_of(role: str, parts: Sequence[Part]) -> JsonObject:
+    """Return the body of a message from its parts: `text_block`, `media_block`, `tool_call` and `tool_result`.
 
-
-def body_of(
-    role: str, blocks: Sequence[JsonValue], calls: Sequence[JsonValue] = (), results: Sequence[JsonValue] = ()
-) -> JsonObject:
-    """Return the body of a message: its content of `text_block` and `media_block`, tool calls and results."""
-    body: JsonObject = {"role": role, "content": list(blocks) or None}
-    if calls:
-        body["tool_calls"] = list(calls)
-    if results:
-        body["tool_results"] = list(results)
+    A message with results is one of the role ``tool``.
+    """
+    body: dict[str, Any] = {"role": role, "content": [part for part in parts if "type" in part] or None}
+    if calls := [part for part in parts if "args" in part]:
+        body["tool_calls"] = calls
+    if results := [part for part in parts if "tool_call_id" in part]:
+        body |= {"role": "tool", "tool_results": results}
     return body
 
 
-def text_block(text: str, *, is_thinking: bool = False) -> JsonObject:
+def body_parts(body: Mapping[str, Any], names: Mapping[str, str]) -> list[Part]:
+    """Return the parts of a body: blocks, calls, and results, each with the ``name`` of its tool from ``names`` by call id.
+
+    Media that a window has left out have no ``data``.
+    """
+    content, results = body.get("content") or [], body.get("tool_results") or ()
+    blocks = [text_block(content)] if isinstance(content, str) else content
+    named = [{**result, "name": names.get(result["tool_call_id"], "tool")} for result in results]
+    return [*blocks, *(body.get("tool_calls") or ()), *named]
+
+
+def text_block(text: str, *, is_thinking: bool = False) -> Part:
     return {"type": "thinking" if is_thinking else "text", "text": text}
 
 
-def media_block(media_type: str, data: bytes | str) -> JsonObject:
+def media_block(media_type: str, data: bytes | str) -> Part:
     """Return the block of an image, a sound or a file, of bytes or their base64."""
     kind = next((kind for kind in ("image", "audio") if media_type.startswith(kind)), "file")
     encoded = data if isinstance(data, str) else base64.b64encode(data).decode("ascii")
     return {"type": kind, "media_type": media_type, "data": encoded}
 
 
-def tool_call(call_id: str | None, name: str | None, arguments: Any) -> JsonObject:
+def tool_call(call_id: str | None, name: str | None, arguments: Any) -> Part:
     """Return a tool call. Arguments may be JSON text; other text stays as it is."""
     if isinstance(arguments, str):
         with suppress(ValueError):
@@ -113,14 +120,8 @@ def tool_call(call_id: str | None, name: str | None, arguments: Any) -> JsonObje
     return {"id": call_id or "", "name": name or "", "args": arguments or {}}
 
 
-def tool_result(call_id: str | None, result: Any, *, is_error: bool = False) -> JsonObject:
+def tool_result(call_id: str | None, result: Any, *, is_error: bool = False) -> Part:
     return {"tool_call_id": call_id or "", "result": result, **({"is_error": True} if is_error else {})}
-
-
-def blocks_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the blocks of a body's content. Media that a window has left out have no ``data``."""
-    content = body.get("content") or []
-    return [text_block(content)] if isinstance(content, str) else content
 
 
 def function_tool(name: str, parameters: JsonValue) -> JsonObject:
@@ -133,30 +134,28 @@ def said(body: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in body.items() if name != "metadata"}
 
 
-@lazy_dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True)
 class Limits:
-    """Options of `Session.context` that limit a window."""
+    """Options of `Session.context` that limit a window. What sends windows for a framework has them too."""
 
     budget: int | None = None
     policy: GivenPolicy | None = None
     output_reserve: int | None = None
 
 
-class FrameworkWindow(Generic[T]):
+class FrameworkWindow(NamedTuple, Generic[T]):
     """A window as messages of a framework, and its system text: a summary of what it leaves out, or nothing."""
 
-    def __init__(self, messages: Sequence[T], system: str, answer: WindowAnswer) -> None:
-        self.messages = list(messages)
-        self.system = system
-        self.answer = answer
+    messages: list[T]
+    system: str
 
 
 class Originals(Generic[T]):
     """Messages of one framework as bodies of the format `turnlog`. They come back equal, from the log and from windows.
 
-    ``dump`` and ``load`` convert a message to JSON and back. ``to_body`` makes the body from the message. ``from_body`` makes a
-    new message from a body that a window has shortened, or that another program has said, and from the names of called tools
-    by call id.
+    ``dump`` and ``load`` convert a message to JSON and back. ``to_parts`` returns the role and the parts of a message, those of
+    `body_of`. ``from_parts`` makes a new message from the role and the `body_parts` of a body that a window has shortened, or
+    that another program has said.
     """
 
     format = FORMAT
@@ -167,32 +166,34 @@ class Originals(Generic[T]):
         *,
         dump: Callable[[T], JsonObject],
         load: Callable[[JsonObject], T],
-        to_body: Callable[[T], JsonObject],
-        from_body: Callable[[Mapping[str, Any], Mapping[str, str]], T],
+        to_parts: Callable[[T], tuple[str, Sequence[Part]]],
+        from_parts: Callable[[str, Sequence[Part]], T],
     ) -> None:
         self._name = name
         self._dump, self._load = dump, load
-        self._to_body, self._from_body = to_body, from_body
+        self._to_parts, self._from_parts = to_parts, from_parts
 
     def body(self, message: T) -> JsonObject:
         """Return the body of a message, with its original in the body's metadata."""
-        body = self._to_body(message)
+        body = body_of(*self._to_parts(message))
         return {**body, "metadata": {self._name: packed(self._dump(message), body)}}
 
     def message(self, body: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
-        """Return the message of a body: the original where the body still says the same. ``names`` are those of `from_body`."""
-        plain = said(body)
+        """Return the message of a body: the original where the body still says the same. ``names`` are those of `body_parts`."""
+        plain: dict[str, Any] = said(body)
         metadata = body.get("metadata")
         if isinstance(metadata, Mapping) and self._name in metadata:
             original = self._load(unpacked(metadata[self._name], plain))
-            if self._to_body(original) == plain:
+            if body_of(*self._to_parts(original)) == plain:
                 return original
-        return self._from_body(plain, names or {})
+        return self._from_parts(plain["role"], body_parts(plain, names or {}))
 
-    def stored(self, session: Session) -> Iterator[tuple[int, T]]:
-        """Yield position and message of all messages in view."""
-        for message in session.messages(in_view=True, format=FORMAT):
-            yield message.position, self.message(message.body)
+    def stored(self, session: Session) -> list[tuple[int, T]]:
+        """Return position and message of all messages in view; none when there is no session."""
+        with suppress(NotFoundError):
+            messages = session.messages(in_view=True, format=FORMAT)
+            return [(message.position, self.message(message.body)) for message in messages]
+        return []
 
     def extend(self, session: Session, messages: Sequence[T], *, after: int = 0, drop_rest: bool = False) -> list[int]:
         """Make these the messages in view after a position, and return their positions. Messages that are there stay.
@@ -234,7 +235,7 @@ class Originals(Generic[T]):
         )
         names = {call["id"]: call["name"] for body in answer.messages for call in body.get("tool_calls") or ()}
         messages = [self.message(body, names) for body in answer.messages if any(body.get(name) for name in _SAYS)]
-        return FrameworkWindow(messages, str(answer.system or ""), answer)
+        return FrameworkWindow(messages, str(answer.system or ""))
 
 
 _SAYS = ("content", "tool_calls", "tool_results")
@@ -245,40 +246,3 @@ def has_messages(session: Session) -> bool:
     with suppress(NotFoundError):
         return bool(session.page(limit=1, in_view=True).messages)
     return False
-
-
-def read_json(documents: Documents, key: str) -> Any:
-    """Return the JSON of a document; None when there is none, or no session."""
-    with suppress(NotFoundError):
-        document = documents.get(key)
-        return json.loads(document.data) if document is not None else None
-    return None
-
-
-def change_document(documents: Documents, key: str, change: Callable[[Any], Any], *, tries: int = 100) -> Any:
-    """Replace the JSON of a document by what ``change`` makes of it (of None where there is none), whoever else writes.
-
-    Returns the new JSON.
-    """
-    for tries_left in reversed(range(tries)):
-        before = documents.get(key)
-        old = json.loads(before.data) if before is not None else None
-        new = change(old)
-        if new == old:
-            return new
-        try:
-            put_json(documents, key, new, before)
-        except DocumentChangedError:
-            if not tries_left:
-                raise
-            continue
-        return new
-    return None
-
-
-def put_json(documents: Documents, key: str, value: Any, before: Document | None) -> Document:
-    """Write a value in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
-    data = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
-    return documents.put(
-        key, data, if_absent=before is None, if_revision=before.revision if before is not None else None
-    )

@@ -34,6 +34,7 @@ from turnlog.linter.rules import (
     image_side,
     is_filled,
     is_one_of,
+    iter_entries,
     kind_of,
 )
 
@@ -99,17 +100,13 @@ def check(messages: object) -> list[Violation]:
     Never raises; linear in the size of ``messages``.
     """
     findings = Findings(RULES)
-    if not isinstance(messages, list):
-        findings.add("messages_not_list", "/messages", f"messages is {kind_of(messages)}, not a list")
-    elif not messages:
-        findings.add("messages_empty", "/messages", "messages is empty")
-    else:
-        if len(messages) > MAX_MESSAGES:
-            findings.add("too_many_messages", "/messages", f"there are {len(messages)} messages")
-        reader = _Reader(findings)
-        for index, message in enumerate(messages):
-            reader.take(f"/messages/{index}", message, final=index + 1 == len(messages))
-        reader.end()
+    count = len(messages) if isinstance(messages, list) else 0
+    if count > MAX_MESSAGES:
+        findings.add("too_many_messages", "/messages", f"there are {count} messages")
+    reader = _Reader(findings)
+    for number, (pointer, message) in enumerate(iter_entries(findings, messages), start=1):
+        reader.take(pointer, message, final=number == count)
+    reader.end()
     return findings.violations
 
 

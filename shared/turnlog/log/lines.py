@@ -104,19 +104,11 @@ def _state_parts(event: StateEvent) -> JsonObject:
     return parts
 
 
-def _create_head(event: CreateEvent) -> JsonObject:
-    return {"k": "c", "sid": event.session_id}
-
-
 def _create_parts(event: CreateEvent) -> JsonObject:
     parts: JsonObject = {"set": settings_object(event.settings)}
     if event.state is not None:
         parts["state"] = event.state
     return parts
-
-
-def _settings_head(event: SettingsEvent) -> JsonObject:
-    return {"k": "p", "ch": list(event.changed)}
 
 
 def _settings_parts(event: SettingsEvent | ForkEvent) -> JsonObject:
@@ -137,14 +129,6 @@ def _summary_head(event: SummaryEvent) -> JsonObject:
         branches: list[JsonValue] = [[branch.level, branch.position] for branch in event.tree]
         line["tr"] = [event.level, *branches]
     return line
-
-
-def _discard_head(event: DiscardEvent) -> JsonObject:
-    return {"k": "d", "bs": event.summary}
-
-
-def _close_head(_event: CloseEvent) -> JsonObject:
-    return {"k": "e"}
 
 
 def _rewind_head(event: RewindEvent) -> JsonObject:
@@ -223,12 +207,12 @@ _PARTS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
 _HEADS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
     StateEvent: _state_head,
     SummaryEvent: _summary_head,
-    CreateEvent: _create_head,
-    SettingsEvent: _settings_head,
+    CreateEvent: lambda event: {"k": "c", "sid": event.session_id},
+    SettingsEvent: lambda event: {"k": "p", "ch": list(event.changed)},
     NoteEvent: _note_head,
     ForkEvent: _fork_head,
-    DiscardEvent: _discard_head,
-    CloseEvent: _close_head,
+    DiscardEvent: lambda event: {"k": "d", "bs": event.summary},
+    CloseEvent: lambda _event: {"k": "e"},
     RewindEvent: _rewind_head,
 }
 """Type of event, messages apart -> function that returns what is always in the stored line of one."""

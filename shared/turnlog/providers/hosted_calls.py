@@ -54,26 +54,6 @@ def _as_shell_output(text: str, failed: bool) -> JsonObject:
     return {"output": [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": int(failed)}}]}
 
 
-def _as_patch_output(text: str, failed: bool) -> JsonObject:
-    return {"output": text, "status": "failed" if failed else "completed"}
-
-
-def _as_refusal(text: str, failed: bool) -> JsonObject:
-    return {"approve": False, "reason": text}
-
-
-def _as_file_hit(text: str, failed: bool) -> JsonObject:
-    return {"results": [{"text": text}]}
-
-
-def _as_logs(text: str, failed: bool) -> JsonObject:
-    return {"outputs": [{"type": "logs", "logs": text}]}
-
-
-def _as_result(text: str, failed: bool) -> JsonObject:
-    return {"result": text}
-
-
 _SHAPES = (
     CallShape("function_call", "function_call_output", write=_as_output),
     CallShape("custom_tool_call", "custom_tool_call_output", arguments=("input",), write=_as_output),
@@ -87,11 +67,22 @@ _SHAPES = (
         write=_as_output,
     ),
     CallShape(
-        "apply_patch_call", "apply_patch_call_output", "apply_patch", arguments=("operation",), write=_as_patch_output
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "apply_patch",
+        arguments=("operation",),
+        write=lambda text, failed: {"output": text, "status": "failed" if failed else "completed"},
     ),
     CallShape("computer_call", "computer_call_output", "computer", arguments=("action", "actions")),
     CallShape("tool_search_call", "tool_search_output", "tool_search", result=("tools",), may_lack_id=True),
-    CallShape("program", "program_output", "program", arguments=("code",), result=("result",), write=_as_result),
+    CallShape(
+        "program",
+        "program_output",
+        "program",
+        arguments=("code",),
+        result=("result",),
+        write=lambda text, _failed: {"result": text},
+    ),
     CallShape(
         "mcp_approval_request",
         "mcp_approval_response",
@@ -100,7 +91,7 @@ _SHAPES = (
         answered_id=("approval_request_id",),
         arguments=("server_label", "name", "arguments"),
         result=("approve", "reason"),
-        write=_as_refusal,
+        write=lambda text, _failed: {"approve": False, "reason": text},
     ),
     CallShape("mcp_call", call_id="id", result=("output", "error"), write=_as_output),
     CallShape(
@@ -117,7 +108,7 @@ _SHAPES = (
         call_id="id",
         arguments=("queries",),
         result=("results",),
-        write=_as_file_hit,
+        write=lambda text, _failed: {"results": [{"text": text}]},
     ),
     CallShape(
         "code_interpreter_call",
@@ -125,7 +116,7 @@ _SHAPES = (
         call_id="id",
         arguments=("code",),
         result=("outputs",),
-        write=_as_logs,
+        write=lambda text, _failed: {"outputs": [{"type": "logs", "logs": text}]},
     ),
     CallShape(
         "image_generation_call",

@@ -18,7 +18,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.commit import Commit, checked_chain, events_of, stored_lines
+from turnlog.log.commit import Commit, checked_chain, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import GENESIS, item_name
@@ -133,10 +133,11 @@ class Segments:
         if packed is None:
             return None
         digest = sha256(packed).hexdigest()
-        segment = Segment(sealing.first, sealing.last, digest, sealing.messages, len(packed), sealing.body_bytes)
-        name = keys.segment_blob(segment.first, segment.last, digest)
+        name = keys.segment_blob(sealing.first, sealing.last, digest)
         # Read it back before it is stored: a segment must be readable.
         commits = list(read_segment(packed, name=name[len(keys.blob_prefix) :]))
+        messages, body_bytes = _counts(commits)
+        segment = Segment(sealing.first, sealing.last, digest, messages, len(packed), body_bytes)
         self._blobs.put(name, packed)
         if self._beside is not None:
             self._beside(keys, segment, self.placed(keys, commits))
@@ -148,13 +149,7 @@ class Segments:
 
         The bytes before are not erased.
         """
-        name, bodies = commit_sort_key(before.first), 0
-        for sealed in read_segment(packed, name=name):
-            bodies += sum(
-                len(encode_json(event.body))
-                for event in sealed.events
-                if isinstance(event, MessageEvent) and event.body is not None
-            )
+        _, bodies = _counts(read_segment(packed, name=commit_sort_key(before.first)))
         after = replace(before, sha256=sha256(packed).hexdigest(), size_bytes=len(packed), body_bytes=bodies)
         self._blobs.put(keys.segment_blob(after.first, after.last, after.sha256), packed)
         return self._items.put(_entry(keys, after), condition=Equal("d", bytes.fromhex(before.sha256))) is None
@@ -180,7 +175,7 @@ class _Sealing:
         self._payloads = payloads
         self._keys = keys
         self._start, self._end = start, end
-        self.first = self.last = self.messages = self.body_bytes = 0
+        self.first = self.last = 0
 
     def pack(self) -> bytes | None:
         """Return the segment's bytes; None while the log does not reach the end of the stretch."""
@@ -228,10 +223,12 @@ class _Sealing:
             writer.add(logged(item), stored_lines(item), contents)
             self.first = self.first or commit.header.first
             self.last = commit.header.last
-            for event in events_of(commit, contents):
-                if isinstance(event, MessageEvent):
-                    self.messages += 1
-                    self.body_bytes += len(encode_json(event.body)) if event.body is not None else 0
+
+
+def _counts(commits: Iterable[SealedCommit]) -> tuple[int, int]:
+    """Return the number of messages of commits, and the size of their bodies without those in the blob store."""
+    bodies = [event.body for sealed in commits for event in sealed.events if isinstance(event, MessageEvent)]
+    return len(bodies), sum(len(encode_json(body)) for body in bodies if body is not None)
 
 
 def _entry(keys: SessionKeys, segment: Segment) -> Item:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -25,7 +23,6 @@ from langgraph.store.base import (
     IndexConfig,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     Result,
@@ -37,26 +34,19 @@ from langgraph.store.base import (
     tokenize_path,
     validate_op_namespace,
 )
+from langgraph.store.memory import InMemoryStore
 
-from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock
 from turnlog.integrations.langgraph.threads import short
+from turnlog.integrations.sessions import KeptDocuments
 
 _ROOT = "lgs/"
 _MAX_LABEL, _MAX_KEY = 60, 120
 _MS_PER_MINUTE = 60_000
 _NOW_MS = SystemClock().now_ms
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-    "$gt": lambda value, other: float(value) > float(other),
-    "$gte": lambda value, other: float(value) >= float(other),
-    "$lt": lambda value, other: float(value) < float(other),
-    "$lte": lambda value, other: float(value) <= float(other),
-}
 Stored = dict[str, Any]
 
 
@@ -80,7 +70,7 @@ class TurnlogStore(BaseStore):
         now_ms: Callable[[], int] = _NOW_MS,
         **settings: Any,
     ) -> None:
-        self._log, self._session_id, self._settings, self._now_ms = log, session_id, settings, now_ms
+        self._documents, self._now_ms = KeptDocuments(log, session_id, **settings), now_ms
         self.ttl_config, self.index_config = ttl, index
         self._fields = list((index or {}).get("fields") or ["$"])
         self._embedder = ensure_embeddings(index["embed"]) if index is not None else None
@@ -106,10 +96,6 @@ class TurnlogStore(BaseStore):
 
     # ------------------------------------------------------------ reading
 
-    @property
-    def _documents(self) -> Documents:
-        return self._log.sessions.of(self._session_id).documents
-
     def _read(self, op: GetOp | SearchOp | ListNamespacesOp) -> Result:
         if isinstance(op, GetOp):
             stored = self._get([(op.namespace, op.key)])
@@ -119,27 +105,24 @@ class TurnlogStore(BaseStore):
 
     def _get(self, names: Iterable[tuple[tuple[str, ...], str]]) -> dict[str, Stored]:
         """Return the items that are there, by their documents' keys."""
-        with suppress(NotFoundError):
-            documents = self._documents.get_many([_key(*name) for name in names])
-            stored = {key: json.loads(document.data) for key, document in documents.items()}
-            return {key: value for key, value in stored.items() if _expires(value) > self._now_ms()}
-        return {}
+        documents = self._documents.get_many([_key(*name) for name in names])
+        stored = {key: json.loads(document.data) for key, document in documents.items()}
+        return {key: value for key, value in stored.items() if _expires(value) > self._now_ms()}
 
     def _list(self, prefix: tuple[str, ...]) -> Iterator[tuple[str, Stored]]:
-        with suppress(NotFoundError):
-            for document in self._documents.list(_folder(prefix)):
-                yield document.key, json.loads(document.data)
+        for document in self._documents.list(_folder(prefix)):
+            yield document.key, json.loads(document.data)
 
     def _living(self, prefix: tuple[str, ...]) -> list[tuple[str, Stored]]:
         now = self._now_ms()
         return [(key, stored) for key, stored in self._list(prefix) if _expires(stored) > now]
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        matches = [
-            (key, stored)
-            for key, stored in self._living(op.namespace_prefix)
-            if all(_matches(stored["value"].get(name), wanted) for name, wanted in (op.filter or {}).items())
-        ]
+        matches = self._living(op.namespace_prefix)
+        if op.filter:
+            filtered = _in_memory(matches).search(op.namespace_prefix, filter=op.filter, limit=len(matches))
+            names = {(item.namespace, item.key) for item in filtered}
+            matches = [match for match in matches if _name(match[1]) in names]
         scores: Sequence[float | None] = [None] * len(matches)
         if op.query:
             scores = self._scores(op.query, [stored for _, stored in matches])
@@ -160,9 +143,7 @@ class TurnlogStore(BaseStore):
         return [max((_cosine(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items]
 
     def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        every = {tuple(stored["namespace"]) for _, stored in self._living(())}
-        kept = [name for name in every if all(_fits(condition, name) for condition in op.match_conditions or ())]
-        return sorted({name[: op.max_depth] for name in kept})[op.offset : op.offset + op.limit]
+        return cast("list[tuple[str, ...]]", _in_memory(self._living(())).batch([op])[0])
 
     # ------------------------------------------------------------ writing
 
@@ -182,12 +163,7 @@ class TurnlogStore(BaseStore):
             self._documents.delete(gone)
 
     def _write(self, items: Mapping[str, Stored]) -> None:
-        data = {key: _dumped(key, stored) for key, stored in items.items()}
-        try:
-            self._documents.put_many(data)
-        except NotFoundError:
-            self._log.sessions.get_or_create(self._session_id, **self._settings)
-            self._documents.put_many(data)
+        self._documents.put_many({key: _dumped(key, stored) for key, stored in items.items()})
 
     def _stored(self, op: PutOp, before: Stored | None, now: int) -> Stored:
         stored: Stored = {"namespace": op.namespace, "key": op.key, "value": op.value, "updated": now, "read": now}
@@ -242,27 +218,15 @@ def _item(stored: Stored) -> Item:
     )
 
 
-def _matches(value: Any, wanted: Any) -> bool:
-    """Return whether a value is what a filter wants: equal, or within its operators, in nested objects and lists too."""
-    if isinstance(wanted, Mapping):
-        if any(name.startswith("$") for name in wanted):
-            return all(_compared(value, name, other) for name, other in wanted.items())
-        return isinstance(value, Mapping) and all(_matches(value.get(name), item) for name, item in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return isinstance(value, list) and len(value) == len(wanted) and all(map(_matches, value, wanted))
-    return bool(value == wanted)
+def _name(stored: Stored) -> tuple[tuple[str, ...], str]:
+    return tuple(stored["namespace"]), stored["key"]
 
 
-def _compared(value: Any, name: str, other: Any) -> bool:
-    if name not in _OPERATORS:
-        raise ValueError(f"operator {name!r} of a filter is not one of {', '.join(_OPERATORS)}")
-    return _OPERATORS[name](value, other)
-
-
-def _fits(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
-    path = condition.path
-    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[-len(path) :] if path else ()
-    return len(namespace) >= len(path) and all(own in ("*", label) for own, label in zip(path, part, strict=True))
+def _in_memory(items: Iterable[tuple[str, Stored]]) -> InMemoryStore:
+    """Return items in LangGraph's store in memory, which applies filters and lists namespaces."""
+    store = InMemoryStore()
+    store.batch([PutOp(*_name(stored), stored["value"]) for _, stored in items])
+    return store
 
 
 def _text(stored: Stored) -> str:

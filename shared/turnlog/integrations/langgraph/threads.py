@@ -14,7 +14,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.identity import is_principal_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.records import checkpoint_of
-from turnlog.integrations.session_ids import digest_id, stored_ids
+from turnlog.integrations.sessions import digest_id, stored_ids
 
 ROOT, LARGE, CHECKPOINTS = "lg", "lgb/", "lgc/"
 _HASHED = "~"

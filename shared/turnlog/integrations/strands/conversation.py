@@ -19,7 +19,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.session_ids import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.recall import recall_tools

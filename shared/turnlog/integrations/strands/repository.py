@@ -23,7 +23,7 @@ from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, TurnlogError
-from turnlog.integrations.session_ids import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
 

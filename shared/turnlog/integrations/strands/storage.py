@@ -17,7 +17,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, NotFoundError, TurnlogError
 from turnlog.core.json_values import canonical_json, decode_json
 from turnlog.engines import RandomIds
-from turnlog.integrations.session_ids import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:

@@ -1,0 +1,131 @@
+"""Session ids of frameworks' sessions and threads, one mapping for all adapters, and documents that adapters keep in sessions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from turnlog.client.documents import Document, Documents
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import DocumentChangedError, NotFoundError, SessionEndedError
+from turnlog.core.identity import is_session_id
+
+_MAPPED = "t_"
+_REMEMBERED, _TRIES = 1_024, 100
+
+
+def session_id_of(*parts: str) -> str:
+    """Return the session id of a framework's session: its parts joined by slashes, or a digest where that is no session id."""
+    name = "/".join(parts)
+    if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
+        return name
+    return digest_id("\0".join(parts))
+
+
+def digest_id(name: str) -> str:
+    """Return the session id that stands for a name that is no session id."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return _MAPPED + base64.b32encode(digest).decode("ascii").lower()[:40]
+
+
+def unchanged_id(name: str) -> str:
+    """Return the name: adapters without a mapping stored sessions under it."""
+    return name
+
+
+def stored_ids(log: Turnlog, earlier: Callable[[str], str]) -> Callable[[str], str]:
+    """Return `session_id_of` for an adapter that had another mapping; what it stored under the ``earlier`` id stays there.
+
+    The function makes a request where the two ids differ, once for each name. Ids of letters, digits, ``_`` and ``-`` never do.
+    """
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def stored_id(name: str) -> str:
+        session_id, earlier_id = session_id_of(name), earlier(name)
+        if earlier_id == session_id or not is_session_id(earlier_id):
+            return session_id
+        try:
+            log.sessions.get(earlier_id)
+        except NotFoundError:
+            return session_id
+        except SessionEndedError:
+            return earlier_id
+        return earlier_id
+
+    return stored_id
+
+
+class KeptDocuments:
+    """Documents that an adapter keeps in a session. The first write creates it, with ``settings`` of `Sessions.create`; until
+    then there are none.
+    """
+
+    def __init__(self, log: Turnlog, session_id: str, **settings: Any) -> None:
+        self._log, self._session_id, self._settings = log, session_id, settings
+
+    def get(self, key: str) -> Document | None:
+        """Return a document, or None."""
+        return self.get_many([key]).get(key)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
+        """Return the documents that exist, by key."""
+        with suppress(NotFoundError):
+            return self._documents.get_many(keys)
+        return {}
+
+    def list(self, prefix: str) -> Iterator[Document]:
+        """Yield the documents whose keys begin with a prefix, in the order of keys."""
+        with suppress(NotFoundError):
+            yield from self._documents.list(prefix)
+
+    def read(self, key: str) -> Any:
+        """Return the JSON of a document, or None."""
+        return _json_of(self.get(key))
+
+    def put_many(self, documents: Mapping[str, bytes]) -> None:
+        """Write documents in any order."""
+        self._write(lambda: self._documents.put_many(documents))
+
+    def replace(self, key: str, value: Any, before: Document | None) -> None:
+        """Write JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
+        data = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        revision = before.revision if before is not None else None
+        self._write(lambda: self._documents.put(key, data, if_absent=before is None, if_revision=revision))
+
+    def change(self, key: str, change: Callable[[Any], Any]) -> Any:
+        """Replace the JSON of a document by what ``change`` makes of it (of None where there is none), whoever else writes.
+
+        Returns the new JSON.
+        """
+        for _ in range(_TRIES):
+            before = self.get(key)
+            value = change(_json_of(before))
+            with suppress(DocumentChangedError):
+                self.replace(key, value, before)
+                return value
+        raise DocumentChangedError(f"document {key[:80]!r} changes too often", details={"key": key})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete documents; missing ones are no error."""
+        with suppress(NotFoundError):
+            self._documents.delete(keys)
+
+    @property
+    def _documents(self) -> Documents:
+        return self._log.sessions.of(self._session_id).documents
+
+    def _write(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except NotFoundError:
+            self._log.sessions.get_or_create(self._session_id, **self._settings)
+            write()
+
+
+def _json_of(document: Document | None) -> Any:
+    return json.loads(document.data) if document is not None else None

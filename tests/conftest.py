@@ -30,6 +30,7 @@ from tests.support.quick_moto import quick_moto  # noqa: E402
 from turnlog.app import Application  # noqa: E402
 from turnlog.client.in_process import InProcessBackend  # noqa: E402
 from turnlog.client.model import Turnlog  # noqa: E402
+from turnlog.core.errors import NotFoundError  # noqa: E402
 from turnlog.core.identity import Owner  # noqa: E402
 from turnlog.engines import Engine  # noqa: E402
 from turnlog.settings import Settings  # noqa: E402
@@ -363,3 +364,18 @@ def real_data() -> ModuleType:
     sys.modules["real_conversations"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Signed addresses lead to moto's bucket without a socket."""
+    from turnlog.client import over_http as downloads
+
+    def fetch(url: str, into: Any, **_: Any) -> None:
+        name = url.partition("?")[0].split("/", 3)[3]
+        data = request.getfixturevalue("harness").app.engine.blobs.get(name)
+        if data is None:
+            raise NotFoundError("gone")
+        into.write(data)
+
+    monkeypatch.setattr(downloads, "fetch", fetch)

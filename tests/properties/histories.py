@@ -109,6 +109,13 @@ DISORDERLY = (
 )
 
 
+WAITING = (
+    *("user", "assistant", "assistant_null", "calls", "calls", "result", "result_late_first", "second_result"),
+    *("system", "developer", "user_calls", "calls_with_used_ids", "several_results", "thinking", "provider_block"),
+)
+"""Moves around calls whose results come late, twice or never."""
+
+
 SHAPES: tuple[Format | None, ...] = (None, None, None, "anthropic", "bedrock_converse", "openai_responses")
 
 
@@ -130,6 +137,11 @@ def disorderly(*, max_size: int = 60, fates: bool = True) -> st.SearchStrategy[H
     return st.one_of(
         st.lists(move, max_size=min(8, max_size)), st.lists(move, min_size=max_size // 3, max_size=max_size)
     ).map(played)
+
+
+def waiting() -> st.SearchStrategy[History]:
+    """Short histories in which calls wait for their results while something else is said."""
+    return st.lists(moves(WAITING), min_size=2, max_size=14).map(played)
 
 
 def orderly_in(format: Format) -> st.SearchStrategy[History]:

@@ -27,9 +27,10 @@ from tests.properties.histories import (
     orderly,
     played,
     sample_histories,
+    waiting,
 )
 from tests.support.epoch_laws import Pages, answers, assert_memory_changes_nothing, assert_W11, calls
-from tests.support.prefix_laws import Blocks, built, without_frame
+from tests.support.prefix_laws import Blocks, assert_prefix, built, without_frame
 from tests.support.window_laws import assert_budget_is_hard, assert_laws
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.linter.thinking import check, fingerprint
@@ -109,6 +110,62 @@ def _called(call_id: str) -> Given:
 
 def _result(call_id: str, text: str) -> Given:
     return Given({"role": "tool", "tool_call_id": call_id, "content": text})
+
+
+def _said(role: str, text: str = "And?", *, interrupted: bool = False) -> Given:
+    return Given({"role": role, "content": text}, interrupted=interrupted)
+
+
+def _item(call_id: str) -> Given:
+    return Given(
+        {"type": "function_call", "call_id": call_id, "name": "look_up", "arguments": "{}"}, "openai_responses"
+    )
+
+
+def _calls(role: str, *ids: str) -> Given:
+    function = {"name": "look_up", "arguments": "{}"}
+    calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids]
+    return Given({"role": role, "content": None, "tool_calls": calls})
+
+
+WAITED = {
+    "a system message and an interrupted answer before the last result": [
+        *(_said("system"), _calls("assistant", "a", "b"), _result("a", "first"), _said("system")),
+        *(_said("assistant", interrupted=True), _result("b", "second"), _said("assistant"), _said("user")),
+        _said("assistant"),
+    ],
+    "a call before the first loop": [
+        *(_calls("system", "a"), _said("assistant"), _result("a", "late"), _said("assistant"), _said("assistant")),
+    ],
+    "a system message behind a call that is never answered": [
+        *(_said("developer"), _called("a"), _said("system"), _said("assistant"), _said("user"), _said("assistant")),
+    ],
+    "items of two answers, of which the one between was interrupted": [
+        *(_said("user"), _item("a"), _said("assistant", interrupted=True), _item("b"), _said("assistant")),
+        _said("assistant"),
+    ],
+    "items that wait for results as one answer": [
+        *(_calls("assistant", "a", "b"), _item("b"), _item("c"), _result("a", "late"), _said("assistant")),
+        *(_called("d"), _said("assistant")),
+    ],
+    "an answer while a call waits": [_called("a"), _said("assistant"), _said("user"), _said("assistant")],
+}
+
+
+@pytest.mark.parametrize("answer_open_calls", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", WAITED)
+def test_W11_and_W6_hold_where_calls_wait(name: str, format: Format, answer_open_calls: bool) -> None:
+    wanted = Asked("full", format=format, answer_open_calls=answer_open_calls, system="You are an agent.")
+    assert_W11(stored(WAITED[name]), wanted)
+    for count in range(1, len(WAITED[name]) + 1):
+        assert_prefix(stored(WAITED[name][:count]), wanted)
+
+
+@laws
+@given(waiting(), asked)
+def test_W11_holds_in_all_histories_with_calls_that_wait(history: History, wanted: Asked) -> None:
+    assert_W11(stored(history), wanted)
 
 
 _EXCHANGE = (Given({"role": "user", "content": "And?"}), Given({"role": "assistant", "content": "So."}))

@@ -37,6 +37,8 @@ from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.snapshots import exports as export_service
 
+pytestmark = pytest.mark.usefixtures("by_bucket")
+
 
 def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) -> None:
     log = harness.log()
@@ -48,21 +50,6 @@ def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) ->
     assert log.run_jobs() == 2, "the message of the export finds its job done"
     assert log.job(waiting.job_id).status == "done"
     assert [job.attempts for job in log.jobs()] == [1, 1]
-
-
-@pytest.fixture(autouse=True)
-def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Signed addresses lead to moto's bucket without a socket."""
-    from turnlog.client import over_http as downloads
-
-    def fetch(url: str, into: Any, **_: Any) -> None:
-        name = url.partition("?")[0].split("/", 3)[3]
-        data = request.getfixturevalue("harness").app.engine.blobs.get(name)
-        if data is None:
-            raise NotFoundError("gone")
-        into.write(data)
-
-    monkeypatch.setattr(downloads, "fetch", fetch)
 
 
 # ------------------------------------------------------------ equal

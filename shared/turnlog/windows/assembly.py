@@ -186,7 +186,7 @@ class _Grouping:
         self._groups = {
             # The item that stands for the group: the first with a call, else the last.
             next((entry for entry in group if entry.facts.calls), group[-1]).position: group
-            for group in _item_groups(self._sendable)
+            for group in _item_groups(self.entries)
         }
         self._by_position = {entry.position: entry for entry in self._sendable}
         self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
@@ -328,16 +328,18 @@ def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
 
     In OpenAI Responses each item of an answer is a message of its own. Reasoning belongs to the items that follow it (OpenAI
     refuses one without the other: https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one
-    turn, except calls that the provider ran one after the other.
+    turn, except calls that the provider ran one after the other. A message that is never sent parts items, too: an answer may have
+    been made without those behind it.
     """
-    if not any(is_item(entry) for entry in entries):
-        return [(entry,) for entry in entries]
-    groups: list[list[Entry]] = []
+    groups, is_parted = list[list[Entry]](), True
     for entry in entries:
-        if groups and _belongs(groups[-1], entry):
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
+        if never_sent(entry):
+            is_parted = True
+            continue
+        if is_parted or not _belongs(groups[-1], entry):
+            groups.append([])
+        groups[-1].append(entry)
+        is_parted = False
     return [tuple(group) for group in groups]
 
 

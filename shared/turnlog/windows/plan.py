@@ -41,6 +41,7 @@ from turnlog.windows.view import (
     WindowDraft,
     is_item,
     is_whole,
+    never_sent,
     pinned_alone,
     turns_of,
 )
@@ -182,7 +183,7 @@ class WindowPlan:
             answer_open_calls=request.answer_open_calls,
             settlement_tokens=SETTLEMENT_TOKENS,
             unread=history.unread + skipped - len(pinned),
-            has_system=request.system is not None,
+            has_system=(request.plain or request).system is not None,
             offered=request.offered,
             memory=memory,
         )
@@ -529,13 +530,13 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
 
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
     """
-    units = [unit for loop in view.loops for unit in loop.units]
+    units = [*view.preamble, *(unit for loop in view.loops for unit in loop.units)]
     if not any(unit.answers for unit in units):
         return
     roles = dict(turns_of(view))
     turns = list(roles)
     said = [position for position, role in roles.items() if role == "assistant"]
-    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant"]
+    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant" and never_sent(entry)]
     said.sort()
     superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
     for unit, following in zip_longest(units, units[1:]):
@@ -548,16 +549,14 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
             sent_at = last if is_replacing else settled_at
             if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
                 yield EpochStart(position, "late_result", unit.position)
-        if (
-            answer_open_calls
-            or settled_at is None
-            or roles[settled_at] != "assistant"
-            or _is_complete(unit, settled_at)
-        ):
+        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
+        if answer_open_calls or shown_at is None:
             continue
-        # The answer was given while the call waited, so neither the call nor its place had been sent.
-        if is_user_s or (following is not None and following.position < settled_at):
-            yield EpochStart(settled_at, "late_result", unit.position)
+        answers = bisect_right(said, shown_at)
+        answered_at = said[answers - 1] if answers else 0
+        # The newest answer that was given while the call waited: its window had neither the call nor its place.
+        if answered_at > last and (is_user_s or (following is not None and following.position < answered_at)):
+            yield EpochStart(shown_at, "late_result", unit.position)
 
 
 def _next(positions: Sequence[int], position: int) -> int | None:
@@ -566,9 +565,15 @@ def _next(positions: Sequence[int], position: int) -> int | None:
     return positions[index] if index < len(positions) else None
 
 
+def _completed_at(unit: Unit) -> int | None:
+    """Return the position of the last result of a unit; None while a call has none."""
+    positions = [answer.entry.position for answer in unit.answers if answer.entry is not None]
+    return max(positions) if len(positions) == len(unit.answers) else None
+
+
 def _is_complete(unit: Unit, position: int) -> bool:
     """Return whether all results of a unit came before a position."""
-    return all(answer.entry is not None and answer.entry.position < position for answer in unit.answers)
+    return (_completed_at(unit) or position) < position
 
 
 def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) -> int:

@@ -144,8 +144,8 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     if position is None or position == 1:
         return Prefix(0, None, "first"), 0
     breaks = [broken for broken in made.breaks if broken.position >= position]
+    position = sent_before(made.settled.view, position, answer_open_calls=made.request.answer_open_calls)
     if not breaks:
-        position = sent_before(made.settled.view, position, answer_open_calls=made.request.answer_open_calls)
         turns = turns_before(made, position)
         if not turns or made.rendered.ends[turns - 1] == BEFORE_ALL:
             return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
@@ -158,8 +158,9 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     turns = 0
     broken = start.broke_at
     if isinstance(broken, int) and any(share.place == broken for share in made.shares):
-        turns = turns_before(made, broken)
-    tokens = _stable_tokens(made, turns, codec) if turns else _frame_tokens(made)
+        turns = turns_before(made, min(broken, position))
+    is_begun = turns > 0 and made.rendered.ends[turns - 1] != BEFORE_ALL
+    tokens = _stable_tokens(made, turns, codec) if is_begun else _frame_tokens(made)
     return Prefix(tokens, start.broke_at, start.reason), turns
 
 

@@ -231,7 +231,11 @@ def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
     aside = {
         entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
     }
-    return sorted((waiting | aside | turns).items())
+    # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
+    items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
+    leader = next((entry.position for entry in items if entry.facts.calls), None)
+    others = {entry.position for entry in items} - {leader}
+    return sorted((place, role) for place, role in (waiting | aside | turns).items() if place not in others)
 
 
 def never_sent(entry: Entry) -> str:

@@ -82,6 +82,7 @@ def test_a_batch_reads_before_it_writes(harness: Harness) -> None:
     ours, theirs = TurnlogStore(harness.log()), InMemoryStore()
     assert ours.batch(ops) == theirs.batch(ops) == [None, [], None]
     assert ours.get(("a",), "k").value == theirs.get(("a",), "k").value == {"n": 2}
+    assert [item.key for item in ours.search(["a"], filter={"n": 2})] == ["k"], "a prefix may be a list"
 
 
 @pytest.mark.parametrize("namespace", [("foo.bar",), ("foo", ""), ("foo", 1)])

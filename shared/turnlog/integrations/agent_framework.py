@@ -122,20 +122,18 @@ def _to_parts(message: Message) -> tuple[str, list[Part]]:
 
 
 def _from_parts(role: str, parts: Sequence[Part]) -> Message:
-    return Message(role, [content for part in parts if (content := _from_part(part)) is not None])
-
-
-def _from_part(part: Part) -> Content | None:
-    match part:
-        case {"type": "text", "text": text}:
-            return Content.from_text(text)
-        case {"media_type": media_type, "data": str(data)}:
-            return Content.from_uri(f"data:{media_type};base64,{data}", media_type=media_type)
-        case {"id": call_id, "name": name, "args": arguments}:
-            return Content.from_function_call(call_id, name, arguments=arguments)
-        case {"tool_call_id": call_id, "result": result}:
-            return Content.from_function_result(call_id, result=result)
-    return None
+    contents = list[Content]()
+    for part in parts:
+        match part:
+            case {"type": "text", "text": text}:
+                contents.append(Content.from_text(text))
+            case {"media_type": media_type, "data": str(data)}:
+                contents.append(Content.from_uri(f"data:{media_type};base64,{data}", media_type=media_type))
+            case {"id": call_id, "name": name, "args": arguments}:
+                contents.append(Content.from_function_call(call_id, name, arguments=arguments))
+            case {"tool_call_id": call_id, "result": result}:
+                contents.append(Content.from_function_result(call_id, result=result))
+    return Message(role, contents)
 
 
 MESSAGES = Originals[Message](

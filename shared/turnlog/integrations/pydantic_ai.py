@@ -236,14 +236,14 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
 
     store: TurnlogConversationStore
 
-    async def before_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
+    async def before_model_request(self, ctx: RunContext, request_context: ModelRequestContext) -> ModelRequestContext:
         messages, parameters = list(request_context.messages), request_context.model_request_parameters
         system = "\n\n".join(part.content for part in parameters.instruction_parts or [])
         tools = [originals.function_tool(tool.name, tool.parameters_json_schema) for tool in parameters.function_tools]
         session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages))
         window = await asyncio.to_thread(MESSAGES.window, session, self, system=system, tools=tools)
+        if not window.messages or not isinstance(window.messages[-1], ModelRequest):  # another run has said something
+            raise ConversationConflict(ctx.conversation_id or "")
         summary: list[ModelMessage] = [ModelRequest([types.SystemPromptPart(window.system)])] if window.system else []
         request_context.messages = [*summary, *window.messages]
         return request_context

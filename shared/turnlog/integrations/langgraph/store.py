@@ -120,7 +120,7 @@ class TurnlogStore(BaseStore):
     def _search(self, op: SearchOp) -> list[SearchItem]:
         matches = self._living(op.namespace_prefix)
         if op.filter:
-            filtered = _in_memory(matches).search(op.namespace_prefix, filter=op.filter, limit=len(matches))
+            filtered = _in_memory(matches).search((), filter=op.filter, limit=len(matches))
             names = {(item.namespace, item.key) for item in filtered}
             matches = [match for match in matches if _name(match[1]) in names]
         scores: Sequence[float | None] = [None] * len(matches)

@@ -1,0 +1,109 @@
+"""`TurnlogSessionService` beside ADK's own service in memory, and what is left of an append that was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+
+adk = pytest.importorskip("google.adk.sessions", reason="has an environment of its own: make frameworks")
+APP = {"app_name": "desk", "user_id": "ada"}
+STATE = {"tone": "kind", "app:shop": "tea", "user:name": "Ada", "temp:seen": 1}
+DELTAS = [{"step": 1}, {"app:shop": "coffee", "temp:seen": 2}, {"user:name": "A.", "step": 2, "user:age": 36}]
+
+
+def service_of(harness: Harness) -> Any:
+    from turnlog.integrations.google_adk import TurnlogSessionService
+
+    return TurnlogSessionService(harness.log())
+
+
+def event_of(number: int, delta: dict[str, Any]) -> Any:
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+
+    return Event(author="ada", id=f"e{number}", timestamp=float(number), actions=EventActions(state_delta=dict(delta)))
+
+
+async def told(service: Any) -> list[Any]:
+    """What a service tells after a session, and after another one of another user."""
+    from google.adk.sessions.base_session_service import GetSessionConfig
+
+    session = await service.create_session(**APP, session_id=" one ", state=dict(STATE))
+    answers: list[Any] = [session.id, session.state]
+    for number, delta in enumerate(DELTAS, 1):
+        await service.append_event(session, event_of(number, delta))
+    answers += [session.state, session.last_update_time, await service.get_user_state(**APP)]
+    other = await service.create_session(app_name="desk", user_id="bob", session_id="two")
+    answers += [other.state, await service.get_session(**APP, session_id="none")]
+    for limits in ({}, {"num_recent_events": 2}, {"num_recent_events": 0}, {"after_timestamp": 2.0}):
+        read = await service.get_session(**APP, session_id="one", config=GetSessionConfig(**limits))
+        answers += [[event.id for event in read.events], read.state, read.last_update_time]
+    for user in ("ada", "bob", None):
+        listed = await service.list_sessions(app_name="desk", user_id=user)
+        answers.append([(one.id, one.user_id, one.state, one.events) for one in listed.sessions])
+    await service.delete_session(**APP, session_id="one")
+    answers.append([one.id for one in (await service.list_sessions(app_name="desk")).sessions])
+    return [*answers, await service.get_session(**APP, session_id="one"), await service.get_user_state(**APP)]
+
+
+@pytest.mark.every_engine
+def test_it_tells_what_the_service_in_memory_tells(harness: Harness) -> None:
+    assert asyncio.run(told(service_of(harness))) == asyncio.run(told(adk.InMemorySessionService()))
+
+
+def test_a_session_that_was_read_before_is_stale_and_an_id_is_taken_once(harness: Harness) -> None:
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+
+    async def run() -> None:
+        service = service_of(harness)
+        session = await service.create_session(**APP, session_id="one")
+        with pytest.raises(AlreadyExistsError):
+            await service.create_session(**APP, session_id="one", state={"app:shop": "none"})
+        before = await service.get_session(**APP, session_id="one")
+        await service.append_event(session, event_of(1, {}))
+        with pytest.raises(StaleSessionError):
+            await service.append_event(before, event_of(2, {}))
+        made_elsewhere = adk.Session(id="one", app_name="desk", user_id="ada")
+        with pytest.raises(StaleSessionError):
+            await service.append_event(made_elsewhere, event_of(2, {}))
+        await service.delete_session(**APP, session_id="one")
+        with pytest.raises(SessionNotFoundError):
+            await service.append_event(session, event_of(2, {}))
+        assert "app:shop" not in (await service.create_session(**APP, session_id="two")).state
+
+    asyncio.run(run())
+
+
+def test_the_state_of_an_append_that_was_cut_off_is_brought_up_to_date(harness: Harness) -> None:
+    async def run(at: int) -> bool:
+        app = {**APP, "app_name": f"desk-{at}"}
+        session = await service_of(harness).create_session(**app, session_id="one", state=dict(STATE))
+        harness.faults.fail(at, "before")
+        is_cut = False
+        for number, delta in enumerate(DELTAS, 1):
+            try:
+                await service_of(harness).append_event(session, event_of(number, delta))
+            except Exception:
+                is_cut = True
+                session = await service_of(harness).get_session(**app, session_id="one")
+                if len(session.events) < number:
+                    await service_of(harness).append_event(session, event_of(number, delta))
+        harness.faults.clear()
+        read = await service_of(harness).get_session(**app, session_id="one")
+        shared = {"app:shop": "coffee", "user:name": "A.", "user:age": 36}
+        assert [event.id for event in read.events] == ["e1", "e2", "e3"]
+        assert read.state == {"tone": "kind", "step": 2, **shared}
+        await service_of(harness).append_event(read, event_of(4, {}))
+        (listed,) = (await service_of(harness).list_sessions(app_name=app["app_name"])).sessions
+        assert listed.state == read.state, "an append brings what is stored up to date"
+        return is_cut
+
+    first_whole = next(at for at in itertools.count(1) if not asyncio.run(run(at)))
+    assert first_whole > len(DELTAS), "each append was cut off somewhere"

@@ -1,0 +1,99 @@
+"""`TurnlogConversationStore` beside Pydantic AI's own store in memory, and saves that are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+
+stores = pytest.importorskip("pydantic_ai.conversation_store", reason="has an environment of its own: make frameworks")
+
+
+def store_of(harness: Harness, user: str | None = None) -> Any:
+    from turnlog.integrations.pydantic_ai import TurnlogConversationStore
+
+    return TurnlogConversationStore(harness.log(user=user) if user else harness.log())
+
+
+def turn(number: int) -> list[Any]:
+    """A question, a call, its result and an answer."""
+    from pydantic_ai import messages as types
+
+    call, result = types.ToolCallPart("price", {"sku": number}, "c1"), types.ToolReturnPart("price", "12.50", "c1")
+    return [
+        types.ModelRequest([types.UserPromptPart([f"question {number}", "in euros"])]),
+        types.ModelResponse([types.ThinkingPart("Look."), call]),
+        types.ModelRequest([result]),
+        types.ModelResponse([types.TextPart(f"answer {number}")]),
+    ]
+
+
+def shown(conversation: Any) -> list[str] | None:
+    """What the parts of a conversation say; ids and times are the store's own."""
+    if conversation is None:
+        return None
+    parts = [part for message in conversation.messages for part in message.parts]
+    return [f"{part.part_kind} {getattr(part, 'content', None) or part.args}" for part in parts]
+
+
+async def told(store: Any) -> list[Any]:
+    """What a store tells after a conversation, its fork, and a branch."""
+    from pydantic_ai import Conversation
+
+    first = Conversation(conversation_id="desk", messages=turn(1))
+    answers: list[Any] = [len(await store.save(first, scope="ada"))]
+    stale = await store.load("desk")
+    first.messages.extend(turn(2))
+    answers.append(len(await store.save(first)))
+    stale.messages.extend(turn(3))
+    with pytest.raises(stores.ConversationConflict):
+        await store.save(stale)
+    fork = await store.fork("desk", at=4, new_conversation_id="a / fork")
+    fork.messages.extend(turn(4))
+    answers.append(len(await store.save(fork)))
+    with pytest.raises(stores.ConversationConflict):
+        await store.fork("desk", new_conversation_id="a / fork")
+    branch = await store.branch("desk", at=4, expected_revision=first.revision)
+    branch.messages.extend(turn(5))
+    answers.append(len(await store.save(branch)))
+    for name, limits in itertools.product(("desk", "a / fork", "none"), ({}, {"limit": 2}, {"scope": "bob"})):
+        answers.append(shown(await store.load(name, **limits)))
+    for limits in ({}, {"scope": "ada"}, {"scope": "bob"}, {"limit": 1}):
+        answers.append([(one.conversation_id, one.scope) for one in await store.list_conversations(**limits)])
+    (left,) = (await store.read_record("desk")).branches
+    answers.append([len(await store.read_history(left)), (await store.read_entry(left)).message.parts[0].content])
+    await store.delete("desk")
+    return [*answers, shown(await store.load("desk")), shown(await store.load("a / fork"))]
+
+
+@pytest.mark.every_engine
+def test_it_tells_what_the_store_in_memory_tells(harness: Harness) -> None:
+    assert asyncio.run(told(store_of(harness))) == asyncio.run(told(stores.InMemoryConversationStore()))
+
+
+def test_a_save_that_was_cut_off_is_repeated(harness: Harness) -> None:
+    from pydantic_ai import Conversation
+
+    async def run(at: int) -> bool:
+        store, is_cut = store_of(harness, f"user-{at}"), False
+        conversation = Conversation(conversation_id="desk", messages=turn(1))
+        harness.faults.fail(at, "before")
+        for number in (2, 3):
+            try:
+                await store.save(conversation)
+            except Exception:
+                is_cut = True
+                harness.faults.clear()
+                await store.save(conversation)
+            conversation.messages.extend(turn(number))
+        harness.faults.clear()
+        expected = Conversation(conversation_id="desk", messages=[*turn(1), *turn(2)])
+        assert shown(await store.load("desk")) == shown(expected)
+        return is_cut
+
+    first_whole = next(at for at in itertools.count(1) if not asyncio.run(run(at)))
+    assert first_whole > 2, "each save was cut off somewhere"

@@ -44,7 +44,7 @@ MAX_LOOPS = 64
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
 _QUESTION_MARKS = "?？؟"
 _LEAST_ASKED = 0.2
-"""The square of the share of a text that asks counts as this at least."""
+"""The sixth power of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
 _LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
@@ -63,7 +63,7 @@ class RecallMessages(Step):
     ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such limit), while something comes back.
     Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
     message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
-    more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
+    more: twice as much when nine tenths of it are sentences with a question mark, at most five times. With ``questions_only``
     nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
     ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
 
@@ -286,7 +286,7 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
         text = "\n".join((*_said_before(view, loop), text))
-    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**2))
+    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**6))
 
 
 def _asked(text: str, entry: Entry, min_score: float) -> Question:

@@ -33,7 +33,7 @@ from tests.integrations.checkpoints import Branch, checkpoint, config, plain
 from tests.integrations.served import url_of
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, SessionEndedError, UnavailableError
-from turnlog.integrations.langgraph import TurnlogSaver
+from turnlog.integrations.langgraph import TurnlogSaver, records
 
 CLAUSES = 81
 
@@ -797,6 +797,22 @@ def test_a_checkpoint_is_two_requests_and_its_writes_are_two(harness: Harness) -
     before = harness.faults.calls
     assert branch.get(saver=TurnlogSaver(harness.log())) is not None
     assert harness.faults.calls - before <= 3
+
+
+def test_a_first_load_reads_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests: whether the session is there, the newest documents, and all pieces of the list at once."""
+    unpacked, unpack = list[str](), records.unpacked
+    with sqlite_harness(tmp_path) as harness:
+        branch, messages = Branch(TurnlogSaver(harness.log(), messages=None)), list[str]()
+        for number in range(100):
+            messages.append(f"{number} " + "word " * 150)
+            branch.put(f"{number:03}", m=list(messages))
+        monkeypatch.setattr(records, "unpacked", lambda data, *, item: unpacked.append(item) or unpack(data, item=item))
+        before = harness.faults.calls
+        found = TurnlogSaver(harness.log(), messages=None).get_tuple(config())
+        assert harness.faults.calls - before == 3
+    assert found is not None and found.checkpoint["channel_values"] == {"m": messages}
+    assert len(unpacked) == len(set(unpacked)) <= 1 + 10 + 9
 
 
 def test_the_example_runs() -> None:

@@ -18,8 +18,8 @@ from turnlog.sessions.document_models import (
     MAX_READ,
     MAX_WRITTEN,
     Document,
-    DocumentAnswer,
     DocumentsAnswer,
+    ReadDocuments,
     WriteDocuments,
     WrittenDocuments,
     base64_chars,
@@ -48,7 +48,7 @@ class DocumentReading:
         unread, documents = list(dict.fromkeys(keys)), dict[str, Document]()
         while unread:
             answer = self._read({"keys": unread[:MAX_READ]})
-            documents |= {document.key: _document(document) for document in answer.documents}
+            documents |= {document.key: document for document in answer.documents}
             unread = [*answer.unread, *unread[MAX_READ:]]
         return documents
 
@@ -73,15 +73,14 @@ class DocumentReading:
                 return (), None
             fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or MAX_LISTED, MAX_LISTED)}
             answer = self._read(without_none(fields) | {"order": order})
-            documents = tuple(map(_document, answer.documents))
-            left = left - len(documents) if left is not None else None
-            return documents, (answer.next, left) if answer.next is not None and left != 0 else None
+            left = left - len(answer.documents) if left is not None else None
+            return answer.documents, (answer.next, left) if answer.next is not None and left != 0 else None
 
         return Paged(fetch)
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
-        fields = without_none({**body, "reading": self._reading})
-        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=fields)
+        reading = checked_body(ReadDocuments, without_none({**body, "reading": self._reading}))
+        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=reading)
         self._reading = answer.reading
         return answer
 
@@ -204,7 +203,3 @@ def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[st
 
 def _entry(key: str, data: bytes) -> dict[str, Any]:
     return {"key": key, "data": bytes(data)}
-
-
-def _document(answer: DocumentAnswer) -> Document:
-    return Document(answer.key, answer.data, answer.revision, answer.updated_at)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import json
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from turnlog.core.errors import MalformedError
+from turnlog.core.json_values import encode_ascii_json
 
 
 def _json_object(value: object) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Cursors:
 
     def write(self, place: Mapping[str, str], *, scope: str) -> str:
         """Return a cursor for a place in a list. It is valid only for requests of the same scope."""
-        content = json.dumps(dict(place), separators=(",", ":")).encode()
+        content = encode_ascii_json(dict(place))
         return base64.urlsafe_b64encode(self._sign(content, scope) + content).decode("ascii").rstrip("=")
 
     def read(self, cursor: str, *, scope: str) -> dict[str, str]:
@@ -117,4 +117,4 @@ class Cursors:
         return place
 
     def _sign(self, content: bytes, scope: str) -> bytes:
-        return hmac.new(self._secret, scope.encode() + b"\0" + content, hashlib.sha256).digest()[:_SIGNATURE_BYTES]
+        return hmac.digest(self._secret, scope.encode() + b"\0" + content, "sha256")[:_SIGNATURE_BYTES]

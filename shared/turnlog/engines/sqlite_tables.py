@@ -57,12 +57,16 @@ class SqliteItemTable:
         self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        items = dict[Key, Item]()
+        items, keys_by_pk = dict[Key, Item](), dict[str, dict[str, Key]]()
+        for key in keys:
+            keys_by_pk.setdefault(key.pk, {})[key.sk] = key
         with self._database.reading() as connection:
-            for key in dict.fromkeys(keys):
-                row = connection.execute(_GET, (key.pk, key.sk)).fetchone()
-                if row is not None:
-                    items[key] = _decode(*row)
+            for pk, by_sk in keys_by_pk.items():
+                statement = f"{_SELECT} pk = ? AND sk IN ({','.join('?' * len(by_sk))})"
+                for row in connection.execute(statement, (pk, *by_sk)):
+                    if row[1] not in by_sk:
+                        raise CorruptError("the index leads to another row", item=_name(row[1]))
+                    items[by_sk[row[1]]] = _decode(*row)
         return items
 
     def query(self, query: Query) -> Page:
@@ -169,6 +173,7 @@ def _row(item: Item) -> tuple[Any, ...]:
 
 
 _IN_COLUMNS = frozenset({"pk", "sk", *INDEX_ATTRIBUTES})
+_PARSE = json.JSONDecoder().raw_decode
 
 
 def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | None) -> Item:
@@ -176,16 +181,19 @@ def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | 
     try:
         if not isinstance(fields, bytes) or not isinstance(data, bytes):
             raise TypeError
-        others: dict[str, AttributeValue] = json.loads(fields.decode())
-        if "pk" in others or "sk" in others:
+        text = fields.decode()
+        others, end = _PARSE(text)
+        if end < len(text) or "pk" in others or "sk" in others:
             raise ValueError
         for name, value in others.items():
             if type(value) is not str and type(value) is not int:
                 others[name] = _bytes(value, data)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
-    keys = {name: value for name, value in zip(INDEX_ATTRIBUTES, index, strict=False) if value is not None}
-    return {"pk": pk, "sk": sk, **keys, **others}
+    item: dict[str, AttributeValue] = {"pk": pk, "sk": sk}
+    if index.count(None) < len(INDEX_ATTRIBUTES):
+        item |= {name: key for name, key in zip(INDEX_ATTRIBUTES, index, strict=False) if key is not None}
+    return {**item, **others}
 
 
 def _bytes(place: object, data: bytes) -> bytes:

@@ -23,7 +23,7 @@ from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import COMMITS_FROM, ORDERS, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
-from turnlog.ports import Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
+from turnlog.ports import AttributeValue, Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
 WRITE_UNIT_BYTES = 1024
 MAX_UNPACKED_BYTES = 40 * 1024 * 1024
@@ -144,23 +144,24 @@ class CheckedItems:
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
         items = self._inner.get_many(keys, consistent=consistent)
-        return {key: _checked(item) for key, item in items.items() if not _is_missing(item)}
+        return {key: checked for key, item in items.items() if (checked := _checked(item)) is not None}
 
     def query(self, query: Query) -> Page:
         page = self._inner.query(query)
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        return Page(tuple([_checked(item) for item in page.items if not _is_missing(item)]), page.next)
+        checked_items = map(_checked, page.items)
+        return Page(tuple([item for item in checked_items if item is not None]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
         if lost is None or lost.existing is None:
             return lost
-        damaged = lost.existing.get(CHECKSUM)
-        if _is_missing(lost.existing) and damaged is not None:
-            return self._inner.put(_sealed(item), condition=Equal(CHECKSUM, damaged))
-        return Lost(_checked(lost.existing))
+        existing = _checked(lost.existing)
+        if existing is None:
+            return self._inner.put(_sealed(item), condition=Equal(CHECKSUM, lost.existing[CHECKSUM]))
+        return Lost(existing)
 
     def write_many(self, items: Sequence[Item]) -> None:
         self._inner.write_many(list(map(_sealed, items)))
@@ -169,17 +170,19 @@ class CheckedItems:
         self._inner.delete_many(keys)
 
 
-def _unsealed(item: Item) -> Item:
-    return {name: value for name, value in item.items() if name != CHECKSUM}
-
-
 def checksum(item: Item) -> bytes:
     """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
-    texts = {name: value for name, value in item.items() if not isinstance(value, bytes) and name != CHECKSUM}
+    texts: dict[str, AttributeValue] = {}
+    contents: list[tuple[str, bytes]] = []
+    for name, value in item.items():
+        if name != CHECKSUM:
+            if isinstance(value, bytes):
+                contents.append((name, value))
+            else:
+                texts[name] = value
     total = zlib.crc32(canonical_json(texts))
-    for name, value in sorted(item.items()):
-        if isinstance(value, bytes) and name != CHECKSUM:
-            total = zlib.crc32(value, zlib.crc32(f"{name}:{len(value)}:".encode(), total))
+    for name, content in sorted(contents):
+        total = zlib.crc32(content, zlib.crc32(f"{name}:{len(content)}:".encode(), total))
     return total.to_bytes(4, "big")
 
 
@@ -188,13 +191,19 @@ def _sealed(item: Item) -> Item:
     return item if covers_itself else {**item, CHECKSUM: checksum(item)}
 
 
-def _checked(item: Item) -> Item:
-    """Return the item without its checksum. Raises a `CorruptError` that names the item when the checksum does not match."""
-    if CHECKSUM not in item:
-        return item
-    if not _is_whole(item):
-        raise CorruptError("the checksum of an item does not match", item=item_name(item))
-    return _unsealed(item)
+def _unsealed(item: Item) -> Item:
+    rest = dict(item)
+    rest.pop(CHECKSUM, None)
+    return rest
+
+
+def _checked(item: Item) -> Item | None:
+    """Return the item without its checksum; None for a damaged cache. Raises a `CorruptError` that names another damaged item."""
+    if _is_whole(item):
+        return _unsealed(item)
+    if item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS):
+        return None
+    raise CorruptError("the checksum of an item does not match", item=item_name(item))
 
 
 def _is_whole(item: Item) -> bool:
@@ -202,11 +211,7 @@ def _is_whole(item: Item) -> bool:
 
     Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
     """
+    if CHECKSUM not in item or item[CHECKSUM] == checksum(item):
+        return True
     version = item.get("v")
-    is_newer = isinstance(version, int) and version > SCHEMA_VERSION
-    return CHECKSUM not in item or is_newer or item[CHECKSUM] == checksum(item)
-
-
-def _is_missing(item: Item) -> bool:
-    is_rebuilt = item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS)
-    return is_rebuilt and not _is_whole(item)
+    return isinstance(version, int) and version > SCHEMA_VERSION

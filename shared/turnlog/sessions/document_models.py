@@ -109,10 +109,19 @@ class WrittenDocuments(Answer):
     documents: list[WrittenDocument]
 
 
-class DocumentAnswer(WrittenDocument):
-    """A document with its content. ``data`` is base64."""
+@lazy_dataclass(frozen=True, slots=True)
+class Document:
+    """A document with its content. ``data`` is base64 in JSON. ``revision`` is opaque and changes with each write."""
 
-    data: Base64
+    key: str
+    data: Base64 = field(repr=False)
+    revision: str
+    updated_at: Moment
+
+    @property
+    def updated_ms(self) -> int:
+        """Time of the write in milliseconds."""
+        return self.updated_at
 
 
 class DocumentsAnswer(Answer):
@@ -122,23 +131,13 @@ class DocumentsAnswer(Answer):
     Send ``reading`` with a request that continues within 5 seconds, so that the session is not checked again.
     """
 
-    documents: list[DocumentAnswer]
+    documents: list[Document]
     next: str | None = None
     unread: list[str] = Field(default_factory=list)
     reading: str
 
 
 MAX_KEY_BYTES = 512
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Document:
-    """A stored document. ``revision`` is opaque and changes with each write. ``updated_ms`` is the time of the write."""
-
-    key: str
-    data: bytes = field(repr=False)
-    revision: str
-    updated_ms: int
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ refused. Earlier contents of a large document stay in the blob store until the s
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from turnlog.core.errors import (
     NewerSchemaError,
 )
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
@@ -32,7 +34,6 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
 from turnlog.sessions.document_models import (
     Document,
-    DocumentAnswer,
     DocumentsAnswer,
     NewDocument,
     ReadDocuments,
@@ -78,14 +79,6 @@ class Range:
     limit: int = 100
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class DocumentPage:
-    """A page of documents. ``next`` is the ``after`` of the next page; None when there is none."""
-
-    documents: tuple[Document, ...]
-    next: str | None
-
-
 class DocumentStore:
     """Reads and writes documents of sessions. Callers check that the session exists."""
 
@@ -96,16 +89,17 @@ class DocumentStore:
 
     def get_many(self, keys: SessionKeys, document_keys: Sequence[str]) -> tuple[list[Document], list[str]]:
         """Return the documents that exist, and the keys that were left unread because the page was full."""
-        items_by_key = self._items.get_many([keys.document(key) for key in document_keys])
-        items = [item for key in document_keys if (item := items_by_key.get(keys.document(key))) is not None]
+        places = [keys.document(key) for key in document_keys]
+        items_by_key = self._items.get_many(places)
+        items = [items_by_key[place] for place in places if place in items_by_key]
         documents, next_key = self._read(keys, items)
         if next_key is None:
             return documents, []
         unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
         return documents, unread
 
-    def page(self, keys: SessionKeys, selection: Range) -> DocumentPage:
-        """Return a page of at most ``limit`` documents, and of about 1 MB as they are stored."""
+    def page(self, keys: SessionKeys, selection: Range) -> tuple[list[Document], str | None]:
+        """Return a page of at most ``limit`` documents and about 1 MB as they are stored, and the ``after`` of the next one."""
         low, high = DOCUMENTS + selection.prefix, DOCUMENTS + selection.prefix + _LAST
         if selection.descending:
             low = max(low, DOCUMENTS + selection.until) if selection.until is not None else low
@@ -116,11 +110,11 @@ class DocumentStore:
         # In descending order there is no greatest key below ``after``: read that document too, and drop it.
         limit = selection.limit + (selection.descending and selection.after is not None)
         page = self._items.query(Query(keys.partition, low, high, descending=selection.descending, limit=limit))
-        items = [item for item in page.items if key_of(item) != selection.after]
+        items = page.items[1:] if page.items and key_of(page.items[0]) == selection.after else page.items
         documents, next_key = self._read(keys, items[: selection.limit])
         if next_key is None and items and (page.next is not None or len(items) > selection.limit):
             next_key = key_of(items[: selection.limit][-1])
-        return DocumentPage(tuple(documents), next_key)
+        return documents, next_key
 
     def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
         """Write the document; return None when its condition fails. Writing the same revision twice has one effect."""
@@ -157,9 +151,8 @@ class DocumentStore:
         """Yield all documents of a session in order of their keys, with one page in memory at a time."""
         after: str | None = None
         while True:
-            page = self.page(keys, Range(after=after))
-            yield from page.documents
-            after = page.next
+            documents, after = self.page(keys, Range(after=after))
+            yield from documents
             if after is None:
                 return
 
@@ -244,12 +237,10 @@ class GetDocuments:
         keys, selection = SessionKeys(owner, session_id), _wanted(body)
         reading = self._reading_token(keys, body.reading)
         if isinstance(selection, Range):
-            page = self._documents.page(keys, selection)
-            return DocumentsAnswer(
-                documents=list(map(document_answer, page.documents)), next=page.next, reading=reading
-            )
+            documents, after = self._documents.page(keys, selection)
+            return DocumentsAnswer(documents=documents, next=after, reading=reading)
         documents, unread = self._documents.get_many(keys, selection)
-        return DocumentsAnswer(documents=list(map(document_answer, documents)), unread=unread, reading=reading)
+        return DocumentsAnswer(documents=documents, unread=unread, reading=reading)
 
     def _reading_token(self, keys: SessionKeys, reading: str | None) -> str:
         """Return the reading token while it is fresh, else check the session and return a new one."""
@@ -348,15 +339,13 @@ def _revision(salt: bytes, key: str, data: bytes) -> str:
     return hashlib.sha256(b"\0".join((salt, key.encode(), hashlib.sha256(data).digest()))).hexdigest()[:16]
 
 
-def document_answer(document: Document) -> DocumentAnswer:
-    """Return a document as the API sends it."""
-    return DocumentAnswer.model_construct(
-        key=document.key, data=document.data, revision=document.revision, updated_at=document.updated_ms
-    )
+def document_line(document: Document) -> JsonObject:
+    """Return the fields of a document's line in an export."""
+    return {**_written_answer(document).model_dump(), "data": base64.b64encode(document.data).decode("ascii")}
 
 
 def _written_answer(document: Document) -> WrittenDocument:
-    return WrittenDocument(key=document.key, revision=document.revision, updated_at=document.updated_ms)
+    return WrittenDocument(key=document.key, revision=document.revision, updated_at=document.updated_at)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

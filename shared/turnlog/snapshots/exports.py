@@ -32,7 +32,7 @@ from turnlog.log.tombstones import MATERIALISING
 from turnlog.memory.read import memory_answer
 from turnlog.ports import BlobStore, MemoryEngine, Query, pages
 from turnlog.sessions.document_models import Writing
-from turnlog.sessions.documents import DocumentStore, check_distinct, document_answer, exported_writing
+from turnlog.sessions.documents import DocumentStore, check_distinct, document_line, exported_writing
 from turnlog.sessions.history import ReadHistory
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.read import session_answer
@@ -157,9 +157,7 @@ class ExportSessions:
                 encode_json(snapshot_fields(record)) for record in self._log.records.every(keys.snapshots)
             ),
             "log.jsonl": self._log_lines(keys, header),
-            "documents.jsonl": (
-                encode_json(document_answer(document).model_dump()) for document in self._documents.every(keys)
-            ),
+            "documents.jsonl": (encode_json(document_line(document)) for document in self._documents.every(keys)),
         }
         folder = f"sessions/{safe_id(keys.session_id)}/"
         return {

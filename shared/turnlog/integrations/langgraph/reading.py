@@ -11,7 +11,6 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.known import CheckpointCache, KnownCheckpoint, ListState, pieces_within
 from turnlog.integrations.langgraph.records import (
-    Alike,
     Checkpointed,
     Elements,
     Item,
@@ -34,8 +33,8 @@ from turnlog.integrations.langgraph.records import (
 )
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions, task_of
 
-FIRST_DOCUMENTS = 32
-"""Documents of the first page of a walk: most often they have all that the newest checkpoint is made of, but for pieces."""
+FIRST_DOCUMENTS = 22
+"""Documents of the first page of a walk: the newest checkpoint and ten that its lists are built on, each with a task's writes."""
 Load: TypeAlias = Callable[[Typed], Any]
 Plain: TypeAlias = Typed | list[Typed]
 """A serialized value; a list is given by its serialized elements."""
@@ -95,7 +94,7 @@ class Reader:
         self._checkpoints: dict[str, Checkpointed] = {}
         self._writes: dict[str, Writes] = {}
         self._large: dict[str, Stored] = {}
-        self._order = list[str]()
+        self._order: list[str] = []
         after = (
             namespace.above(start) if start is not None else namespace.checkpoint(below) if below is not None else None
         )
@@ -204,10 +203,10 @@ class CheckpointValues:
         self._reader = reader
         self._lists = lists
         self._namespace = reader.namespace
-        self._spans = set[tuple[str, str]]()
-        self._restored = dict[str, ListState]()
-        self.refs = set[ValueRef]()
-        self.writes = set[str]()
+        self._spans: set[tuple[str, str]] = set()
+        self._restored: dict[str, ListState] = {}
+        self.refs: set[ValueRef] = set()
+        self.writes: set[str] = set()
 
     def of(self, loaded: Loaded) -> dict[str, Typed | ListState]:
         """Return the values of a checkpoint by channel. Channels without a value are left out.
@@ -270,8 +269,7 @@ class CheckpointValues:
             stored = self._reader.large(stored)
         if isinstance(stored, WholeValue):
             return stored.value
-        items = stored.items if isinstance(stored, Elements) else ()
-        return [element for item in items for element in self._items(item)]
+        return self._elements(stored.items) if isinstance(stored, Elements) else []
 
     # ------------------------------------------------------------ lists
 
@@ -330,9 +328,7 @@ class CheckpointValues:
             count = stored.base.count if stored.base is not None else 0
             if len(items) < count:
                 raise CorruptError("a list is shorter than it was", item=self._namespace.checkpoint(ref.home))
-            del items[count:]
-            for item in stored.items:
-                items += self._items(item)
+            items[count:] = self._elements(stored.items)
             size = size_of(stored)
             if state is None or stored.base is None:
                 pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
@@ -344,20 +340,23 @@ class CheckpointValues:
             raise CorruptError("a list is not where it should be", item=self._namespace.name)
         return replace(state, items=tuple(items))
 
-    def _items(self, item: Item) -> list[Typed]:
-        match item:
-            case ListPiece(large, count):
-                piece = self._plain(large)
-                if not isinstance(piece, list) or len(piece) != count:
-                    raise CorruptError("a piece of a list is not what it was", item=large.name)
-                return piece
-            case WrittenElements():
-                return self._written_items(item)
-            case Alike(written, kind, patch):
-                (alike,) = self._written_items(written)
-                return [(kind, patched(alike[1], patch, item=self._writes_key(written)))]
-            case _:
-                return [item]
+    def _elements(self, items: Iterable[Item]) -> list[Typed]:
+        """Return the elements of a list's items."""
+        elements: list[Typed] = []
+        for item in items:
+            if isinstance(item, tuple):
+                elements.append(item)
+            elif isinstance(item, ListPiece):
+                piece = self._plain(item.large)
+                if not isinstance(piece, list) or len(piece) != item.count:
+                    raise CorruptError("a piece of a list is not what it was", item=item.large.name)
+                elements += piece
+            elif isinstance(item, WrittenElements):
+                elements += self._written_items(item)
+            else:
+                (alike,) = self._written_items(item.written)
+                elements.append((item.kind, patched(alike[1], item.patch, item=self._writes_key(item.written))))
+        return elements
 
     def _written_items(self, item: WrittenElements) -> list[Typed]:
         plain = self._plain(self._write(item))
@@ -394,7 +393,7 @@ class Loader:
         return Reader(self._threads.documents(namespace.thread_id), namespace, start=start, below=below, hint=hint)
 
     def values_of(self, reader: Reader) -> CheckpointValues:
-        lists = dict[ValueRef, ListState]()
+        lists: dict[ValueRef, ListState] = {}
         for known in self._cache.known(reader.namespace).values():
             lists |= known.lists
         return CheckpointValues(reader, lists)

@@ -395,11 +395,14 @@ def _item(fields: Sequence[Any]) -> Item:
         kind, data = fields
         if type(kind) is str and type(data) is bytes:
             return kind, data
-    match fields:
-        case [str(name), int(parts), int(count)]:
-            return ListPiece(Large(name, parts), count)
-        case [str(checkpoint_id), str(task), int(index), int(first), int(count)]:
-            return WrittenElements(checkpoint_id, task, index, first, count)
-        case [str(checkpoint_id), str(task), int(index), int(first), int(count), str(kind), bytes(patch)]:
-            return Alike(WrittenElements(checkpoint_id, task, index, first, count), kind, patch)
+    types = list(map(type, fields))
+    if types == [str, int, int]:
+        name, parts, count = fields
+        return ListPiece(Large(name, parts), count)
+    if types[:5] == [str, str, int, int, int]:
+        written = WrittenElements(*fields[:5])
+        if len(fields) == 5:
+            return written
+        if types[5:] == [str, bytes]:
+            return Alike(written, *fields[5:])
     raise ValueError(fields)

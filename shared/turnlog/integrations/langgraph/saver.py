@@ -246,13 +246,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     # ------------------------------------------------------------ reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        namespace, checkpoint_id = _namespace(config), get_checkpoint_id(config) or None
-        result = self._loader.find(namespace, checkpoint_id)
+        namespace, checkpoint_id, loader = _namespace(config), get_checkpoint_id(config) or None, self._loader
+        result = loader.find(namespace, checkpoint_id)
         if result is None:
             return None
         loaded, values = result
         answer = self._tuple(namespace, loaded, values, config if checkpoint_id else None)
-        self._loader.remember(namespace, loaded, values)
+        loader.remember(namespace, loaded, values)
         return answer
 
     def list(

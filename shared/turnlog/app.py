@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import FindElsewhere, SearchSessions
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import FindMessages, Reranker, SearchSession, SessionReader
+    from turnlog.search.session import FindMessages, RecalledOrders, Reranker, SearchSession, SessionReader
     from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
@@ -225,7 +225,8 @@ class Application:
     corpus: SessionReader = use_case("search.session.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
-    find_messages: FindMessages = use_case("search.session.FindMessages", "corpus", "words")
+    recalled_orders: RecalledOrders = use_case("search.session.RecalledOrders", "items", "corpus", "reranker")
+    find_messages: FindMessages = use_case("search.session.FindMessages", "corpus", "words", "recalled_orders")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
     session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
     owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
@@ -465,7 +466,9 @@ class Application:
 
     def find_in_list(self, sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
         """Return the messages of a list that a window recalls."""
-        return self.find_messages.in_list(sources, search)
+        from turnlog.search.session import ListSearch
+
+        return ListSearch(self.words, sources)(search)
 
     def make_snapshots(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings

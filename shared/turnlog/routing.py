@@ -209,10 +209,10 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
     for name, text in request.query.items():
         parameter = next((parameter for parameter in route.parameters if parameter.name == name), None)
         if parameter is None:
-            raise invalid_parameter(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
+            raise InvalidInputError.at(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)
     if route.body is None and not route.free_body and request.body is not None:
-        raise invalid_parameter("", f"{route.key} takes no body")
+        raise InvalidInputError.at("", f"{route.key} takes no body")
     with serving(request.owner.tenant_id):
         if route.endpoint is not None:
             return route.endpoint(app, request, query)
@@ -278,26 +278,21 @@ def _value(parameter: Parameter, text: str) -> int | str | bool:
     """Return the value of a query parameter. Raises `InvalidInputError` when it is none of its values or outside its limits."""
     name, low, high = parameter.name, parameter.minimum, parameter.maximum
     if parameter.values and text not in parameter.values:
-        raise invalid_parameter(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+        raise InvalidInputError.at(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
     if parameter.kind == "flag":
         return text == "true"
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
     if parameter.kind == "integer":
         if number is None or (low is not None and number < low) or (high is not None and number > high):
-            raise invalid_parameter(f"/query/{name}", f"{name} is not an integer from {low} to {high}")
+            raise InvalidInputError.at(f"/query/{name}", f"{name} is not an integer from {low} to {high}")
         return number
     if parameter.kind == "string" or number is None:
         return text
     if not 1 <= number <= MAX_POSITION:
-        raise invalid_parameter(f"/query/{name}", f"{name} is not a position from 1 to {MAX_POSITION}")
+        raise InvalidInputError.at(f"/query/{name}", f"{name} is not a position from 1 to {MAX_POSITION}")
     return number
 
 
 def not_an_object() -> InvalidInputError:
     """Return the error for a body that is not a JSON object."""
-    return invalid_parameter("", "the body is not a JSON object")
-
-
-def invalid_parameter(pointer: str, message: str) -> InvalidInputError:
-    """Return the error for a bad parameter or body at a JSON pointer."""
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])
+    return InvalidInputError.at("", "the body is not a JSON object")

@@ -64,7 +64,14 @@ NOT_RUN_HERE = {
         for action in actions
     },
     ("RetentionWorker", "s3:GetObject", "Bucket/*"): _LOST,
-    ("MessagesFunction", "bedrock:InvokeModel", _EMBEDDINGS): "moto has no models: tests/embedders asks one over HTTP",
+    **{
+        (
+            function,
+            "bedrock:InvokeModel",
+            _EMBEDDINGS,
+        ): "moto has no models: tests/search/test_reranking asks one over HTTP"
+        for function in ("MessagesFunction", "BuildContextFunction")
+    },
     ("CompressFunction", "dynamodb:BatchGetItem", "Table"): _NO_CARD,
     ("CompressFunction", "s3:GetObject", "Bucket/*"): _NO_CARD,
     ("CompressFunction", "s3:PutObject", "Bucket/*"): _LARGE_SUMMARY,

@@ -123,6 +123,19 @@ def test_small_talk_that_asks_in_passing_recalls_nothing(harness: Harness, said:
     assert part(session.context(budget=1_500)) is None
 
 
+@pytest.mark.parametrize(
+    ("said", "is_recalled"), [("{}", True), ("Good morning! {}", False), ("That sounds great! {}", False)]
+)
+def test_a_greeting_before_a_question_asks_for_a_better_match(harness: Harness, said: str, *, is_recalled: bool) -> None:
+    """Four fifths of the text are the question; with the share alone, or its square, it would be asked for enough."""
+    session = harness.log().sessions.create(policy={"steps": [{"step": "recall", "min_score": 0.12}]})
+    talk(session, 3)
+    session.append({"role": "user", "content": ORDER}, {"role": "assistant", "content": "Noted."})
+    talk(session, 60)
+    session.append({"role": "user", "content": said.format(QUESTION["content"])})
+    assert (part(session.context(budget=1_500)) is not None) is is_recalled
+
+
 def test_a_part_takes_what_is_set_aside_and_stays_while_its_loop_grows(harness: Harness) -> None:
     session = asked(harness)
     least = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "share": 0.1}]}

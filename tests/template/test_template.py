@@ -300,13 +300,14 @@ def test_who_makes_summaries_may_ask_the_one_model() -> None:
     assert conditions["HasSummaryModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "SummaryModel"}, ""]}]}
 
 
-def test_search_may_ask_the_one_embedding_model() -> None:
+def test_search_and_windows_may_ask_the_one_embedding_model() -> None:
     """Only while one is given: without it there is no such right."""
+    rerank = ("MessagesFunction", "BuildContextFunction")
     for name, function in functions().items():
         role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
         granted = [entry for entry in _entries(role) if "RerankModel" in json.dumps(entry)]
         variables = function["Environment"]["Variables"]
-        assert ("TURNLOG_RERANK_MODEL" in variables) is bool(granted) is (name == "MessagesFunction"), name
+        assert ("TURNLOG_RERANK_MODEL" in variables) is bool(granted) is (name in rerank), name
         for entry in granted:
             condition, statement, otherwise = entry["Fn::If"]
             assert (condition, otherwise) == ("HasRerankModel", {"Ref": "AWS::NoValue"})
@@ -319,7 +320,7 @@ def test_search_may_ask_the_one_embedding_model() -> None:
     assert all(map(pattern.match, ("", "amazon.titan-embed-text-v2:0", "cohere.embed-multilingual-v3")))
     assert not any(map(pattern.match, ("*", "amazon.titan-embed*", "amazon.nova-lite-v1:0", "x/titan-embed")))
     time_out = Settings().rerank_timeout_seconds
-    assert 2 * time_out + 3 < functions()["MessagesFunction"]["Timeout"], (
+    assert all(2 * time_out + 3 < functions()[name]["Timeout"] for name in rerank), (
         "the question's vector, then those of what was found"
     )
 

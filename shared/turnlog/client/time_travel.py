@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client import Paged, SessionResource, policy_field, without_none
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
 from turnlog.core.json_patch import apply_patches
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -226,5 +226,4 @@ def _milliseconds(time: str) -> int:
     try:
         return milliseconds_of(time)
     except ValueError as error:
-        message = f"{time[:64]!r} is not a time in RFC 3339"
-        raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/until", message)]) from error
+        raise InvalidInputError.at("/until", f"{time[:64]!r} is not a time in RFC 3339") from error

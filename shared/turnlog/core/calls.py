@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Role, ToolCall, ToolResult
 
@@ -50,8 +50,8 @@ def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
     """Return the ref in a text, or raise `InvalidInputError`."""
     match = _REF.fullmatch(text)
     if match is None:
-        message = "a ref is <position>.<index>, as in 12.0"  # the text itself is not quoted: it may be content
-        raise InvalidInputError(message, problems=[Problem("invalid_ref", pointer, message)])
+        # The text itself is not quoted: it may be content.
+        raise InvalidInputError.at(pointer, "a ref is <position>.<index>, as in 12.0", "invalid_ref")
     return Ref(int(match[1]), int(match[2]))
 
 

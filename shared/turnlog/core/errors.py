@@ -31,7 +31,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
@@ -68,6 +68,11 @@ class TurnlogError(Exception):
         self.problems = tuple(problems)
         self.details = dict(details or {})
         self.retry_after_seconds = retry_after_seconds
+
+    @classmethod
+    def at(cls, pointer: str, message: str, code: str = "invalid_parameter") -> Self:
+        """Return the error of an input with one fault: its place (a JSON pointer), a message, and the rule that it breaks."""
+        return cls(message, problems=[Problem(code, pointer, message)])
 
 
 class InvalidInputError(TurnlogError):

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 from turnlog.core.calls import MessageOutline
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
@@ -303,5 +303,5 @@ def own_action(action: str | None, *, pointer: str) -> str:
         return STATE_CHANGE
     if action in LOG_ACTIONS:
         message = f"the action {action!r} is reserved for entries that the log writes itself"
-        raise InvalidInputError(message, problems=[Problem("reserved_action", pointer, message)])
+        raise InvalidInputError.at(pointer, message, "reserved_action")
     return action

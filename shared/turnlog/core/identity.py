@@ -9,7 +9,7 @@ import re
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -67,11 +67,11 @@ def safe_id(name: str) -> str:
 def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
     """Return ``value``, or raise `InvalidInputError` when it is not a legal session id."""
     if not is_session_id(value):
-        raise _invalid_id(
-            f"session id {value[:80]!r} is invalid: use 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, not "
-            "'h_' at the start, and no part between slashes that is empty or begins with a dot",
-            pointer,
+        rule = "'h_' at the start, and no part between slashes that is empty or begins with a dot"
+        message = (
+            f"session id {value[:80]!r} is invalid: use 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, not {rule}"
         )
+        raise InvalidInputError.at(pointer, message, "invalid_id")
     return value
 
 
@@ -81,12 +81,9 @@ def is_session_id(value: str) -> bool:
 
 def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:
     if not _ID.fullmatch(value) or value.startswith(_HASHED):
-        raise _invalid_id(f"agent id {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'", pointer)
+        message = f"agent id {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
+        raise InvalidInputError.at(pointer, message, "invalid_id")
     return value
-
-
-def _invalid_id(message: str, pointer: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_id", pointer, message)])
 
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.linter import thinking
 from turnlog.linter.routes import (
@@ -45,7 +45,7 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
         message = (
             f"the messages are of format {format_name!r}, which has no rules; there are some for {', '.join(FORMATS)}"
         )
-        raise InvalidInputError(message, problems=[Problem("no_rules", "/format", message)])
+        raise InvalidInputError.at("/format", message, "no_rules")
     return cast("LintFormat", format_name)
 
 

@@ -14,6 +14,7 @@ MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
 WORDS = "S#WORDS"
+ORDERS, ORDERS_TO = "Q#", "Q~"
 TAIL_TO, WINDOW_TO = "D~", "E~"
 SEGMENTS_FROM, SEGMENTS_TO = "G#", "G~"
 DOCUMENTS = "K#"
@@ -33,6 +34,8 @@ DIRECTORY_FROM, DIRECTORY_TO = "S#", "S~"
 FORKS_FROM, FORKS_TO = "F#", "F~"
 USERS_FROM, USERS_TO = "U#", "U~"
 _BASE = "#base"
+QUESTION_DIGITS = 4
+"""Digits of a question's hash in a key: enough to tell questions at one position apart, too few to find out what was asked."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -206,6 +209,10 @@ class SessionKeys:
     @property
     def words(self) -> Key:
         return Key(self.partition, WORDS)
+
+    def recalled(self, position: int, question: str) -> Key:
+        """Return the key of the order of what is recalled for a question at a position."""
+        return Key(self.partition, f"{ORDERS}{position:012d}~{_digest(question)[:QUESTION_DIGITS]}")
 
     @property
     def snapshots(self) -> RecordKeys:

@@ -64,10 +64,7 @@ class Payloads:
 
     def store(self, prepared: Sequence[PreparedPayload]) -> None:
         """Store payloads, several in parallel. They are durable when the call returns."""
-        if len(prepared) == 1:
-            self._store_one(prepared[0])
-        elif prepared:
-            in_parallel(self._store_one, prepared, threads=_PARALLEL)
+        in_parallel(self._store_one, prepared, threads=_PARALLEL)
 
     def content(self, keys: SessionKeys, payload: Payload) -> bytes:
         """Return the content of a payload. Raises `CorruptError` when it is missing or damaged."""
@@ -85,11 +82,8 @@ class Payloads:
             by_place = {payload.place: Key(payload.home or keys.partition, payload.place) for payload in in_items}
             items = self._items.get_many(list(by_place.values()))
             packed |= {place: _content(items.get(key)) for place, key in by_place.items()}
-        if len(in_blobs) == 1:
-            packed[in_blobs[0].place] = self._get_blob(keys, in_blobs[0])
-        elif in_blobs:
-            contents = in_parallel(lambda payload: self._get_blob(keys, payload), in_blobs, threads=_PARALLEL)
-            packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
+        contents = in_parallel(lambda payload: self._get_blob(keys, payload), in_blobs, threads=_PARALLEL)
+        packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
         return {place: _checked(payloads[place], data) for place, data in packed.items()}
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
@@ -238,7 +232,7 @@ def shortened(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[:chars] + "…"
 
 
-def in_parallel(work: Callable[[_A], _T], items: Sequence[_A], *, threads: int, sequential: int = 0) -> list[_T]:
+def in_parallel(work: Callable[[_A], _T], items: Sequence[_A], *, threads: int, sequential: int = 1) -> list[_T]:
     """Return the results of ``work`` for each item, in order, computed in up to ``threads`` threads.
 
     Up to ``sequential`` items are handled one after the other without threads. Raises the first error, after the calls that

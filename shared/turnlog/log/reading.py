@@ -249,10 +249,10 @@ def position_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, 
         time_ms = milliseconds_of(moment)
     except ValueError as error:
         message = f"{moment[:64]!r} is neither a position nor a time such as 2026-01-31T12:00:00Z"
-        raise _invalid(pointer, message) from error
+        raise InvalidInputError.at(pointer, message) from error
     position = position_at(log, keys, time_ms)
     if position is None:
-        raise _invalid(pointer, f"the session is newer than {moment}")
+        raise InvalidInputError.at(pointer, f"the session is newer than {moment}")
     return position
 
 
@@ -289,7 +289,3 @@ def header_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, po
         return commit.header
 
     return header_at(log, keys, item, position, before)
-
-
-def _invalid(pointer: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])

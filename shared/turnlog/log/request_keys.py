@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import CorruptError, IdempotencyMismatchError, InvalidInputError, Problem
+from turnlog.core.errors import CorruptError, IdempotencyMismatchError, InvalidInputError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
@@ -77,7 +77,7 @@ def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> Req
         return None
     if not 0 < len(key) <= MAX_KEY_CHARS:
         message = f"an idempotency key has 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
-        raise InvalidInputError(message, problems=[Problem("invalid_key", "/headers/Idempotency-Key", message)])
+        raise InvalidInputError.at("/headers/Idempotency-Key", message, "invalid_key")
     return RequestKey(short_hash(key), short_hash(operation + canonical_json(payload).decode("ascii")))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.providers import Codec
 from turnlog.providers.ai_sdk import AiSdkCodec
@@ -34,7 +34,7 @@ def codec_of(name: str, *, pointer: str = "/format") -> Codec:
     codec = CODECS.get(name)
     if codec is None:
         message = f"format {name[:40]!r} is not one of {', '.join(sorted(CODECS))}"
-        raise InvalidInputError(message, problems=[Problem("unknown_format", pointer, message)])
+        raise InvalidInputError.at(pointer, message, "unknown_format")
     return codec
 
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from turnlog.core.errors import NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.events import NO_ENVELOPE, MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
@@ -45,7 +45,6 @@ from turnlog.search.session import (
     SessionReader,
     check_question,
     dated,
-    invalid,
     with_neighbours,
     within,
 )
@@ -73,8 +72,6 @@ TITLE_WEIGHT = 4
 JOB_MS = 5 * 60 * 1000
 """Period in which at most one indexing job is started for the same sessions."""
 _EMPTY = (0,) * NEIGHBOUR_REACH
-_A = TypeVar("_A")
-_T = TypeVar("_T")
 _log = logging.getLogger("turnlog")
 
 
@@ -155,7 +152,8 @@ class SearchSessions:
         check_question(query.q)
         for name, value in (("after", query.after), ("before", query.before)):
             if isinstance(value, int):
-                raise invalid(name, f"{name} must be a time (RFC 3339) in a search over sessions, not a position")
+                message = f"{name} must be a time (RFC 3339) in a search over sessions, not a position"
+                raise InvalidInputError.at(f"/query/{name}", message)
         selected = self._select(owner, query.q, _Reach(SCANNED, LOOKED_INTO, MAX_SEGMENTS))
         results, reranking = self._results(query, self._hits(query, selected)[: self._rerank.wanted(query.limit)])
         is_cut = any(searched.is_cut for _, searched in selected.read)
@@ -266,7 +264,7 @@ class SearchSessions:
                 return session, self._sessions.read(session.keys, newest=share, until=until)
             return None
 
-        return [pair for pair in _parallel(read, wanted) if pair is not None]
+        return [pair for pair in in_parallel(read, wanted, threads=PARALLEL) if pair is not None]
 
     # ------------------------------------------------------------ matching
 
@@ -305,7 +303,7 @@ class SearchSessions:
             _, searched = pair
             return Summaries(self._log).current(searched.keys, searched.header.summary)
 
-        summaries = zip(with_summary, _parallel(current, with_summary), strict=True)
+        summaries = zip(with_summary, in_parallel(current, with_summary, threads=PARALLEL), strict=True)
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
     def _in_titles(
@@ -336,7 +334,7 @@ class SearchSessions:
             entries = [_entry(hits[index]) for index in indexes]
             return dict(zip(indexes, self._sessions.texts(searched, entries), strict=True))
 
-        for message_texts in _parallel(read, list(by_session.values())):
+        for message_texts in in_parallel(read, list(by_session.values()), threads=PARALLEL):
             texts |= message_texts
         reranked = self._rerank(query.q, [texts[index] for index in range(len(hits))], [hit.score for hit in hits])
         best = [(replace(hits[index], score=score), texts[index]) for index, score in reranked.order[: query.limit]]
@@ -482,9 +480,3 @@ def _places(starts: Sequence[int], sizes: Sequence[int]) -> Callable[[int], tupl
         return (index, row - starts[index]) if row - starts[index] < sizes[index] else None
 
     return place
-
-
-def _parallel(work: Callable[[_A], _T], values: Sequence[_A]) -> list[_T]:
-    if len(values) <= 1:
-        return [work(value) for value in values]
-    return in_parallel(work, values, threads=PARALLEL)

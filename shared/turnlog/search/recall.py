@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from turnlog.core.calls import OpenCalls, Ref, call_key, is_ref, pair, parse_ref
-from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, Problem
+from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, parse_strict_json
@@ -65,8 +65,7 @@ class RecallCalls:
     def __call__(self, owner: Owner, session_id: str, query: RecallQuery) -> Recalled:
         keys = SessionKeys(owner, session_id)
         if (query.ref is None) == (query.call_id is None):
-            reason = "give either ref or call_id"
-            raise InvalidInputError(reason, problems=[Problem("invalid_parameter", "/query/ref", reason)])
+            raise InvalidInputError.at("/query/ref", "give either ref or call_id")
         extract = part_of(query)
         place, requested = None, query.ref
         is_position = query.ref is not None and is_ref(f"{query.ref}.0")
@@ -136,9 +135,7 @@ class RecallCalls:
         """
         key, later, oldest = call_key(ToolCall(call_id, "", "")), list[Commit](), 0
         if not key:
-            raise InvalidInputError(
-                "call_id is empty", problems=[Problem("invalid_parameter", "/query/call_id", "empty")]
-            )
+            raise InvalidInputError.at("/query/call_id", "call_id is empty")
         for commits in newest_pages(self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
             later, oldest = [*commits, *later], commits[0].header.first
             uses = [

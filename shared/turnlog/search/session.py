@@ -5,6 +5,7 @@ Messages in segments come from the segments' stored indexes; newer messages are 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal, cast
+from itertools import repeat
+from typing import Literal, TypeAlias, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
-from turnlog.core.errors import EmbedderConfigError, InvalidInputError, Problem, UnavailableError
+from turnlog.core.errors import EmbedderConfigError, InvalidInputError, UnavailableError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
@@ -26,10 +29,10 @@ from turnlog.core.times import milliseconds_of
 from turnlog.log.commit import Commit, checked_chain, event_at, header_in
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header
-from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_TO, MAX_POSITION, ORDERS_TO, QUESTION_DIGITS, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
-from turnlog.ports import Embedder, Item, Query, SearchEngine, TermDocuments
+from turnlog.ports import Absent, Embedder, Item, ItemTable, Key, Query, SearchEngine, TermDocuments
 from turnlog.search.days import with_days
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
@@ -39,6 +42,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 from turnlog.windows.plan import Source, entry_of
 from turnlog.windows.recalled import Question, RecallHit, RecallSearch
+from turnlog.windows.view import RankedBy
 
 KEPT = 1_024
 """Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
@@ -61,6 +65,8 @@ MAX_COMMITS = 40
 """Commits that are read for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
 DECAY = 0.8
 """Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
+Rows: TypeAlias = "Sequence[tuple[int, float]]"
+"""Rows of messages with their scores, best by words first."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -296,7 +302,7 @@ class SessionReader:
             _check_time(until)
             return read()
 
-        return in_parallel(in_time, reads, threads=PARALLEL) if len(reads) > 1 else [in_time(read) for read in reads]
+        return in_parallel(in_time, reads, threads=PARALLEL)
 
     def _index(self, keys: SessionKeys, segment: Segment) -> Index:
         index = self._indexes.read(keys, segment)
@@ -324,8 +330,7 @@ def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]]) -> 
     for message, _ in reversed(messages):
         if len(kept) < KEPT:
             kept[message.event.position] = message
-    events = (message.event for message, _ in messages)
-    cards = (event for event in events if event.body is None and event.payload is not None)
+    cards = (message.event for message, _ in messages if message.event.body is None)
     return next((event.position for event in cards if event.payload is not None and not is_blob(event.payload)), 0)
 
 
@@ -446,10 +451,11 @@ class Reranker:
     def __init__(self, embedder: Embedder | None) -> None:
         """Without an ``embedder`` the order by words stays."""
         self._embedder = embedder
+        self.is_on = embedder is not None
 
     def wanted(self, limit: int) -> int:
         """Return the number of best results by words that reranking needs for ``limit`` results."""
-        return max(RERANKED, limit) if self._embedder is not None else limit
+        return max(RERANKED, limit) if self.is_on else limit
 
     def __call__(self, question: str, texts: Sequence[str], scores: Sequence[float]) -> Reranked:
         """Rerank texts by score and similarity to the question; ``scores`` are the scores by words, best first.
@@ -479,6 +485,59 @@ class Reranker:
 def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
     lengths = math.hypot(*first) * math.hypot(*second)
     return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
+
+
+class RecalledOrders:
+    """Orders what windows recall by an embedder. It is asked once for a question; its answer, or that there was none, is stored.
+
+    So all processes have the same order. A question behind which another one was asked about keeps what it had, if only its words.
+    """
+
+    def __init__(self, items: ItemTable, sessions: SessionReader, rerank: Reranker) -> None:
+        self._items = items
+        self._sessions = sessions
+        self._rerank = rerank
+        self.wanted = rerank.wanted
+
+    def __call__(
+        self, searched: SearchedSession, questions: Sequence[Question], rows: Sequence[Rows]
+    ) -> list[tuple[Rows, RankedBy]]:
+        """Return the rows that match each question with the scores that an embedder has given them.
+
+        Takes one request, and for a new question another one and those of `SessionReader.texts`.
+        """
+        if not self._rerank.is_on:
+            return [(matching, "") for matching in rows]
+        keys = [searched.keys.recalled(question.position, question.text) for question in questions]
+        page = self._items.query(Query(keys[0].pk, keys[0].sk[:-QUESTION_DIGITS], ORDERS_TO))
+        items, newest = {str(item["sk"]): item for item in page.items}, keys[-1].sk
+        is_newest = max(items, default="")[:-QUESTION_DIGITS] <= newest[:-QUESTION_DIGITS]
+        if len(rows[-1]) > 1 and is_newest and newest not in items:
+            items[newest] = self._stored(keys[-1], searched, questions[-1], rows[-1][:RERANKED])
+        entries = searched.corpus.entries
+        return [_ranked(entries, matching, items.get(key.sk)) for matching, key in zip(rows, keys, strict=True)]
+
+    def _stored(self, key: Key, searched: SearchedSession, question: Question, rows: Rows) -> Item:
+        """Ask the embedder and store its answer; return what is stored, which may be another process's."""
+        entries = [searched.corpus.entries[row] for row, _ in rows]
+        reranked = self._rerank(question.text, self._sessions.texts(searched, entries), [score for _, score in rows])
+        order = reranked.order if reranked.how == "done" else ()
+        shares = {str(entries[index].position): round(share, 3) for index, share in order}
+        item: Item = {"pk": key.pk, "sk": key.sk, "b": encode_json(shares).decode("ascii")}
+        lost = self._items.put(item, condition=Absent())
+        return item if lost is None or lost.existing is None else lost.existing
+
+
+def _ranked(entries: Sequence[IndexedMessage], rows: Rows, item: Item | None) -> tuple[Rows, RankedBy]:
+    """Return rows in the stored order, which has shares of their highest score. A row without a share counts as not similar."""
+    shares = json.loads(str(item["b"])) if item is not None else {}
+    if not shares or not rows:
+        return rows, "by_words" if item is not None else ""
+    highest = max(score for _, score in rows)
+    mixed = [
+        (row, highest * shares.get(str(entries[row].position), WORDS_WEIGHT * score / highest)) for row, score in rows
+    ]
+    return sorted(mixed, key=lambda row_score: -row_score[1]), "by_meaning"
 
 
 class SearchSession:
@@ -532,9 +591,10 @@ class FindMessages:
     Ranks the log before the position by its own statistics, so newer messages change nothing.
     """
 
-    def __init__(self, sessions: SessionReader, engine: SearchEngine) -> None:
+    def __init__(self, sessions: SessionReader, engine: SearchEngine, orders: RecalledOrders) -> None:
         self._sessions = sessions
         self._engine = engine
+        self._orders = orders
 
     def in_session(
         self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch
@@ -546,17 +606,16 @@ class FindMessages:
         try:
             searched = self._sessions.read_before(keys, header, search.before, commits, seconds=RECALL_SECONDS)
             corpus = searched.corpus
-            scores = [_chosen(self._engine, corpus, search, question, MAX_COMMITS) for question in search.questions]
+            wider = replace(search, limit=self._orders.wanted(search.limit))
+            matching = [_matching(self._engine, corpus, wider, question) for question in search.questions]
+            ranked = self._orders(searched, search.questions, matching)
+            scores = [_chosen(corpus, search, rows[: search.limit], MAX_COMMITS) for rows, _ in ranked]
             rows = sorted(set[int]().union(*scores))
             messages = self._sessions.located(searched, [corpus.entries[row] for row in rows])
         except UnavailableError as error:
             _log.warning("nothing is recalled: %s", error.error_code)
             return None
-        return _hits(corpus, scores, dict(zip(rows, messages, strict=True)))
-
-    def in_list(self, sources: Sequence[Source], search: RecallSearch) -> list[list[RecallHit]]:
-        """Return messages of a list."""
-        return ListSearch(self._engine, sources)(search)
+        return _hits(corpus, scores, dict(zip(rows, messages, strict=True)), [by for _, by in ranked])
 
 
 class ListSearch:
@@ -576,28 +635,30 @@ class ListSearch:
     def __call__(self, search: RecallSearch) -> list[list[RecallHit]]:
         index, messages = self._index
         corpus = SessionCorpus([index], [(1, search.before - 1)])
-        scores = [_chosen(self._engine, corpus, search, question) for question in search.questions]
+        matching = (_matching(self._engine, corpus, search, question) for question in search.questions)
+        scores = [_chosen(corpus, search, rows) for rows in matching]
         rows = {row: messages[corpus.entries[row].position] for values in scores for row in values}
-        return _hits(corpus, scores, rows)
+        return _hits(corpus, scores, rows, repeat(""))
 
 
-def _chosen(
-    engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question, commits: int | None = None
-) -> dict[int, float]:
+def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> Rows:
+    """Return the rows of the messages that match a question best; none when the best has too low a score."""
+    documents, text = corpus.documents, with_days(question.text.lower(), question.day)
+    ranked = engine.rank(documents, text) if corpus.entries else []
+    if not ranked or ranked[0][1] < question.min_score * engine.highest_score(documents, text):
+        return []
+    share = 1 / engine.highest_score(documents, text) if search.of_user else 1
+    best = ranked[: search.limit]
+    return [(row, score * share) for row, score in best if not (corpus.has_echoes and corpus.is_echo(row))]
+
+
+def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: int | None = None) -> dict[int, float]:
     """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
 
     They are of ``commits`` commits at most. A neighbour of a message has a share of that message's score, so it comes before
     what matters less than both.
     """
-    documents, text = corpus.documents, with_days(question.text.lower(), question.day)
-    ranked = engine.rank(documents, text) if corpus.entries else []
-    if not ranked or ranked[0][1] < question.min_score * engine.highest_score(documents, text):
-        return {}
-    share = 1 / engine.highest_score(documents, text) if search.of_user else 1
-    best = (
-        (row, score * share) for row, score in ranked[: search.limit] if not (corpus.has_echoes and corpus.is_echo(row))
-    )
-    values = with_neighbours(best, search.neighbours, len(corpus.entries))
+    values = with_neighbours(rows, search.neighbours, len(corpus.entries))
     chosen = sorted(values, key=lambda row: (-values[row], row))
     left_out = [row for row in chosen if corpus.entries[row].position not in search.shown][: search.limit]
     read = set(list(dict.fromkeys(corpus.entries[row].commit for row in left_out))[:commits])
@@ -616,20 +677,23 @@ def with_neighbours(scores: Iterable[tuple[int, float]], neighbours: int, total:
 
 
 def _hits(
-    corpus: SessionCorpus, scores: Sequence[Mapping[int, float]], messages: Mapping[int, Located]
+    corpus: SessionCorpus,
+    scores: Sequence[Mapping[int, float]],
+    messages: Mapping[int, Located],
+    ranked: Iterable[RankedBy],
 ) -> list[list[RecallHit]]:
     entries = {row: entry_of(Source(message.event, message.loop, message.time_ms)) for row, message in messages.items()}
     refs = {row: tuple(corpus.refs(row)[len(entry.facts.calls) :]) for row, entry in entries.items()}
     return [
-        [RecallHit(entries[row], float(f"{score:.6g}"), refs[row]) for row, score in values.items()]
-        for values in scores
+        [RecallHit(entries[row], float(f"{score:.6g}"), refs[row], ranked=by) for row, score in values.items()]
+        for values, by in zip(scores, ranked, strict=False)
     ]
 
 
 def check_question(q: str) -> None:
     """Raise `InvalidInputError` if the question is blank or longer than `MAX_QUESTION_CHARS`."""
     if not q.strip() or len(q) > MAX_QUESTION_CHARS:
-        raise invalid("q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
+        raise InvalidInputError.at("/query/q", f"q must have 1 to {MAX_QUESTION_CHARS} characters")
 
 
 def dated(question: str, *corpora: SessionCorpus) -> str:
@@ -662,9 +726,5 @@ def bound(name: str, value: int | str | None) -> int | None:
     try:
         return milliseconds_of(value)
     except ValueError as error:
-        raise invalid(name, f"{value[:64]!r} is neither a position nor a time such as 2026-01-31T12:00:00Z") from error
-
-
-def invalid(name: str, message: str) -> InvalidInputError:
-    """Return the error of an invalid query parameter."""
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])
+        message = f"{value[:64]!r} is neither a position nor a time such as 2026-01-31T12:00:00Z"
+        raise InvalidInputError.at(f"/query/{name}", message) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from turnlog.core.errors import NotFoundError
@@ -146,18 +147,9 @@ class OwnerSessions:
         most = most or MAX_SESSIONS
         sessions, partition, now = list[ListedSession](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
+        query = Query(partition, "", "~", descending=True, index="activity", consistent=False)
         while True:
-            query = Query(
-                partition,
-                "",
-                "~",
-                descending=True,
-                limit=most + 1 - len(sessions),
-                index="activity",
-                consistent=False,
-                after=after,
-            )
-            page = self._log.items.query(query)
+            page = self._log.items.query(replace(query, limit=most + 1 - len(sessions), after=after))
             sessions += [entry for entry in (_listed(owner, item, now) for item in page.items) if entry is not None]
             after = page.next
             if after is None or len(sessions) > most:
@@ -167,8 +159,6 @@ class OwnerSessions:
         """Return the stored words of sessions by session id: 100 sessions a request, eight requests at a time."""
         keys = [session.keys for session in listed]
         batches = [keys[first : first + _BATCH] for first in range(0, len(keys), _BATCH)]
-        if len(batches) <= 1:
-            return self._words.read(keys)
         answers = in_parallel(self._words.read, batches, threads=_PARALLEL)
         return {session_id: words for answer in answers for session_id, words in answer.items()}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from turnlog.core.errors import InvalidInputError, Problem
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.patterns import Pattern, PatternError
 from turnlog.core.token_bounds import upper_bound_tokens
@@ -59,7 +59,7 @@ def part_of(query: RecallQuery) -> Extract:
     first, last = query.from_line or 1, query.to_line
     is_part = pattern is not None or query.from_line is not None or query.to_line is not None
     if last is not None and last < first:
-        raise _invalid("to_line", f"to_line {last} is before from_line {first}")
+        raise InvalidInputError.at("/query/to_line", f"to_line {last} is before from_line {first}")
 
     def extract(text: str, max_tokens: int) -> TextPart:
         if steps is not None:
@@ -151,7 +151,7 @@ def _compiled(pattern: str | None) -> Pattern | None:
     try:
         return Pattern(pattern)
     except PatternError as error:
-        raise _invalid("pattern", str(error)) from error
+        raise InvalidInputError.at("/query/pattern", str(error)) from error
 
 
 def _pointer(pointer: str | None) -> list[str] | None:
@@ -159,9 +159,9 @@ def _pointer(pointer: str | None) -> list[str] | None:
     if pointer is None:
         return None
     if pointer and not pointer.startswith("/"):
-        raise _invalid("pointer", "a JSON pointer must be empty or begin with /")
+        raise InvalidInputError.at("/query/pointer", "a JSON pointer must be empty or begin with /")
     if _BAD_ESCAPE.search(pointer):
-        raise _invalid("pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
+        raise InvalidInputError.at("/query/pointer", "in a JSON pointer, ~ must be followed by 0 or 1")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -238,10 +238,6 @@ def _kind(value: Any) -> str:
         keys = ", ".join(list(value)[:_KEYS_SHOWN])
         return f"an object of {len(value)} keys: {keys[:400]}"
     return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
-
-
-def _invalid(name: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", f"/query/{name}", message)])
 
 
 MARK_BEGIN, MARK_END = "⟦", "⟧"

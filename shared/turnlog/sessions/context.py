@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
-from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError, Problem
+from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, copied_json, encode_json
@@ -69,7 +69,9 @@ def position_of_call(log: SessionLog, keys: SessionKeys, body: BuildContext) -> 
         return position_of_moment(log.commits, keys, body.at) if body.at is not None else None
     extra_fields = sorted(body.model_fields_set - _FIELDS_WITH_BUILD)
     if extra_fields:
-        raise _invalid(f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it")
+        raise InvalidInputError.at(
+            f"/{extra_fields[0]}", f"{extra_fields[0]} can't be sent with build, which contains it"
+        )
     if body.build.renderer != RENDERER_VERSION:
         message = f"the build is of renderer version {body.build.renderer}; this is version {RENDERER_VERSION}"
         raise OtherRendererError(message, details={"renderer": RENDERER_VERSION})
@@ -139,11 +141,7 @@ def hash_of(tools: Sequence[JsonObject] | None) -> str | None:
 
 
 def _mismatch(field: str, message: str) -> NoReturn:
-    raise BuildMismatchError(message, problems=[Problem("build_mismatch", f"/build/{field}", message)])
-
-
-def _invalid(pointer: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_parameter", pointer, message)])
+    raise BuildMismatchError.at(f"/build/{field}", message, "build_mismatch")
 
 
 class BuildContexts:
@@ -188,7 +186,7 @@ class BuildContexts:
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
-            _mismatch("elsewhere", "what was recalled from other sessions is not found there again")
+            _mismatch("elsewhere", "what other sessions had, or what was ranked by an embedder, is not found again")
         if position is None:
             self._warm.put(keys, history.warm())
         return window_answer(
@@ -206,7 +204,7 @@ class BuildContexts:
         """Return the window of an agent that works within a call of another. It has no part in the session's epochs."""
         codec_of(body.format)
         for name in sorted(body.model_fields_set & {"build", "query"}):
-            raise _invalid(f"/{name}", f"{name} can't be sent with parent")
+            raise InvalidInputError.at(f"/{name}", f"{name} can't be sent with parent")
         position = position_of_call(self._log, keys, body)
         if position is None:
             reading = read_newest(self._log, keys, None)

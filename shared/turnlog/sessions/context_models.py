@@ -59,7 +59,7 @@ class _Build(BaseModel):
     breakpoints: Breakpoints = "suggest"
     query: str | None = Field(default=None, max_length=MAX_QUERY_CHARS)
     elsewhere: str = Field(
-        default="", max_length=64, description="A fingerprint of what is recalled from other sessions"
+        default="", max_length=64, description="A fingerprint of what is recalled from other sessions or by meaning"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
+from turnlog.core.errors import InvalidInputError, TooLargeError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Answer, Body
 from turnlog.core.times import milliseconds_of, rfc3339
@@ -158,5 +158,5 @@ def check_document_key(key: str, *, pointer: str = "/key") -> str:
     """Return ``key`` when it is valid, else raise `InvalidInputError` with ``pointer``."""
     if not 0 < len(key.encode("utf-8", "surrogatepass")) <= MAX_KEY_BYTES or not key.isprintable():
         message = f"key {key[:80]!r} is empty, longer than {MAX_KEY_BYTES} bytes, or not printable"
-        raise InvalidInputError(message, problems=[Problem("invalid_key", pointer, message)])
+        raise InvalidInputError.at(pointer, message, "invalid_key")
     return key

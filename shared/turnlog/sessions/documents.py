@@ -18,7 +18,6 @@ from turnlog.core.errors import (
     InvalidInputError,
     MalformedError,
     NewerSchemaError,
-    Problem,
 )
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
@@ -136,8 +135,6 @@ class DocumentStore:
 
     def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
         """Write documents in parallel; return None for each whose condition fails. Not atomic."""
-        if len(writings) == 1:
-            return [self.write(keys, writings[0])]
         return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
     def delete(self, keys: SessionKeys, document_keys: Sequence[str], revision: str) -> None:
@@ -353,4 +350,4 @@ def _written_answer(document: Document) -> WrittenDocument:
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:
-    return InvalidInputError(message, problems=[Problem("invalid_document", pointer, message)])
+    return InvalidInputError.at(pointer, message, "invalid_document")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.models import Action, Answer, At, Body, JsonObjectField
-from turnlog.routing import MAX_POSITION, HttpRequest, Parameter, Query, Response, Route, invalid_parameter
+from turnlog.routing import MAX_POSITION, HttpRequest, Parameter, Query, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import Session
 
@@ -86,7 +87,7 @@ class Diff(Answer):
 
 def _diff(app: Application, request: HttpRequest, query: Query) -> Response:
     if "from" not in query:
-        raise invalid_parameter("/query/from", "from is missing")
+        raise InvalidInputError.at("/query/from", "from is missing")
     moments = {"from_" if name == "from" else name: value for name, value in query.items()}
     return Response(200, app.compare_moments(request.owner, request.path["session_id"], **moments))
 

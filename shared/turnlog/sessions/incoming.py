@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
-from turnlog.core.errors import CorruptError, InvalidInputError, Problem, TooLargeError
+from turnlog.core.errors import CorruptError, InvalidInputError, TooLargeError
 from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -63,7 +63,7 @@ def understand(
     recalled = meta.recalled if meta is not None else None
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
-        raise InvalidInputError(text, problems=[Problem("no_result", f"/meta/{index}/recalled", text)])
+        raise InvalidInputError.at(f"/meta/{index}/recalled", text, "no_result")
     facts = outline_of(message)
     return Incoming(
         body=content,
@@ -99,7 +99,7 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     """Parse and count the messages of an append. Refuse a batch over the limits of one commit."""
     if request.meta is not None and len(request.meta) != len(request.messages):
         message = f"meta has {len(request.meta)} entries for {len(request.messages)} messages"
-        raise InvalidInputError(message, problems=[Problem("meta_length", "/meta", message)])
+        raise InvalidInputError.at("/meta", message, "meta_length")
     _check_sizes(request.messages)
     codec = codec_of(request.format) if request.format is not None else None
     batch, call_count = list[Incoming](), 0
@@ -120,7 +120,7 @@ def _check_role(message: Message, index: int) -> None:
         close = get_close_matches(message.given_role, ROLES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"a role is one of {', '.join(ROLES)}."
         text = f"unknown role {message.given_role[:40]!r}; {hint} To store it all the same, append with lenient"
-        raise InvalidInputError(text, problems=[Problem("unknown_role", f"/messages/{index}/role", text)])
+        raise InvalidInputError.at(f"/messages/{index}/role", text, "unknown_role")
 
 
 def with_calls(count: int, facts: MessageOutline, index: int) -> int:
@@ -128,7 +128,7 @@ def with_calls(count: int, facts: MessageOutline, index: int) -> int:
     count += len(facts.calls) + len(facts.results)
     if count > MAX_CALLS:
         message = f"the messages up to this one have {count} tool calls and results; a request has at most {MAX_CALLS}"
-        raise TooLargeError(message, problems=[Problem("too_many_calls", f"/messages/{index}", message)])
+        raise TooLargeError.at(f"/messages/{index}", message, "too_many_calls")
     return count
 
 
@@ -140,7 +140,7 @@ def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
             f"messages of {sum(sizes):,} bytes are over the limit of {MAX_APPEND_BYTES:,} for one append; "
             f"the largest, number {index}, has {sizes[index]:,}"
         )
-        raise TooLargeError(message, problems=[Problem("message_too_large", f"/messages/{index}", message)])
+        raise TooLargeError.at(f"/messages/{index}", message, "message_too_large")
 
 
 USAGE_IGNORED = "usage_ignored"
@@ -152,7 +152,7 @@ def sent_after(body: AppendMessages, header: Header, time_ms: int) -> Sent | Non
         return header.sent
     if body.window.position > header.last:
         message = f"the window's position {body.window.position} is above the head, {header.last}"
-        raise InvalidInputError(message, problems=[Problem("invalid_parameter", "/window/position", message)])
+        raise InvalidInputError.at("/window/position", message)
     return Sent(body.window.position, time_ms)
 
 

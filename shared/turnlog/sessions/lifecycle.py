@@ -12,7 +12,6 @@ from turnlog.core.errors import (
     CorruptError,
     InvalidInputError,
     NotFoundError,
-    Problem,
     SessionExistsError,
 )
 from turnlog.core.events import CloseEvent, CreateEvent
@@ -100,7 +99,7 @@ class CreateSessions:
         """Create a session that begins as its parent was at the fork point. Settings in ``body`` replace the parent's."""
         for name in _FORBIDDEN_IN_FORK & body.model_fields_set:
             message = f"a fork takes its {name} from its parent session; leave {name} out"
-            raise InvalidInputError(message, problems=[Problem("invalid_with_fork", f"/{name}", message)])
+            raise InvalidInputError.at(f"/{name}", message, "invalid_with_fork")
         existing = self._existing_session(keys, body, request)
         if existing is not None:
             return existing

@@ -136,10 +136,7 @@ def check_size(state: JsonObject, before: JsonObject) -> None:
     """
     count, depth = measured(state)
     if depth > MAX_STATE_DEPTH:
-        raise InvalidInputError(
-            f"state is deeper than {MAX_STATE_DEPTH} levels",
-            problems=[Problem("too_deep", "", f"state is deeper than {MAX_STATE_DEPTH} levels")],
-        )
+        raise InvalidInputError.at("", f"state is deeper than {MAX_STATE_DEPTH} levels", "too_deep")
     if count > MAX_STATE_VALUES and count > measured(before)[0]:
         raise TooLargeError(f"a state of {count} JSON values is over the limit of {MAX_STATE_VALUES}")
     if len(encode_json(state)) > MAX_STATE_BYTES:

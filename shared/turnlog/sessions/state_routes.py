@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field
 
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.models import ACTION_PATTERN, Action, Answer, Body, JsonObjectField
 from turnlog.routing import (
@@ -21,7 +22,6 @@ from turnlog.routing import (
     Query,
     Response,
     Route,
-    invalid_parameter,
     not_an_object,
 )
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
@@ -76,12 +76,12 @@ class Decided(AgentState):
 def _patch_state(app: Application, request: HttpRequest, query: Query) -> Response:
     is_list = isinstance(request.body, list)
     if request.media_type == JSON_PATCH and not is_list:
-        raise invalid_parameter("", "a JSON Patch is a list of operations")
+        raise InvalidInputError.at("", "a JSON Patch is a list of operations")
     if request.media_type != JSON_PATCH and not isinstance(request.body, dict):
         raise not_an_object()
     action = query.get("action")
     if action is not None and not re.fullmatch(ACTION_PATTERN, action):
-        raise invalid_parameter("/query/action", f"action does not match {ACTION_PATTERN}")
+        raise InvalidInputError.at("/query/action", f"action does not match {ACTION_PATTERN}")
     patch = cast("JsonObject | list[JsonValue]", request.body)
     answer = app.patch_state(request.owner, request.path["session_id"], patch, key=request.idempotency_key, **query)
     return Response(200, answer)

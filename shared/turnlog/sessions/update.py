@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from turnlog.core.errors import (
     InvalidInputError,
-    Problem,
     TooLargeError,
     UnavailableError,
 )
@@ -69,8 +68,7 @@ class UpdateSessions:
     def __call__(self, owner: Owner, session_id: str, body: UpdateSession, *, key: str | None = None) -> Session:
         keys, changes = SessionKeys(owner, session_id), body.model_dump(exclude_unset=True)
         if not changes:
-            message = "no setting is given"
-            raise InvalidInputError(message, problems=[Problem("missing", "", message)])
+            raise InvalidInputError.at("", "no setting is given", "missing")
         request = raw_request_key(key, "update session", changes)
         fields, current = fields_of(changes, self._counter), CurrentSettings(SessionSettings(), 0)
 

@@ -18,7 +18,6 @@ from turnlog.core.errors import (
     CorruptError,
     InvalidInputError,
     NotFoundError,
-    Problem,
     SessionExistsError,
 )
 from turnlog.core.events import Event, NoteEvent
@@ -127,7 +126,7 @@ class RestoreSnapshots:
             target = session_id
             if body.session_id not in (None, session_id):
                 message = "a rewind restores the snapshot's own session: leave session_id out"
-                raise InvalidInputError(message, problems=[Problem("not_its_session", "/session_id", message)])
+                raise InvalidInputError.at("/session_id", message, "not_its_session")
             if is_live:
                 self._rewind.to(
                     keys, position, request=request, snapshot_id=record.id, made=self._made_by(keys, record)

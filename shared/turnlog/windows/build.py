@@ -35,7 +35,7 @@ from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 16
+RENDERER_VERSION = 17
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5
@@ -116,8 +116,8 @@ class Window:
     asks for it; ``system`` is then a list of blocks.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
     ``epoch`` names the epoch of the window: later windows of the same epoch begin with all of this one. ``since`` is the position
-    with which the epoch began, 0 for the beginning of the log. ``elsewhere`` is a fingerprint of what is recalled from elsewhere,
-    which the log does not say; empty for nothing.
+    with which the epoch began, 0 for the beginning of the log. ``elsewhere`` is a fingerprint of what is recalled from elsewhere
+    or ranked by an embedder, which the log does not say; empty for nothing.
     """
 
     messages: list[JsonObject]
@@ -175,9 +175,9 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(made.settled.plan.request, made.start.position, elsewhere := _elsewhere(view)),
+        epoch=_epoch_id(made.settled.plan.request, made.start.position, _elsewhere(view)),
         since=made.start.position,
-        elsewhere=elsewhere,
+        elsewhere=_elsewhere(view, or_ranked=True),
     )
 
 
@@ -200,10 +200,14 @@ def _breaks_of_callers(plan: Settled, request: WindowRequest, breaks: Sequence[E
             yield EpochStart(since, "budget", "base")
 
 
-def _elsewhere(view: WindowDraft, before: float = math.inf) -> str:
-    """Return a fingerprint of the parts before a position that have messages from elsewhere; empty for none."""
+def _elsewhere(view: WindowDraft, before: float = math.inf, *, or_ranked: bool = False) -> str:
+    """Return a fingerprint of the parts before a position that have messages from elsewhere; empty for none.
+
+    With ``or_ranked`` those that an embedder has ranked count, too. They stay the same, so an epoch's name is without them.
+    """
     parts = [part for part in view.recalled if part.place < before]
-    texts = [part.text for part in parts if any(message.place for message in part.messages)]
+    of_others = (part for part in parts if (or_ranked and part.ranked) or any(said.place for said in part.messages))
+    texts = [part.text for part in of_others]
     return hashlib.sha256(encode_json(texts)).hexdigest()[:16] if texts else ""
 
 

@@ -153,15 +153,8 @@ def _outcome(answer: CallResult, chars: int) -> str:
 
 def _values(units: Sequence[Unit]) -> Iterator[str]:
     """Yield the values of the units that have calls, in order, each value once."""
-    seen = set[str]()
-    for unit in units:
-        if not unit.answers:
-            continue
-        for entry in unit.entries:
-            for value in entry.values():
-                if value not in seen:
-                    seen.add(value)
-                    yield value
+    entries = (entry for unit in units if unit.answers for entry in unit.entries)
+    yield from dict.fromkeys(value for entry in entries for value in entry.values())
 
 
 def _names(units: Sequence[Unit]) -> set[str]:

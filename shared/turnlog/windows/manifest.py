@@ -159,23 +159,18 @@ def _parts_of(loop: Loop, cost: int, notes: Sequence[int], tellers: Mapping[int,
         units = loop.units if loop.level == "whole" else [unit_out(unit, loop.reason) for unit in loop.units]
         yield from (part for unit in units for part in _messages(unit, None, tellers))
         return
-    yield _loop(loop, cost)
+    refs = tuple(ref for unit in loop.units for ref in _refs(unit))
+    yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
     for unit in loop.units:
         yield from _messages(unit, loop, tellers, note=note_tokens.get(unit.position, 0))
-
-
-def _loop(loop: Loop, tokens: int) -> WindowPart:
-    refs = tuple(ref for unit in loop.units for ref in _refs(unit))
-    reason = loop.reason or None
-    return WindowPart("loop", loop.number, loop.first, loop.last, loop.level, tokens, reason, refs)
 
 
 def _recalled(part: RecalledPart) -> WindowPart:
     if not part.messages:
         return WindowPart("recalled", part.loop, None, None, "out", 0, "skipped", ())
     own: list[int | None] = [message.position for message in part.messages if not message.place] or [None]
-    return WindowPart("recalled", part.loop, own[0], own[-1], "whole", part.tokens, None, ())
+    return WindowPart("recalled", part.loop, own[0], own[-1], "whole", part.tokens, part.ranked or None, ())
 
 
 def _unlogged(kind: PartKind, tokens: int, reason: str | None = None) -> WindowPart:

@@ -434,11 +434,11 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             if not wanted and recall is not None and fitted.reserve:
                 recalled = _recalling(fitted, recall, request, history, memory)
                 # Where nothing comes back, nothing is set aside.
-                recall = recall if recalled.has_text else None
+                recall = recall if any(part.text for part in recalled.parts) else None
                 if recall is None:
                     continue
             if not wanted:
-                view = fitted.view.with_recalled(*recalled.parts)
+                view = replace(fitted.view, recalled=recalled.parts)
                 breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
                 return Settled(plan, view, breaks, _outgrown(history, request))
         read.bring(wanted)

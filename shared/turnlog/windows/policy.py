@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import (
     BaseModel,
@@ -196,12 +196,8 @@ def stored_policy(value: str | JsonObject) -> Policy:
 
 
 def _with_todays_name(step: JsonValue) -> JsonValue:
-    name = step.get("step") if isinstance(step, dict) else None
-    return (
-        {**step, "step": _RENAMED[name]}
-        if isinstance(step, dict) and isinstance(name, str) and name in _RENAMED
-        else step
-    )
+    name = _RENAMED.get(str(step.get("step"))) if isinstance(step, dict) else None
+    return {**step, "step": name} if isinstance(step, dict) and name is not None else step
 
 
 def _called(name: str, n: int, pointer: str) -> Policy:
@@ -283,7 +279,7 @@ FAMILY_OF = {name: family for family, model in FAMILIES.items() for name in mode
 def policy_of_options(options: Mapping[str, Any]) -> Policy:
     """Return the policy for options of other libraries; see `Policy.from_options`."""
     if not isinstance(options, Mapping):
-        _refuse("", f"options are a mapping of names to values, not a {type(options).__name__}")
+        raise _invalid("", f"options are a mapping of names to values, not a {type(options).__name__}")
     try:
         check_json(options)
     except MalformedError as error:
@@ -292,14 +288,14 @@ def policy_of_options(options: Mapping[str, Any]) -> Policy:
     unknown = [name for name in names.values() if name not in FAMILY_OF]
     if unknown:
         spelled = next(name for name, snake in names.items() if snake == unknown[0])
-        _refuse(f"/{spelled}", f"option {spelled!r} is not known; known are {', '.join(FAMILY_OF)}")
+        raise _invalid(f"/{spelled}", f"option {spelled!r} is not known; known are {', '.join(FAMILY_OF)}")
     families = {FAMILY_OF[name]: spelled for spelled, name in reversed(names.items())}
     if not families:
-        _refuse("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")
+        raise _invalid("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")
     if len(families) > 1:
         (first_family, first), (second_family, second) = list(families.items())[:2][::-1]
         families_text = f"one is of {first_family}, the other of {second_family}"
-        _refuse(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
+        raise _invalid(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
     return _read(FAMILIES[next(iter(families))], options, names)
 
 
@@ -315,10 +311,11 @@ def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any
         spelled = {name: spelled for spelled, name in (names | inner).items()}
         problem = error.errors(include_url=False, include_input=False)[0]
         place = [str(spelled.get(str(part), part)) for part in problem["loc"]]
+        message = f"option {place[-1]!r}: {problem_text(problem, place[-1])}"
         if problem["type"] == "extra_forbidden":
             known = ", ".join(_BufferConfig.model_fields)
-            _refuse("/" + "/".join(place), f"option {place[-1]!r} of {place[0]!r} is not known; known are {known}")
-        _refuse("/" + "/".join(place), f"option {place[-1]!r}: {problem_text(problem, place[-1])}")
+            message = f"option {place[-1]!r} of {place[0]!r} is not known; known are {known}"
+        raise _invalid("/" + "/".join(place), message) from error
 
 
 def _in_snake_case(options: Mapping[str, Any], pointer: str) -> dict[str, str]:
@@ -327,10 +324,6 @@ def _in_snake_case(options: Mapping[str, Any], pointer: str) -> dict[str, str]:
     for spelled in options:
         name = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: "_" + letter[0].lower(), spelled)
         if name in names.values():
-            _refuse(f"{pointer}/{spelled}", f"option {name!r} is given twice, in two spellings")
+            raise _invalid(f"{pointer}/{spelled}", f"option {name!r} is given twice, in two spellings")
         names[spelled] = name
     return names
-
-
-def _refuse(pointer: str, message: str) -> NoReturn:
-    raise InvalidInputError(message, code="invalid_policy", problems=[Problem("invalid_policy", pointer, message)])

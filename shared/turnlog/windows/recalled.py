@@ -31,7 +31,7 @@ from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Room, Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import summary_body, truncation_mark
-from turnlog.windows.view import Entry, Loop, RecalledPart, WindowDraft, never_sent
+from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, WindowDraft, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
@@ -44,7 +44,7 @@ MAX_LOOPS = 64
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
 _QUESTION_MARKS = "?？؟"
 _LEAST_ASKED = 0.2
-"""The square of the share of a text that asks counts as this at least."""
+"""The sixth power of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
 _LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
@@ -63,7 +63,7 @@ class RecallMessages(Step):
     ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such limit), while something comes back.
     Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
     message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
-    more: four times as much when half of it are sentences with a question mark, at most five times. With ``questions_only``
+    more: twice as much when nine tenths of it are sentences with a question mark, at most five times. With ``questions_only``
     nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
     ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
 
@@ -136,6 +136,7 @@ class RecallHit:
     refs: tuple[Ref, ...] = ()
     place: str = ""
     session_id: str | None = None
+    ranked: RankedBy = ""
 
 
 Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | None"]
@@ -190,11 +191,6 @@ class Recollection:
 
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
-
-    @property
-    def has_text(self) -> bool:
-        """Whether any message comes back."""
-        return any(part.text for part in self.parts)
 
 
 NOTHING_RECALLED = Recollection()
@@ -290,7 +286,7 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
         text = "\n".join((*_said_before(view, loop), text))
-    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**2))
+    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**6))
 
 
 def _asked(text: str, entry: Entry, min_score: float) -> Question:
@@ -314,17 +310,11 @@ def _share_asked(text: str) -> float:
 
 def _shown(view: WindowDraft, first: Loop) -> frozenset[int]:
     """Return the positions of messages before a loop that the window sends whole."""
-    units = [*view.preamble]
-    cut = set[int]()
-    for loop in view.loops:
-        if loop is first:
-            break
-        for piece in shown_pieces(loop):
-            if piece.limit is None:
-                units.append(piece.unit)
-            elif piece.unit.entry.facts.chars <= piece.limit:
-                cut.add(piece.unit.position)
-    positions = cut | {entry.position for unit in units for entry in unit.entries}
+    pieces = [piece for loop in view.loops if loop.number < first.number for piece in shown_pieces(loop)]
+    units = (*view.preamble, *(piece.unit for piece in pieces if piece.limit is None))
+    cut = ((piece.unit, piece.limit) for piece in pieces if piece.limit is not None)
+    uncut = (unit.position for unit, limit in cut if unit.entry.facts.chars <= limit)
+    positions = (*uncut, *(entry.position for unit in units for entry in unit.entries))
     return frozenset(position for position in positions if position < first.first)
 
 
@@ -372,7 +362,8 @@ def _part(
         RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens, line.hit.place, line.hit.session_id)
         for line in shown
     )
-    return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages)
+    ranked = max(line.hit.ranked for line in shown)
+    return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages, ranked)
 
 
 def _shown_heads(view: WindowDraft, until: Loop) -> set[str]:

@@ -21,6 +21,8 @@ NOT_READ = "not_read"
 OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
 """The reasons for which all loops before a loop that is out are out, too."""
 Level: TypeAlias = Literal["whole", "digest", "out"]
+RankedBy: TypeAlias = Literal["", "by_meaning", "by_words"]
+"""How an embedder has ranked what is recalled: by meaning, or, because it gave no answer, by words; empty: it was not asked."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class RecalledPart:
     text: str
     tokens: int
     messages: tuple[RecalledMessage, ...]
+    ranked: RankedBy = ""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -210,9 +213,6 @@ class WindowDraft:
 
     def with_past(self, past: Iterable[Loop]) -> WindowDraft:
         return replace(self, loops=(*past, *self.loops[-1:]))
-
-    def with_recalled(self, *parts: RecalledPart) -> WindowDraft:
-        return replace(self, recalled=parts)
 
     def with_current(self, loop: Loop) -> WindowDraft:
         return replace(self, loops=(*self.past, loop))

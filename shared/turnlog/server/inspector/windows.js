@@ -100,7 +100,7 @@ const REASONS = {
   calls_as_text: "calls are sent as text", late_result: "the result came in a later loop", open_call: "waits for a result",
   memory: "the session began with it", reasoning_alone: "reasoning that nothing follows", orphan_result: "a result that belongs to no call",
   superseded_result: "a newer result took its place", interrupted: "the stream was interrupted", unknown_role: "a role that no provider has",
-  skipped: "the log could not be searched", not_included: "the current loop is not included", not_read: "older than what a window reads",
+  by_meaning: "ranked by the embedding model", by_words: "the embedding model gave no answer", skipped: "the log could not be searched", not_included: "the current loop is not included", not_read: "older than what a window reads",
   left_out: "says that something is left out", nothing_said: "nothing has been said", frame: "room for what the format needs",
 };
 const BREAKS = {

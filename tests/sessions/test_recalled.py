@@ -126,7 +126,9 @@ def test_small_talk_that_asks_in_passing_recalls_nothing(harness: Harness, said:
 @pytest.mark.parametrize(
     ("said", "is_recalled"), [("{}", True), ("Good morning! {}", False), ("That sounds great! {}", False)]
 )
-def test_a_greeting_before_a_question_asks_for_a_better_match(harness: Harness, said: str, *, is_recalled: bool) -> None:
+def test_a_greeting_before_a_question_asks_for_a_better_match(
+    harness: Harness, said: str, *, is_recalled: bool
+) -> None:
     """Four fifths of the text are the question; with the share alone, or its square, it would be asked for enough."""
     session = harness.log().sessions.create(policy={"steps": [{"step": "recall", "min_score": 0.12}]})
     talk(session, 3)

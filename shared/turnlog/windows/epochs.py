@@ -318,7 +318,7 @@ class _Epoch:
         if not index:
             return NEVER_BROKEN
         if index == len(self.elements):
-            return EpochStart(max(element.last for element in self.elements), "crossing", "base")
+            return EpochStart(self.view.loops[-1].last, "crossing", "base")
         earlier = next((place for place in range(index - 1, -1, -1) if self._is_place(place)), None)
         if earlier is None:
             return None

@@ -528,9 +528,11 @@ def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator
 def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:
     """Yield since when results of the view have replaced what an answer's window had for their calls.
 
-    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent.
+    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent. A loop that
+    is out has none: it left with a later break, or its results came when it was out.
     """
-    units = [*view.preamble, *(unit for loop in view.loops for unit in loop.units)]
+    shown = (unit for loop in view.loops for unit in loop.units if loop.level != "out" or unit.pinned)
+    units = [*view.preamble, *shown]
     if not any(unit.answers for unit in units):
         return
     roles = dict(turns_of(view))

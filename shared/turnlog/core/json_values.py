@@ -23,10 +23,7 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 # `json.dumps` makes an encoder for each call that has options.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-_CANONICAL = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
-    None, _ASCII_ENCODER.default, json.encoder.encode_basestring_ascii, None, ":", ",", True, False, False
-)
-"""An encoder with sorted keys, made once: `JSONEncoder.encode` makes one for each value."""
+_CANONICAL_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def encode_json(value: object) -> bytes:
@@ -47,7 +44,7 @@ def encode_ascii_json(value: object) -> bytes:
 
 def canonical_json(value: object) -> bytes:
     """Encode a value for hashing: compact ASCII JSON with sorted keys, so equal values have equal bytes."""
-    return "".join(_CANONICAL(value, 0)).encode("ascii")
+    return _CANONICAL_ENCODER.encode(value).encode("ascii")
 
 
 def decode_json(data: bytes) -> Any:

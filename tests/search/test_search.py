@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
@@ -384,6 +384,7 @@ def cold(harness: Any, ask: Callable[[], Any]) -> Any:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS)
+@example(steps=["say", "say", "say", "say", "long", "seal"])
 @pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 def test_a_warm_search_is_the_search_of_a_process_that_remembers_nothing(harness: Any, steps: list[str]) -> None:
     log = harness.log()

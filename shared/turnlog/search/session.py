@@ -197,13 +197,13 @@ class SessionReader:
     ) -> WarmIndex | None:
         """Return a known index with newer commits, the first of which it has; None when the log before has changed."""
         known, header = warm.header, commits[-1].header
-        if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card):
-            return None
         messages = self.messages(keys, commits[1:], known.last + 1)
+        first_card = _keep(kept, messages)
+        if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card or first_card):
+            return None
         if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
             warm.parts.append(Index())
         warm.parts[-1].add(self._indexes.engine, messages)
-        first_card = _keep(kept, messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
         return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
 

@@ -528,3 +528,16 @@ def test_a_service_s_file_has_the_id(tmp_path: Path) -> None:
         log.sessions.create("s")
         header = path.read_bytes()[:100]
         assert int.from_bytes(header[68:72], "big") == sqlite.APPLICATION_ID  # in the file itself, not in its WAL
+
+
+def test_a_message_of_sqlite_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    """SQLite names what it can't read in a damaged schema; Python can't decode the name."""
+    path = tmp_path / "turnlog.db"
+    with Turnlog.open(f"sqlite:///{path}") as log:
+        log.sessions.create("s")
+    data = path.read_bytes()
+    assert data.count(b"(g1pk, g1sk, pk, sk)") == 1
+    path.write_bytes(data.replace(b"(g1pk, g1sk, pk, sk)", b"(g1pk, g1sk, p\xeb, sk)"))
+    with pytest.raises(UnavailableError) as caught, Turnlog.open(f"sqlite:///{path}") as log:
+        log.sessions.get("s").info()
+    assert caught.value.error_code == "storage_damaged"

@@ -24,7 +24,8 @@ from turnlog import Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import CorruptError, TurnlogError
 from turnlog.log.commit import VERIFIED
-from turnlog.ports import Key
+from turnlog.ports import Key, Page, Query
+from turnlog.sessions.session_history import FIRST_ITEMS
 
 UNCOUNTED = frozenset({"snapshots", "snapshot", "documents", "document", "jobs", "list", "search of all"})
 """Readers of records that nothing counts."""
@@ -149,6 +150,21 @@ def test_d4_a_hole_between_two_pages_is_told(built: Built) -> None:
                 _ = [message.position for message in session.messages(order=order)]
         built.harness.app.engine.items.put(item)
     built.restore()
+
+
+def test_d4_a_log_in_which_a_window_finds_no_commit_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged tree of SQLite may hide rows from one range and show them in another."""
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "q"})
+    items, query = harness.app.engine.items, harness.app.engine.items.query
+
+    def hiding(asked: Query) -> Page:
+        return Page((), None) if asked.descending and asked.limit == FIRST_ITEMS else query(asked)
+
+    monkeypatch.setattr(items, "query", hiding)
+    for at in (None, 1):
+        with pytest.raises(CorruptError, match="no commit holds position"):
+            session.context(at=at)
 
 
 # ------------------------------------------------------------ the file

@@ -78,7 +78,7 @@ _MOVE = (
 _DELETE_MOVED = "DELETE FROM former_items WHERE (pk, sk) IN (SELECT pk, sk FROM former_items ORDER BY pk, sk LIMIT ?)"
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
-_SQL_ERRORS = (sqlite3.DatabaseError, UnicodeEncodeError)
+_SQL_ERRORS = (sqlite3.DatabaseError, UnicodeError)
 _INHERITED = list[sqlite3.Connection]()
 """The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
 
@@ -544,8 +544,8 @@ class SqliteDatabase:
         if self._closed:
             raise UnavailableError("the engine is closed", code="closed")
 
-    def _translated(self, error: sqlite3.DatabaseError | UnicodeEncodeError) -> UnavailableError:
-        if isinstance(error, UnicodeEncodeError):
+    def _translated(self, error: sqlite3.DatabaseError | UnicodeError) -> UnavailableError:
+        if isinstance(error, UnicodeError):  # of a text, or of SQLite's message about one
             return UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged")
         if not isinstance(error, sqlite3.OperationalError):
             return UnavailableError(f"SQLite: {error}", code="storage_damaged")

@@ -174,7 +174,9 @@ def read_newest(log: SessionLog, keys: SessionKeys, warm: WarmSession | None) ->
     if not commits and warm is not None:
         return read_newest(log, keys, None)  # A fork's first commit has the key of the first position.
     if not commits or is_tombstone(commits[:1]) or MATERIALISING in caches.get(META, {}):
-        log.commits.tail(keys)
+        newest = log.commits.tail(keys).header.last
+        if not commits:
+            raise log.commits.missing(keys, newest)
     header = header_in(commits[0])
     log.commits.check_alive(keys, header)
     log.commits.check_reached(keys, header, caches.values())
@@ -204,7 +206,9 @@ def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: b
     """
     items = next(log.commits.stored.back(keys, position, limit=FIRST_ITEMS), ())
     if not items or is_tombstone(items[:1]):
-        log.commits.tail(keys)
+        newest = log.commits.tail(keys).header.last
+        if not items:
+            raise log.commits.missing(keys, min(position, newest))
     header = header_in(items[0])
     if position > header.last:
         error = above_head_error(header, position)

@@ -150,6 +150,8 @@ def test_several_processes_share_the_queue_of_a_file(tmp_path: Path) -> None:
 
 
 LEFT_OPEN = """
+import warnings
+warnings.simplefilter("ignore", ResourceWarning)  # Python 3.13 tells of a connection that is left open
 import sys
 from turnlog import Turnlog
 log = Turnlog.open(sys.argv[1])

@@ -224,7 +224,8 @@ def test_a_class_costs_no_compilation() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     made, used = map(int, ran.stdout.split())
-    assert made == 0
+    # Since Python 3.13 `dataclass` compiles the frame of the functions, also when there is none in it.
+    assert made == (sys.version_info >= (3, 13))
     assert used > 0
 
 

@@ -343,7 +343,7 @@ def _foreign(path: Path, reason: str) -> UnavailableError:
 
 
 class _Own:
-    """A thread's connection, which is closed when the thread ends.
+    """A connection that is closed when nobody has it any more: a thread's when the thread ends.
 
     ``lock`` is held while the thread uses the connection: closing it from another thread meanwhile would crash the process.
     """
@@ -402,7 +402,7 @@ class SqliteDatabase:
         self._turn = threading.RLock()
         self._waiting: deque[_Write[Any]] = deque()
         self._pid = os.getpid()
-        self._shared: sqlite3.Connection | None = None
+        self._shared: _Own | None = None
         self._closed = False
 
     def connection(self) -> sqlite3.Connection:
@@ -509,7 +509,7 @@ class SqliteDatabase:
         with self._lock:
             self._closed = True
             if self._shared is not None:
-                self._shared.close()
+                self._shared.connection.close()
             self._shared = None
             connections = list(self._all) if os.getpid() == self._pid else []
             self._all.clear()
@@ -521,8 +521,8 @@ class SqliteDatabase:
         with self._lock:
             self._refuse_closed()
             if self._shared is None:
-                self._shared = self._open()
-            return self._shared
+                self._shared = _Own(self._open())
+            return self._shared.connection
 
     def _own(self) -> _Own:
         self._refuse_closed()

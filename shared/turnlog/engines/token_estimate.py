@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from functools import reduce
+from operator import add
 
 _PATTERN = re.compile(
     r"(?P<word> [A-Z]?[a-z]+(?:'[a-z]{1,2}\b)?)"
@@ -39,7 +41,8 @@ class EstimateCounter:
         return "estimate"
 
     def count(self, text: str) -> int:
-        return math.ceil(sum(map(_cost, _PATTERN.finditer(text))))
+        # Not `sum`, which rounds otherwise since Python 3.12.
+        return math.ceil(reduce(add, map(_cost, _PATTERN.finditer(text)), 0.0))
 
 
 def _cost(match: re.Match[str]) -> float:

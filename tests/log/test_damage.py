@@ -152,19 +152,20 @@ def test_d4_a_hole_between_two_pages_is_told(built: Built) -> None:
     built.restore()
 
 
-def test_d4_a_log_in_which_a_window_finds_no_commit_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d4_a_log_in_which_a_window_finds_no_commit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged tree of SQLite may hide rows from one range and show them in another."""
-    session = harness.log().sessions.create("s")
-    session.append({"role": "user", "content": "q"})
-    items, query = harness.app.engine.items, harness.app.engine.items.query
+    with sqlite_harness(tmp_path) as harness:
+        session = harness.log().sessions.create("s")
+        session.append({"role": "user", "content": "q"})
+        items, query = harness.app.engine.items, harness.app.engine.items.query
 
-    def hiding(asked: Query) -> Page:
-        return Page((), None) if asked.descending and asked.limit == FIRST_ITEMS else query(asked)
+        def hiding(asked: Query) -> Page:
+            return Page((), None) if asked.descending and asked.limit == FIRST_ITEMS else query(asked)
 
-    monkeypatch.setattr(items, "query", hiding)
-    for at in (None, 1):
-        with pytest.raises(CorruptError, match="no commit holds position"):
-            session.context(at=at)
+        monkeypatch.setattr(items, "query", hiding)
+        for at in (None, 1):
+            with pytest.raises(CorruptError, match="no commit holds position"):
+                session.context(at=at)
 
 
 # ------------------------------------------------------------ the file

@@ -123,3 +123,16 @@ def test_W9_policies_that_leave_out_by_rule_have_them_in_every_window(log: Any) 
     session = log.sessions.create("s", policy="run_loops")
     session.append({"role": "user", "content": "Hello."})
     assert has_recall(session.context())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_a_window_of_which_nothing_can_be_sent_is_no_empty_request(log: Any, format: str, system: str | None) -> None:
+    """Recall's line is not sent before something is left out, so it does not stand for a message."""
+    session = log.sessions.create("s", system=system)
+    late = {"role": "tool", "tool_call_id": "of nobody", "content": "late"}
+    for messages in ((), (late,)):
+        if messages:
+            session.append(*messages)
+        window = session.context(format=format)
+        assert window.messages and log.lint(window.messages, format=format).problems == []

@@ -18,6 +18,7 @@ from turnlog.engines import SystemClock, sqlite_tables
 from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
+from turnlog.ports import Key
 from turnlog.testing.contracts import (
     Advance,
     BlobStoreContract,
@@ -117,6 +118,13 @@ class TestSqliteJobQueue(JobQueueContract, RedrivableContract):
         SqliteJobQueue(database, SequentialIds(), clock.now_ms).send("theirs", group="a")
         seconds = 8.0
         assert queue.next_due_ms() == clock.now_ms()
+
+
+def test_more_keys_than_a_statement_of_sqlite_may_have_are_read(database: SqliteDatabase) -> None:
+    table = SqliteItemTable(database)
+    table.write_many([{"pk": f"p{number % 2}", "sk": f"{number:05d}"} for number in (0, 1, 20_000, 39_999)])
+    items = table.get_many([Key(f"p{number % 2}", f"{number:05d}") for number in range(40_000)] * 2)
+    assert [item["sk"] for item in items.values()] == ["00000", "00001", "20000", "39999"]
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../b", "/absolute", "a//b", "", ".hidden", "a/.b"])

@@ -46,6 +46,7 @@ _PUT, _PUT_NEW = f"{_INSERT} UPDATE SET {_NEW_VALUES}", f"{_INSERT} NOTHING"
 _EXPIRED = "SELECT rowid FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
 _REMOVE_EXPIRED = f"DELETE FROM items WHERE rowid IN ({_EXPIRED})"  # noqa: S608 - fixed text
 _EXPIRED_AT_ONCE = 4
+_KEYS_AT_ONCE = 500  # SQLite limits the variables of a statement: to 999 before 3.32, to 32,766 since.
 """Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
 
 
@@ -57,11 +58,11 @@ class SqliteItemTable:
         self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        items, keys_by_pk = dict[Key, Item](), dict[str, dict[str, Key]]()
-        for key in keys:
-            keys_by_pk.setdefault(key.pk, {})[key.sk] = key
+        items, groups = dict[Key, Item](), dict[tuple[str, int], dict[str, Key]]()
+        for number, key in enumerate(dict.fromkeys(keys)):
+            groups.setdefault((key.pk, number // _KEYS_AT_ONCE), {})[key.sk] = key
         with self._database.reading() as connection:
-            for pk, by_sk in keys_by_pk.items():
+            for (pk, _), by_sk in groups.items():
                 statement = f"{_SELECT} pk = ? AND sk IN ({','.join('?' * len(by_sk))})"
                 for row in connection.execute(statement, (pk, *by_sk)):
                     if row[1] not in by_sk:

@@ -490,7 +490,8 @@ def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
 class RecalledOrders:
     """Orders what windows recall by an embedder. It is asked once for a question; its answer, or that there was none, is stored.
 
-    So all processes have the same order. A question behind which another one was asked about keeps what it had, if only its words.
+    So all processes have the same order. The embedder is not asked for a question once a newer one has an order: the older question
+    keeps its stored order, or its order by words.
     """
 
     def __init__(self, items: ItemTable, sessions: SessionReader, rerank: Reranker) -> None:

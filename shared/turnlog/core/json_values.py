@@ -116,7 +116,7 @@ def _check_scalar(value: object) -> None:
     if isinstance(value, int):
         _check_int(value)
     elif not isinstance(value, float):
-        raise MalformedError(f"a {type(value).__name__} is not JSON")
+        raise MalformedError(f"a value of type {type(value).__name__} is not JSON")
     elif not math.isfinite(value):
         raise MalformedError("NaN and infinity are not JSON")
 

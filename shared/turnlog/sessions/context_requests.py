@@ -24,7 +24,7 @@ from turnlog.windows.epochs import NEVER_BROKEN, EpochStart
 from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of, stored_policy
 from turnlog.windows.recall import with_recall
-from turnlog.windows.steps import Room
+from turnlog.windows.view import Room
 
 
 def effective(budget: BudgetAnswer) -> Budget:

@@ -24,11 +24,10 @@ from turnlog.log.headers import Header, short_hash
 from turnlog.ports import Equal, Item, ItemTable
 from turnlog.sessions.context_requests import room_of
 from turnlog.summaries.routes import CompressSession
-from turnlog.windows.digest_steps import Loops
-from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, stored_policy
-from turnlog.windows.steps import DigestWhenFull, Room
+from turnlog.windows.steps import DigestWhenFull, Loops, Recent
 from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
+from turnlog.windows.view import Room
 
 
 def totals_since_summary(header: Header) -> Totals:

@@ -14,21 +14,20 @@ from typing import NamedTuple
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.windows.digests import (
     MAX_LINES,
+    NO_FINAL_REPLY,
     Tally,
+    as_digest,
     bare_note,
-    final_reply,
+    is_dropped,
     pinned_pieces,
     steps_note,
-    tells_something,
-    with_note,
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
-from turnlog.windows.steps import DigestWhenFull, out
-from turnlog.windows.view import Loop, Note, Unit, WindowDraft
+from turnlog.windows.steps import DigestWhenFull
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft, out
 
 DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
 """Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""
-NO_REPLY = "no_reply"
 _SHARE = 0.6
 """Share of the room left that one loop or note may take, so that older ones get something too."""
 
@@ -160,8 +159,8 @@ class _Filling:
         """
         if loop.level == "out" or self.is_full:
             return out(loop, DROPPED)
-        if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
-            return out(loop, NO_REPLY)
+        if is_dropped(loop, step.interrupted):
+            return out(loop, NO_FINAL_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
             digest = resized(loop, size, step.max_message_chars, step.ledger)
@@ -186,10 +185,7 @@ def resized(loop: Loop, size: Size, max_chars: int, max_values: int) -> Loop:
     is_digest = loop.level == "digest"
     chars = min(size.chars, loop.max_message_chars if is_digest else max_chars)
     values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else max_values)
-    reason = loop.reason if is_digest else DIGESTED
-    digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
-    digest = with_note(digest, max_values=values, max_lines=size.lines)
-    return digest if tells_something(digest) else out(loop, reason)
+    return as_digest(loop, loop.reason if is_digest else DIGESTED, chars, values, size.lines)
 
 
 def _title(loop: Loop) -> str:

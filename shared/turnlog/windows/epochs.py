@@ -19,13 +19,23 @@ from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.window_parts import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
-from turnlog.windows.digests import Tally
-from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
+from turnlog.windows.digests import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Tally
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
-from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
-from turnlog.windows.stubs import stub_results
+from turnlog.windows.steps import DigestWhenFull
+from turnlog.windows.stubs import capped_tokens, cut_results, results_tokens, stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, pinned_alone, turns_of
+from turnlog.windows.view import (
+    OLDER_TOO,
+    Entry,
+    Loop,
+    Unit,
+    WindowDraft,
+    is_item,
+    is_whole,
+    out,
+    pinned_alone,
+    turns_of,
+)
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves

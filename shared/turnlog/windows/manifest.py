@@ -22,9 +22,8 @@ from turnlog.windows.prices import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.steps import unit_out
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft
+from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft, unit_out
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -22,26 +22,26 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
 from turnlog.windows.budgets import Budget
-from turnlog.windows.digest_steps import Summary
 from turnlog.windows.epochs import EpochStart, Fitted, fit
-from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
 from turnlog.windows.recalled import NOTHING_RECALLED, Recaller, RecallMessages, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
-from turnlog.windows.steps import DigestWhenFull, Room, out
+from turnlog.windows.steps import DigestWhenFull, Pin, Summary
 from turnlog.windows.text import SETTLEMENT
 from turnlog.windows.view import (
     NOT_READ,
     OLDER_TOO,
     Entry,
+    Room,
     Unit,
     WindowDraft,
     is_item,
     is_whole,
     never_sent,
+    out,
     pinned_alone,
     turns_of,
 )

@@ -25,13 +25,13 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.digests import shown_pieces, value_cost
+from turnlog.windows.digests import shown_pieces
 from turnlog.windows.epochs import EpochStart
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.steps import Room, Step
+from turnlog.windows.steps import Step
 from turnlog.windows.stubs import beginning
-from turnlog.windows.text import summary_body, truncation_mark
-from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, WindowDraft, never_sent
+from turnlog.windows.text import summary_body, truncation_mark, value_cost
+from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, Room, WindowDraft, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20

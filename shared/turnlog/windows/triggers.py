@@ -19,8 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from turnlog.windows.steps import Room
-from turnlog.windows.view import Entry, WindowDraft
+from turnlog.windows.view import Entry, Room, WindowDraft
 
 _MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
 

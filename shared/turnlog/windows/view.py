@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import MessageEvent, SummaryEvent
-from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Message, Role
 from turnlog.core.window_parts import RecalledMessage
 
@@ -218,6 +218,16 @@ class WindowDraft:
         return replace(self, loops=(*self.past, loop))
 
 
+class Room(NamedTuple):
+    """The token budget, as a step sees it.
+
+    ``tokens`` may be sent in all; ``fixed`` of them are taken by system text, tools and the messages before the first loop.
+    """
+
+    tokens: int
+    fixed: int
+
+
 def is_item(entry: Entry) -> bool:
     """Return whether the entry is an item of an assistant's answer."""
     return entry.event.format in _OF_ITEMS and entry.facts.role == "assistant"
@@ -260,3 +270,21 @@ def pinned_alone(loop: Loop, reason: str) -> Loop:
 def is_turn(entry: Entry) -> bool:
     """Return whether the message is the user's or the assistant's; no call before it waits for a result after that."""
     return entry.facts.role in ("user", "assistant")
+
+
+@once
+def out(loop: Loop, reason: str) -> Loop:
+    """Return the loop at the level out; only its pinned messages are sent. A loop that is out already keeps its reason."""
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
+
+
+def unit_out(unit: Unit, reason: str) -> Unit:
+    """Return the unit, a message with its results, at the level out. A pinned unit is returned as it is."""
+    return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
+
+
+def pinned(unit: Unit) -> Unit:
+    """Return the unit pinned; it is whole again if it was out or its results were shortened."""
+    costs = {entry.position: entry.cost for entry in unit.entries}
+    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
+    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)

@@ -27,7 +27,7 @@ from turnlog.providers.cache_breakpoints import (
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import History, Settled, WindowRequest, settled

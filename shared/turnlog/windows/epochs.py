@@ -13,61 +13,21 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
-from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
-from turnlog.core.window_parts import BreakReason
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
+from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, turns_of
 from turnlog.windows.digests import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Tally
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
 from turnlog.windows.steps import DigestWhenFull
 from turnlog.windows.stubs import capped_tokens, cut_results, results_tokens, stub_results
 from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import (
-    OLDER_TOO,
-    Entry,
-    Loop,
-    Unit,
-    WindowDraft,
-    is_item,
-    is_whole,
-    out,
-    pinned_alone,
-    turns_of,
-)
+from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, out, pinned_alone
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
 free for the next steps."""
-BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class EpochStart:
-    """Since when windows have begun as this one does.
-
-    ``position``: windows at positions below it began otherwise; 0 when there never was a break. ``broke_at`` is the position or the
-    part of the window that differs from the epoch before.
-    """
-
-    position: int = 0
-    reason: BreakReason | None = None
-    broke_at: BrokeAt = None
-
-
-NEVER_BROKEN = EpochStart()
-_PARTS = ("tools", "system", "summary", "base")
-
-
-def first_in_window(breaks: Sequence[EpochStart]) -> EpochStart:
-    """Return the break that comes first in the window, in the order tools, system text, summary, base, messages."""
-    return min(breaks, key=_place)
-
-
-def _place(start: EpochStart) -> tuple[int, int]:
-    place = start.broke_at
-    return (-1, _PARTS.index(place)) if isinstance(place, str) else (place or 0, 0)
 
 
 @lazy_dataclass(frozen=True, slots=True)

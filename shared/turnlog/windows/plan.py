@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, zip_longest
 from typing import Protocol
 
 from turnlog.core.calls import outline_of
@@ -21,8 +19,9 @@ from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
+from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import Budget
-from turnlog.windows.epochs import EpochStart, Fitted, fit
+from turnlog.windows.epochs import Fitted, fit
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
@@ -36,14 +35,11 @@ from turnlog.windows.view import (
     OLDER_TOO,
     Entry,
     Room,
-    Unit,
     WindowDraft,
     is_item,
     is_whole,
-    never_sent,
     out,
     pinned_alone,
-    turns_of,
 )
 
 _COMPACTING = ("anthropic", "openai_responses", "openai_agents_js")
@@ -523,92 +519,6 @@ def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator
     )
     if not fitted.is_final and not (history.is_at_limit and is_sent_whole):
         yield EpochStart(max((loop.last for loop in fitted.view.loops), default=0), "not_read", "base")
-
-
-def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:
-    """Yield since when results of the view have replaced what an answer's window had for their calls.
-
-    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent. A loop that
-    is out has none: it left with a later break, or its results came when it was out.
-    """
-    shown = (unit for loop in view.loops for unit in loop.units if loop.level != "out" or unit.pinned)
-    units = [*view.preamble, *shown]
-    if not any(unit.answers for unit in units):
-        return
-    roles = dict(turns_of(view))
-    turns = list(roles)
-    said = [position for position, role in roles.items() if role == "assistant"]
-    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant" and never_sent(entry)]
-    said.sort()
-    superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
-    for unit, following in zip_longest(units, units[1:]):
-        if not unit.answers:
-            continue
-        last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
-        settled_at = _next(turns, last)
-        for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
-            is_replacing = answer_open_calls or is_user_s or (_next(superseded, last) or position) < position
-            sent_at = last if is_replacing else settled_at
-            if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
-                yield EpochStart(position, "late_result", unit.position)
-        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
-        if answer_open_calls or shown_at is None:
-            continue
-        answers = bisect_right(said, shown_at)
-        answered_at = said[answers - 1] if answers else 0
-        # The newest answer that was given while the call waited: its window had neither the call nor its place.
-        if answered_at > last and (is_user_s or (following is not None and following.position < answered_at)):
-            yield EpochStart(shown_at, "late_result", unit.position)
-
-
-def _next(positions: Sequence[int], position: int) -> int | None:
-    """Return the first of ordered positions that is larger than ``position``."""
-    index = bisect_right(positions, position)
-    return positions[index] if index < len(positions) else None
-
-
-def _completed_at(unit: Unit) -> int | None:
-    """Return the position of the last result of a unit; None while a call has none."""
-    positions = [answer.entry.position for answer in unit.answers if answer.entry is not None]
-    return max(positions) if len(positions) == len(unit.answers) else None
-
-
-def _is_complete(unit: Unit, position: int) -> bool:
-    """Return whether all results of a unit came before a position."""
-    return (_completed_at(unit) or position) < position
-
-
-def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) -> int:
-    """Return the position up to which an answer at ``position`` was made behind the same messages.
-
-    That is the answer's own position, or that of a call whose results it did not wait for.
-    """
-    if answer_open_calls:
-        return position
-    units = [unit for loop in view.loops for unit in loop.units if unit.answers and unit.position < position]
-    waiting = [unit for unit in units if not _is_complete(unit, position)]
-    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
-    return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
-
-
-def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
-    """Return the position of the newest answer that nothing prompted; 0 when there is none.
-
-    It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
-    neutral message, or lacked those calls, so no later window begins with it.
-    """
-    units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
-    turns = turns_of(view)
-    is_first = (
-        not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
-    )
-    newest = turns[0][0] if is_first else 0
-    for (before, role), (position, next_role) in pairwise(turns):
-        unit = units.get(before)
-        is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
-        if role == next_role == "assistant" and not is_prompted:
-            newest = position
-    return newest
 
 
 def fixed_tokens(request: WindowRequest) -> int:

@@ -22,9 +22,9 @@ from turnlog.core.token_bounds import lower_bound_tokens
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
+from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window, newest_unprompted, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
-from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
+from turnlog.windows.plan import Settled, WindowRequest
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
 from turnlog.windows.view import Entry, Loop, is_item

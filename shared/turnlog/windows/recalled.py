@@ -25,8 +25,8 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.digests import shown_pieces
-from turnlog.windows.epochs import EpochStart
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Step
 from turnlog.windows.stubs import beginning

@@ -233,21 +233,6 @@ def is_item(entry: Entry) -> bool:
     return entry.event.format in _OF_ITEMS and entry.facts.role == "assistant"
 
 
-def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
-    """Return the position and role of each turn in the loops of a view, those with open calls included; in order."""
-    units = [unit for loop in view.loops for unit in loop.units]
-    turns = {unit.position: str(unit.entry.facts.role) for unit in units if is_turn(unit.entry)}
-    waiting = {ref.position: "assistant" for ref in view.open_calls}
-    aside = {
-        entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
-    }
-    # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
-    items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
-    leader = next((entry.position for entry in items if entry.facts.calls), None)
-    others = {entry.position for entry in items} - {leader}
-    return sorted((place, role) for place, role in (waiting | aside | turns).items() if place not in others)
-
-
 def never_sent(entry: Entry) -> str:
     """Return why a message is in no window at all, or an empty string."""
     if entry.event.envelope.status == "interrupted":

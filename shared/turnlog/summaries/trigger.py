@@ -126,8 +126,7 @@ class Reach:
     @property
     def steps_border(self) -> float:
         """The running total before which a summary covers steps of the open loop; 0 while that loop is shown in full."""
-        steps = [step for step in self.policy.steps if isinstance(step, DigestWhenFull)]
-        border = (steps[-1] if steps else DigestWhenFull()).steps_border(self.total, self.room, self.summary)
+        border = self.policy.when_full.steps_border(self.total, self.room, self.summary)
         return border if border > self.past.tokens else 0
 
     @property

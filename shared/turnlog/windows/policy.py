@@ -103,6 +103,12 @@ class Policy(BaseModel):
         return next((step for step in reversed(self.steps) if isinstance(step, RecallMessages)), None)
 
     @property
+    def when_full(self) -> DigestWhenFull:
+        """The step by which windows are fitted to the budget: the last of its kind, or one with the defaults."""
+        steps = (step for step in reversed(self.steps) if isinstance(step, DigestWhenFull))
+        return next(steps, DigestWhenFull())
+
+    @property
     def pins(self) -> tuple[Pin, ...]:
         """The steps that pin messages; a summary keeps the messages they select."""
         return tuple(step for step in self.steps if isinstance(step, Pin))

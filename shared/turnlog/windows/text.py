@@ -21,6 +21,7 @@ from turnlog.providers.blocks import escaped, fenced, placeholder_text
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 
 SETTLEMENT = "result unavailable; do not assume it ran"
+SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 NO_REPLY = "(interrupted: no final reply)"
 NOTHING_SAID = "[nothing has been said in this conversation yet]"
 VALUES = "\nvalues: "

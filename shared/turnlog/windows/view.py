@@ -14,6 +14,7 @@ from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Message, Role
 from turnlog.core.window_parts import RecalledMessage
+from turnlog.windows.text import summary_tokens
 
 _OF_ITEMS = ("openai_responses", "openai_agents_js")
 NOT_READ = "not_read"
@@ -206,6 +207,14 @@ class WindowDraft:
     wording: SummaryWording = AS_USER
     recalled: tuple[RecalledPart, ...] = ()
     compacted_to: int = 0
+
+    @property
+    def preamble_tokens(self) -> int:
+        return sum(unit.tokens for unit in self.preamble)
+
+    @property
+    def summary_tokens(self) -> int:
+        return summary_tokens(self.summary, self.wording.label)
 
     @property
     def past(self) -> tuple[Loop, ...]:

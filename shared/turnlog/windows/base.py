@@ -53,20 +53,6 @@ class Border:
     unit: int = 0
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Base:
-    """The loops of a view before a border, as they are sent, and the tokens that they take.
-
-    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
-    begins. ``is_full``: older loops have no room.
-    """
-
-    loops: tuple[Loop, ...]
-    parted: Loop | None
-    tokens: int
-    is_full: bool
-
-
 def least_tokens(view: WindowDraft, border: Border) -> int:
     """Return the least that a base takes: pinned messages, the parted loop's user messages, and the lines about what is missing."""
     tokens = LINE_TOKENS + sum(piece.tokens for loop in view.loops[: border.loop] for piece in pinned_pieces(loop))
@@ -76,20 +62,6 @@ def least_tokens(view: WindowDraft, border: Border) -> int:
         tokens += sum(unit.tokens for unit in units if unit.level == "whole" and not is_step(unit))
         tokens += bare_note(_title(loop), 1).fixed if any(map(is_step, units)) else 0
     return tokens
-
-
-def base_of(view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> Base:
-    """Return the base in at most ``room`` tokens, which are at least `least_tokens`."""
-    filling = _Filling(room - least_tokens(view, border))
-    parted = None
-    if border.unit:
-        loop = view.loops[border.loop]
-        parted = filling.parted(replace(loop, units=loop.units[: border.unit]))
-    loops = [
-        filling.past(loop, step, is_oldest=index == 0)
-        for index, loop in reversed(list(enumerate(view.loops[: border.loop])))
-    ]
-    return Base(tuple(reversed(loops)), parted, room - filling.room, filling.is_full)
 
 
 def is_step(unit: Unit) -> bool:
@@ -114,15 +86,26 @@ def bare_fold(loop: Loop) -> Loop:
     return folded(loop, steps, (replace(bare_note(_title(loop), len(steps)), at=steps[0].position),))
 
 
-class _Filling:
-    """Fills the room of a base, newest part first."""
+class Base:
+    """The loops of a view before a border, as they are sent in a room, which is filled with the newest part first.
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self._tally = Tally()
+    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
+    begins. ``left`` is what is left of the room. ``is_full``: older loops have no room.
+    """
+
+    def __init__(self, view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> None:
+        """Fill ``room`` tokens, which are at least `least_tokens`."""
+        self.left = room - least_tokens(view, border)
         self.is_full = False
+        self._tally = Tally()
+        self.parted: Loop | None = None
+        if border.unit:
+            loop = view.loops[border.loop]
+            self.parted = self._parted(replace(loop, units=loop.units[: border.unit]))
+        past = reversed(list(enumerate(view.loops[: border.loop])))
+        self.loops = [self._past(loop, step, is_oldest=index == 0) for index, loop in past][::-1]
 
-    def parted(self, loop: Loop) -> Loop:
+    def _parted(self, loop: Loop) -> Loop:
         """Return the loop with its steps in notes of up to `MAX_LINES` steps; the oldest steps may share a note without content."""
         steps = [unit for unit in loop.units if is_step(unit)]
         if not steps:
@@ -146,13 +129,13 @@ class _Filling:
         for size in NOTE_SIZES:
             note = steps_note(units, title, shown, size.values, size.lines, size.chars)
             cost = self._tally.add(note)
-            if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
-                self.room -= cost
+            if cost <= self.left * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
+                self.left -= cost
                 return note
             self._tally.remove(note)
         return None
 
-    def past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
+    def _past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
         """Return a past loop as the largest digest that its share of the room allows.
 
         The first loop that does not fit in the smallest size is out, and so are all before it.
@@ -167,8 +150,8 @@ class _Filling:
             if digest.level != "digest":
                 return digest
             cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
-            if cost <= self.room * (1 if is_oldest or size is SIZES[-1] else _SHARE):
-                self.room -= cost
+            if cost <= self.left * (1 if is_oldest or size is SIZES[-1] else _SHARE):
+                self.left -= cost
                 return digest
             self._tally.remove(*digest.notes)
         self.is_full = True

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
-from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once, once_for_all
 from turnlog.core.token_bounds import upper_bound_tokens
@@ -130,14 +129,12 @@ def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
 
     The line of a failed call ends with ``-> error:`` and the error's beginning.
     """
-    answers = {answer.ref: answer for answer in unit.answers}
-    for entry in unit.said:
-        for index, call in enumerate(entry.facts.calls):
-            answer = answers.get(Ref(entry.position, index))
-            if answer is not None:
-                what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
-                yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
-    if outcome_chars and not answers and unit.entry.facts.head:
+    calls = {entry.position: entry.facts.calls for entry in unit.said}
+    for answer in sorted(unit.answers, key=lambda answer: answer.ref):
+        call = calls[answer.ref.position][answer.ref.index]
+        what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
+        yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
+    if outcome_chars and not unit.answers and unit.entry.facts.head:
         yield f"{unit.position} said: {_short(unit.entry.facts.head, outcome_chars)}"
 
 

@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
-from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
+from turnlog.windows.base import SIZES, Base, Border, bare_fold, least_tokens, resized
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, turns_of
 from turnlog.windows.digests import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Tally
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
@@ -259,8 +259,9 @@ class _Epoch:
 
     def _fitted(self, index: int) -> Fitted:
         """Return the view with its tail behind the element at ``index``."""
-        base = base_of(self.view, self._place(index), self._base_room(index), self.step) if index else None
-        taken = base.tokens if base is not None else self._base_room(0)
+        room = self._base_room(index)
+        base = Base(self.view, self._place(index), room, self.step) if index else None
+        taken = room - base.left if base is not None else room
         missing, shrunk = _cuts(self.elements[index:], self._room(index) - taken, self._margin)
         cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)

@@ -37,7 +37,7 @@ class Manifest:
 
 def manifest_of(made: Made) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
-    view, request = made.settled.view, made.request
+    view, request = made.plan.view, made.request
     system_tokens, tools_tokens = request.system_tokens, request.tools_tokens
     costs = loops_tokens(view.loops)
     parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens(request.format)))

@@ -24,7 +24,7 @@ from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
-from turnlog.windows.recalled import NOTHING_RECALLED, Recaller, RecallMessages, Recollection, recalled_in
+from turnlog.windows.recalled import Recaller, RecallMessages, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Summary
@@ -156,11 +156,17 @@ class WindowRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The messages known so far, and the view of everything that could be sent of them."""
+    """The messages known so far, and the view of everything that could be sent of them; once settled, of all that is sent.
+
+    ``breaks`` separate the settled view from earlier windows. ``outgrown`` is the position with which the log became larger than
+    the room; None while it is not, 0 for one that was not read.
+    """
 
     entries: Sequence[Entry]
     request: WindowRequest
     view: WindowDraft
+    breaks: tuple[EpochStart, ...] = ()
+    outgrown: int | None = None
 
     @classmethod
     def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
@@ -382,27 +388,16 @@ def _unfinished(sources: Sequence[Source]) -> int:
     return next(index for index, source in enumerate(sources) if source.loop != first)
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Settled:
-    """A view with all the bodies that it sends, the plan it comes from, and the breaks that separate it from earlier windows.
+def settled(history: History, request: WindowRequest, memory: Memory) -> WindowPlan:
+    """Return the plan of a request, with all the bodies that its view sends.
 
-    ``outgrown`` is the position with which the log became larger than the room; None while it is not, 0 for one that was not read.
-    """
-
-    plan: WindowPlan
-    view: WindowDraft
-    breaks: tuple[EpochStart, ...]
-    outgrown: int | None = None
-
-
-def settled(history: History, request: WindowRequest, memory: Memory) -> Settled:
-    """Return the view of a request. ``memory`` is of the same log and format; it keeps what is made.
+    ``memory`` is of the same log and format; it keeps what is made.
 
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
     read = _Entries(history, memory.entries, request)
-    recall, recalled = request.policy.recall if request.recaller is not None else None, NOTHING_RECALLED
+    recall, recalled = request.policy.recall if request.recaller is not None else None, Recollection()
     while True:
         read.make()
         plan = WindowPlan.of(history, memory, request)
@@ -433,12 +428,12 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             if not wanted:
                 view = replace(fitted.view, recalled=recalled.parts)
                 breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
-                return Settled(plan, view, breaks, _outgrown(history, request))
+                return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
         read.bring(wanted)
 
 
 def _outgrown(history: History, request: WindowRequest) -> int | None:
-    """Return the position with which the log became larger than the room for messages (see `Settled`)."""
+    """Return the position with which the log became larger than the room for messages (see `WindowPlan`)."""
     room, before = request.budget.tokens - fixed_tokens(request), history.total
     if before <= room:
         return None

@@ -193,9 +193,6 @@ class Recollection:
     breaks: tuple[EpochStart, ...] = ()
 
 
-NOTHING_RECALLED = Recollection()
-
-
 def recalled_in(
     view: WindowDraft,
     step: RecallMessages,

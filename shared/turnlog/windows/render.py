@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -256,16 +257,14 @@ class _UnitTurns:
 
     def _results(self, *, is_native: bool) -> Iterator[Share]:
         unit = self._unit
-        stubs = {stub.position: stub for stub in unit.stubs}
-        answered = [
-            answer
-            for answer in unit.answers
-            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native
-        ]
-        for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
-            here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
-            assert here[0].entry is not None  # noqa: S101 - `answered` has only such
-            entry = here[0].entry
+        stubs, entries = {stub.position: stub for stub in unit.stubs}, dict[int, Entry]()
+        answers = defaultdict[int, list[CallResult]](list)
+        for answer in unit.answers:
+            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native:
+                answers[answer.entry.position].append(answer)
+                entries[answer.entry.position] = answer.entry
+        for position, here in answers.items():
+            entry = entries[position]
             ids = tuple(self._ids[answer.ref] for answer in here)
             if position in stubs:
                 results = tuple(self._stubbed(entry, here, stubs[position]))

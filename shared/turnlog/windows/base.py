@@ -128,12 +128,18 @@ class Base:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
             note = steps_note(units, title, shown, size.values, size.lines, size.chars)
-            cost = self._tally.add(note)
-            if cost <= self.left * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
-                self.left -= cost
+            if self._has_room(0, [note], is_oldest=is_oldest or size is NOTE_SIZES[-1]):
                 return note
-            self._tally.remove(note)
         return None
+
+    def _has_room(self, tokens: int, notes: Sequence[Note], *, is_oldest: bool) -> bool:
+        """Return whether tokens and notes fit into their share of the room; then they have it. The oldest may take all."""
+        cost = tokens + self._tally.add(*notes)
+        if cost > self.left * (1 if is_oldest else _SHARE):
+            self._tally.remove(*notes)
+            return False
+        self.left -= cost
+        return True
 
     def _past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
         """Return a past loop as the largest digest that its share of the room allows.
@@ -149,11 +155,9 @@ class Base:
             digest = resized(loop, size, step.max_message_chars, step.ledger)
             if digest.level != "digest":
                 return digest
-            cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
-            if cost <= self.left * (1 if is_oldest or size is SIZES[-1] else _SHARE):
-                self.left -= cost
+            tokens = bare_tokens(digest) - pinned
+            if self._has_room(tokens, digest.notes, is_oldest=is_oldest or size is SIZES[-1]):
                 return digest
-            self._tally.remove(*digest.notes)
         self.is_full = True
         return out(loop, DROPPED)
 

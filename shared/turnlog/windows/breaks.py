@@ -43,8 +43,7 @@ def _place(start: EpochStart) -> tuple[int, int]:
 
 def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
     """Return the position and role of each turn in the loops of a view, those with open calls included; in order."""
-    units = [unit for loop in view.loops for unit in loop.units]
-    turns = {unit.position: str(unit.entry.facts.role) for unit in units if is_turn(unit.entry)}
+    turns = {unit.position: str(unit.entry.facts.role) for unit in view.units if is_turn(unit.entry)}
     waiting = {ref.position: "assistant" for ref in view.open_calls}
     aside = {
         entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
@@ -116,7 +115,7 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
     """
     if answer_open_calls:
         return position
-    units = [unit for loop in view.loops for unit in loop.units if unit.answers and unit.position < position]
+    units = [unit for unit in view.units if unit.answers and unit.position < position]
     waiting = [unit for unit in units if not _is_complete(unit, position)]
     last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
     return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
@@ -128,7 +127,7 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
     It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
     neutral message, or lacked those calls, so no later window begins with it.
     """
-    units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
+    units = {unit.said[-1].position: unit for unit in view.units}
     turns = turns_of(view)
     is_first = (
         not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"

@@ -49,18 +49,14 @@ def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]
     ``tokens`` is the most that the window takes. A breakpoint behind too few tokens has no effect. The check uses bounds, and a
     provider may count more tokens than we do.
     """
-    request, ends = made.request, made.rendered.ends
+    request = made.request
     if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
         return []
-
-    def end_of(turns: int) -> End | None:
-        return ends[turns - 1] if turns and ends[turns - 1] != BEFORE_ALL else None
-
-    last, before = end_of(len(made.shares) - _volatile(made)), end_of(stable_turns)
+    last, before = made.end_of(len(made.shares) - _volatile(made)), made.end_of(stable_turns)
     is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
     border = _border_of(made.plan.view)
-    base = end_of(turns_before(made, border)) if border is not None else None
+    base = made.end_of(turns_before(made, border)) if border is not None else None
     wanted = [last, before if is_far else None, base, fixed, before]
     return breakpoints(made.rendered, wanted, request.format)
 

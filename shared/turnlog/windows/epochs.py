@@ -97,9 +97,8 @@ def _fit_all(
     if reserve:
         # A part that is left out here may have been in the window before.
         fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
-        newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
-        return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
-    breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
+        return Fitted(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
+    breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
     # The newest past loop says why it is out. Older ones matter where all that was read fits without the line about what was not.
     has_past = any(loop.number >= view.oldest for loop in view.past)

@@ -513,7 +513,7 @@ def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator
         is_whole(loop) for loop in fitted.view.loops if loop.number >= fitted.view.oldest
     )
     if not fitted.is_final and not (history.is_at_limit and is_sent_whole):
-        yield EpochStart(max((loop.last for loop in fitted.view.loops), default=0), "not_read", "base")
+        yield EpochStart(fitted.view.last, "not_read", "base")
 
 
 def fixed_tokens(request: WindowRequest) -> int:

@@ -92,6 +92,11 @@ class Made:
                 sent[share.entry.position] += bodies
         return sent
 
+    def end_of(self, turns: int) -> End | None:
+        """Return where the first turns end in the messages; None when nothing of them stands there."""
+        end = self.rendered.ends[turns - 1] if turns else BEFORE_ALL
+        return end if end != BEFORE_ALL else None
+
     @property
     def start(self) -> EpochStart:
         """The start of the window's epoch: the newest break."""
@@ -147,21 +152,18 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     position = sent_before(made.plan.view, position, answer_open_calls=made.request.answer_open_calls)
     if not breaks:
         turns = turns_before(made, position)
-        if not turns or made.rendered.ends[turns - 1] == BEFORE_ALL:
+        if made.end_of(turns) is None:
             return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
-        return Prefix(_stable_tokens(made, turns, codec)), turns
+        return Prefix(_begun_tokens(made, turns, codec)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
         return Prefix(0, "tools", start.reason), 0
     if start.broke_at == "system":
         return Prefix(_tools_tokens(made), "system", start.reason), 0
-    turns = 0
-    broken = start.broke_at
+    turns, broken = 0, start.broke_at
     if isinstance(broken, int) and any(share.place == broken for share in made.shares):
         turns = turns_before(made, min(broken, position))
-    is_begun = turns > 0 and made.rendered.ends[turns - 1] != BEFORE_ALL
-    tokens = _stable_tokens(made, turns, codec) if is_begun else _frame_tokens(made)
-    return Prefix(tokens, start.broke_at, start.reason), turns
+    return Prefix(_begun_tokens(made, turns, codec), broken, start.reason), turns
 
 
 def turns_before(made: Made, position: int) -> int:
@@ -179,9 +181,11 @@ def _frame_tokens(made: Made) -> int:
     return _tools_tokens(made) + (0 if made.request.format in FENCING else _system_tokens(made))
 
 
-def _stable_tokens(made: Made, turns: int, codec: Codec) -> int:
-    """Return a lower bound of the tokens of tools, system text and the first ``turns`` turns."""
-    end: End = made.rendered.ends[turns - 1] if turns else BEFORE_ALL
+def _begun_tokens(made: Made, turns: int, codec: Codec) -> int:
+    """Return a lower bound of the tokens of tools, system text and the first ``turns`` turns; without turns of the frame alone."""
+    end = made.end_of(turns)
+    if end is None:
+        return _frame_tokens(made)
     begun, system = end.message + 1, _system_tokens(made)
     if made.request.system is not None and made.request.format in _SYSTEM_IS_A_MESSAGE:
         begun, system = (begun - 1, system) if begun else (0, 0)

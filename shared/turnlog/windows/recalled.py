@@ -446,8 +446,7 @@ def _is_one_text(entry: Entry) -> bool:
 def _short(text: str, chars: int, most: int) -> str:
     """Return the beginning of a text of ``chars`` characters in about ``most`` tokens, with a mark of what is missing."""
     shown, _ = beginning(text, most)
-    missing = max(chars, len(text)) - len(shown)
-    return shown + truncation_mark(missing) if missing > 0 else shown
+    return shown + truncation_mark(max(chars, len(text)) - len(shown))
 
 
 def _one_line(text: str) -> str:

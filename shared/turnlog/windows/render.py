@@ -326,9 +326,7 @@ def _cut(piece: Piece) -> Share:
     entry, limit = piece.unit.entry, piece.limit
     assert limit is not None  # noqa: S101 - checked by the caller
     if _fits_in_head(piece, entry):
-        text, name = entry.facts.head, entry.facts.name
-        if entry.facts.chars > limit:
-            text = text[:limit] + truncation_mark(entry.facts.chars - limit)
+        text, name = entry.facts.head[:limit] + truncation_mark(entry.facts.chars - limit), entry.facts.name
     else:
         message = _message(entry)
         is_text = all(isinstance(block, Text) for block in message.content)

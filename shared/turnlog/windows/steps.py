@@ -357,7 +357,7 @@ class Pin(Step):
 
 def _first_user(view: WindowDraft) -> int | None:
     """Return the position of the session's first user message; None when it is not in the view."""
-    users = [unit.entry for loop in view.loops for unit in loop.units if unit.entry.facts.role == "user"]
+    users = [unit.entry for unit in view.units if unit.entry.facts.role == "user"]
     opening = next((entry.position for entry in users if entry.event.opens_loop == 1), None)
     # A user message that did not open a loop is known to be the first only when all messages are in the view.
     is_whole = not view.unread and view.summary is None

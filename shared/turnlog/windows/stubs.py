@@ -137,8 +137,7 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
     for answer in answers:
         result = entry.facts.results[answer.index]
         shown, bound = beginning(result.text[:chars], preview_tokens)
-        missing = result.chars - len(shown)
-        mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
+        mark = f"{truncation_mark(result.chars - len(shown))}\n[shortened; ref {answer.ref}]"
         texts.append(shown + mark)
         tokens += bound + upper_bound_tokens(mark) + stub_overhead(result.name)
     said = "\n".join(texts)

@@ -38,14 +38,12 @@ _LABELS: dict[Script, str] = {"chinese": "前文摘要：", "japanese": "これ�
 
 def cut(text: str, limit: int) -> str:
     """Return the text, or its first ``limit`` characters and a mark with the number of missing ones."""
-    if len(text) <= limit:
-        return text
     return text[:limit] + truncation_mark(len(text) - limit)
 
 
 def truncation_mark(missing: int) -> str:
-    """Return the mark at the end of a cut text."""
-    return f"...[truncated {missing} characters]"
+    """Return the mark at the end of a cut text; an empty string where nothing is missing."""
+    return f"...[truncated {missing} characters]" if missing > 0 else ""
 
 
 @lru_cache(maxsize=4096)

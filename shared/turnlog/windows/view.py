@@ -5,7 +5,7 @@ A view has loops, a loop has units, and a unit has the messages that are in or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -215,6 +215,16 @@ class WindowDraft:
     @property
     def summary_tokens(self) -> int:
         return summary_tokens(self.summary, self.wording.label)
+
+    @property
+    def units(self) -> Iterator[Unit]:
+        """The units of all loops, in order."""
+        return (unit for loop in self.loops for unit in loop.units)
+
+    @property
+    def last(self) -> int:
+        """The position of the last message of a loop; 0 without loops."""
+        return max((loop.last for loop in self.loops), default=0)
 
     @property
     def past(self) -> tuple[Loop, ...]:

@@ -117,8 +117,8 @@ class _Renderer:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
-            text = Text(summary_text(view.summary, view.wording.label))
-            yield Share(Turn(Message(view.wording.role, (text,))), where="summary")
+            text = Text(summary_text(view.summary, view.summary_label))
+            yield Share(Turn(Message(view.summary_role, (text,))), where="summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):

@@ -26,9 +26,9 @@ from turnlog.windows.digests import (
     with_note,
 )
 from turnlog.windows.stubs import OVER_TOKENS, PREVIEW_TOKENS, result_entries, stub_results
-from turnlog.windows.text import shortened_summary, summary_tokens
+from turnlog.windows.text import shortened_summary
 from turnlog.windows.triggers import Clause, any_crossed, past_of
-from turnlog.windows.view import Entry, Loop, Room, SummaryWording, Unit, WindowDraft, out, pinned, unit_out
+from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft, out, pinned, unit_out
 
 MAX_LABEL_CHARS = 100
 WEEK_SECONDS = 7 * 24 * 3600
@@ -257,18 +257,15 @@ class Summary(Step):
     label: str | None = Field(default=None, max_length=MAX_LABEL_CHARS)
 
     def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
-        if view.summary is None:
+        summary = view.summary
+        if summary is None:
             return view
-        covered = view.summary.last_loop
-        view = view.with_past(out(loop, "summary") if loop.number <= covered else loop for loop in view.past)
-        view = replace(view, wording=SummaryWording(self.as_, self.label))
-        if view.summary is None or self.max_tokens is None:
+        view = view.with_past(out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past)
+        view = replace(view, summary_role=self.as_, summary_label=self.label)
+        if self.max_tokens is None or view.summary_tokens <= self.max_tokens:
             return view
-        if summary_tokens(view.summary, self.label) <= self.max_tokens:
-            return view
-        return replace(
-            view, summary=shortened_summary(view.summary, self.max_tokens, self.label), summary_reason="max_tokens"
-        )
+        shortened = shortened_summary(summary, self.max_tokens, self.label)
+        return replace(view, summary=shortened, summary_reason="max_tokens")
 
 
 class StubToolResults(Step):

@@ -150,17 +150,6 @@ class Loop(Lasting):
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class SummaryWording:
-    """The role of a summary's message, and the label before its text; None: a label in the text's language."""
-
-    role: Role = "user"
-    label: str | None = None
-
-
-AS_USER = SummaryWording()
-
-
-@lazy_dataclass(frozen=True, slots=True)
 class RecalledPart:
     """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped.
 
@@ -187,8 +176,9 @@ class WindowDraft:
     ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
     here. ``is_open``: older messages could be read and might change the window. ``compacted_to``: the position up to which
     a message in the view stands for all messages, because its provider has summarised them in it; 0 without such a message.
-    ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
-    among the units. ``summary_reason``: why the summary is not shown whole.
+    ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps
+    are among the units. ``summary_reason``: why the summary is not shown whole. ``summary_role`` is the role of its message,
+    ``summary_label`` stands before its text; None: a label in the text's language.
     """
 
     preamble: tuple[Unit, ...]
@@ -204,7 +194,8 @@ class WindowDraft:
     keeps_system: bool = True
     summary: SummaryEvent | None = None
     summary_reason: str = ""
-    wording: SummaryWording = AS_USER
+    summary_role: Role = "user"
+    summary_label: str | None = None
     recalled: tuple[RecalledPart, ...] = ()
     compacted_to: int = 0
 
@@ -214,7 +205,7 @@ class WindowDraft:
 
     @property
     def summary_tokens(self) -> int:
-        return summary_tokens(self.summary, self.wording.label)
+        return summary_tokens(self.summary, self.summary_label)
 
     @property
     def units(self) -> Iterator[Unit]:

@@ -94,7 +94,7 @@ def results_tokens(unit: Unit) -> int:
 def capped_tokens(unit: Unit, cap: int) -> int:
     """Return the tokens of a unit whose results together take at most ``cap`` tokens."""
     costs = [results_cost(unit, entry) for entry in _whole_results(unit)]
-    return unit.tokens - sum(costs) + sum(_allotted(costs, cap))
+    return unit.tokens - sum(costs) + sum(_allotted(costs, cap)) if sum(costs) > cap else unit.tokens
 
 
 def _whole_results(unit: Unit) -> Sequence[Entry]:

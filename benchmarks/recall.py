@@ -32,8 +32,8 @@ from turnlog.cli.transcripts import Transcript
 from turnlog.core.calls import outline_of
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.search.for_windows import ListSearch
 from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import build

@@ -105,7 +105,7 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 def a_search_for_a_window_has_time() -> Iterator[None]:
     """On a busy machine an index may take longer than a window waits for one. Tests of the wait set it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnlog.search.for_windows.RECALL_SECONDS", 600.0)
+        patch.setattr("turnlog.search.session.RECALL_SECONDS", 600.0)
         yield
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.windows.baselines import DEFAULTS, Baseline, baseline_of
 from benchmarks.windows.histories import COUNTER, FORMAT, History
 from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
-from turnlog.search.for_windows import ListSearch
 from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import build, system_cost

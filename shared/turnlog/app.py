@@ -64,11 +64,10 @@ if TYPE_CHECKING:
     from turnlog.privacy.redacted_archives import RedactedParts
     from turnlog.privacy.retention import RetainSessions
     from turnlog.search.corpus import SessionReader
-    from turnlog.search.for_windows import FindMessages, RecalledOrders
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import FindElsewhere, SearchSessions
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import Reranker, SearchSession
+    from turnlog.search.session import FindMessages, RecalledOrders, Reranker, SearchSession
     from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
@@ -227,8 +226,8 @@ class Application:
     corpus: SessionReader = use_case("search.corpus.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
-    recalled_orders: RecalledOrders = use_case("search.for_windows.RecalledOrders", "items", "corpus", "reranker")
-    find_messages: FindMessages = use_case("search.for_windows.FindMessages", "corpus", "words", "recalled_orders")
+    recalled_orders: RecalledOrders = use_case("search.session.RecalledOrders", "items", "corpus", "reranker")
+    find_messages: FindMessages = use_case("search.session.FindMessages", "corpus", "words", "recalled_orders")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
     session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
     owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
@@ -468,7 +467,7 @@ class Application:
 
     def find_in_list(self, sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
         """Return the messages of a list that a window recalls."""
-        from turnlog.search.for_windows import ListSearch
+        from turnlog.search.session import ListSearch
 
         return ListSearch(self.words, sources)(search)
 

@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 306,
-    "lines": 70_060,
+    "files": 307,
+    "lines": 70_081,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

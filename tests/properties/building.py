@@ -16,8 +16,8 @@ from turnlog.core.window_parts import OthersCalls
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
-from turnlog.search.for_windows import ListSearch
 from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import Window, build, system_cost
 from turnlog.windows.plan import MessageList, Source, WindowRequest

@@ -22,8 +22,7 @@ from turnlog.core.errors import BuildMismatchError, EmbedderConfigError, Unavail
 from turnlog.core.identity import Owner
 from turnlog.log.keys import ORDERS, ORDERS_TO, SessionKeys
 from turnlog.ports import Key, Query
-from turnlog.search.for_windows import FindMessages, RecalledOrders
-from turnlog.search.session import RERANKED, TEXT_CHARS, Reranker
+from turnlog.search.session import RERANKED, TEXT_CHARS, FindMessages, RecalledOrders, Reranker
 from turnlog.settings import Settings
 from turnlog.testing.fixed import SequentialIds
 

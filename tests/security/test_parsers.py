@@ -89,7 +89,7 @@ NOT_INPUT: dict[str, str] = {
         (
             *("snapshots/full", "log/caches", "memory/embedded", "memory/hand_over", "log/records"),
             *("log/lines", "snapshots/segments", "search/index", "log/read_lines", "log/payloads"),
-            *("sessions/state_store", "snapshots/materialise", "search/for_windows", "search/session_words"),
+            *("sessions/state_store", "snapshots/materialise", "search/session", "search/session_words"),
             *("engines/sqlite_tables", "privacy/redact", "privacy/redacted_archives", "log/commit"),
         ),
         _CHECKED,

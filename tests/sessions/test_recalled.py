@@ -15,7 +15,7 @@ from tests.support.cold_windows import cold
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.linter.rules import lint
-from turnlog.search.for_windows import MAX_COMMITS
+from turnlog.search.session import MAX_COMMITS
 from turnlog.sessions.context_models import WindowAnswer
 
 SMALL_TALK = "the weather is fine and the coffee was good again in the old place behind the church"
@@ -280,7 +280,7 @@ def test_a_window_does_not_wait_for_an_index_that_takes_too_long(
 ) -> None:
     session = asked(harness)
     with monkeypatch.context() as patched:
-        patched.setattr("turnlog.search.for_windows.RECALL_SECONDS", 0.0)
+        patched.setattr("turnlog.search.session.RECALL_SECONDS", 0.0)
         assert part(session.context(budget=1_500)) == {"level": "out", "reason": "skipped", "tokens": 0}
         session.search("bicycle")
         window = session.context(budget=1_500)

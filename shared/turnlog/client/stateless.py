@@ -83,8 +83,8 @@ def _use_case() -> BuildWindows:
 
 def _find(sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
     # A window that leaves nothing out loads no search engine.
-    from turnlog.search.for_windows import ListSearch
     from turnlog.search.fts5 import Fts5SearchEngine
+    from turnlog.search.session import ListSearch
 
     return ListSearch(Fts5SearchEngine(), sources)(search)
 

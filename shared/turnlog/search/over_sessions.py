@@ -34,10 +34,18 @@ from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocum
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
-from turnlog.search.for_windows import RECALL_SECONDS, with_neighbours
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
-from turnlog.search.session import MAX_QUESTION_CHARS, Reranker, Reranking, check_question, dated, within
+from turnlog.search.session import (
+    MAX_QUESTION_CHARS,
+    RECALL_SECONDS,
+    Reranker,
+    Reranking,
+    check_question,
+    dated,
+    with_neighbours,
+    within,
+)
 from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
 from turnlog.search.text_parts import snippet
 from turnlog.sessions.models import Bootstrap

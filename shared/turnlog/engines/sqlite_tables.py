@@ -20,7 +20,6 @@ from turnlog.ports import (
     MAX_ITEM_BYTES,
     MAX_PAGE_BYTES,
     Absent,
-    AttributeValue,
     Condition,
     Delivery,
     Equal,

@@ -172,9 +172,7 @@ class DocumentStore:
         documents, size = list[Document](), 0
         for item in items:
             if (version := _number(item, "v")) > SCHEMA_VERSION:
-                raise NewerSchemaError(
-                    f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item)
-                )
+                raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
             if is_deleted(item):
                 continue
             document = self._document(keys, item)

@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 308,
-    "lines": 70_137,
+    "lines": 70_134,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

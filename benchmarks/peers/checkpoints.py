@@ -47,7 +47,7 @@ def table() -> Table:
         goal = "2" if count == 100 else ""
         for what, values in zip(_KINDS, _loads(count), strict=True):
             rows.append(_row(f"{what}, {count:,} checkpoints", values, goal))
-    return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal, at most"), rows)
+    return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal ≤"), rows)
 
 
 def _row(what: str, values: Any, goal: str) -> tuple[str, ...]:

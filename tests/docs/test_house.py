@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 308,
-    "lines": 70_134,
+    "files": 306,
+    "lines": 70_057,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -25,7 +25,7 @@ from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
 from turnlog.log.tombstones import due_shards
-from turnlog.ports import JOB_KINDS, Prompt, Query
+from turnlog.ports import JOB_KINDS, Prompt
 from turnlog.routing import BY_NAME, JSON, HttpRequest, call
 from turnlog.settings import Settings
 
@@ -143,11 +143,7 @@ class JobWorker:
         if time.monotonic() < self._next_look:
             return False
         self._next_look = time.monotonic() + _RETENTION_SECONDS
-        items, due = self._app.engine.items, f"{self._app.clock.now_ms() + 1:013d}"
-        return any(
-            items.query(Query(shard, "", due, limit=1, index="expiry", consistent=False)).items
-            for shard in due_shards()
-        )
+        return self._app.engine.has_due(due_shards(), f"{self._app.clock.now_ms() + 1:013d}")
 
     def _run(self) -> None:
         pause_seconds: float | None = 0.0

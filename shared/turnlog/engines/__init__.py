@@ -11,7 +11,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +46,7 @@ class Engine:
     - ``prepare``: makes what the first request would make, without I/O: the client of the items.
     - ``close``: frees all resources. ``release``: frees the resources of the calling thread.
     - ``next_job_ms``: returns when the next job of the queue is due, None without one; None if not supported.
+    - ``has_due``: whether partitions of the expiry index have an item before a sort key. An engine with ``next_job_ms`` has it.
     - ``copy_to``: copies items and jobs to a new file and opens it with its own blob folder; None if not supported.
     """
 
@@ -58,6 +59,7 @@ class Engine:
     release: Callable[[], None] = field(default=lambda: None)
     copy_to: Callable[[Path, Path], Engine] | None = None
     next_job_ms: Callable[[], int | None] | None = None
+    has_due: Callable[[Sequence[str], str], bool] = field(default=lambda partitions, before: False)
     prepare: Callable[[], object] = field(default=lambda: None)
 
     def queue_of(self, kind: str) -> JobQueue | None:
@@ -148,6 +150,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
         release=database.release,
         copy_to=copy_to,
         next_job_ms=queue.next_due_ms,
+        has_due=table.has_due,
     )
 
 

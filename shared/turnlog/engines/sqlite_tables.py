@@ -122,6 +122,12 @@ class SqliteItemTable:
         with self._database.writing() as connection:
             connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
 
+    def has_due(self, partitions: Sequence[str], before: str) -> bool:
+        """Return whether any of these partitions of the expiry index has an item before a sort key. One statement."""
+        statement = f"{_SELECT} g2pk IN ({','.join('?' * len(partitions))}) AND g2sk < ? LIMIT 1"
+        with self._database.reading() as connection:
+            return connection.execute(statement, (*partitions, before)).fetchone() is not None
+
     def purge(self) -> None:
         """Implement `Purgeable`: remove the bytes of deleted rows from the file."""
         self._database.purge()

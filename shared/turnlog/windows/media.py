@@ -16,6 +16,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResul
 from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
 from turnlog.windows.render import Place, Share
+from turnlog.windows.view import OF_ITEMS
 
 
 class MediaLimits(NamedTuple):
@@ -46,9 +47,7 @@ MEDIA_LIMITS: Mapping[str, MediaLimits] = {
     # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
     "bedrock_converse": MediaLimits(100, 18 * _MB, 5 * _MB, 8_000, 20, 2_000, 20, 5),
     # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
-    **dict.fromkeys(
-        ("openai_chat", "openai_responses", "openai_agents_js"), MediaLimits(1_500, 500 * _MB, *[_ANY] * 6)
-    ),
+    **dict.fromkeys(("openai_chat", *OF_ITEMS), MediaLimits(1_500, 500 * _MB, *[_ANY] * 6)),
 }
 _LARGE_CONTEXT, _IMAGES_OF_LARGE = 200_000, 600
 _HEADROOM = 0.5

@@ -27,11 +27,11 @@ from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import WindowPlan, WindowRequest
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
-from turnlog.windows.view import Entry, Loop, is_item
+from turnlog.windows.view import OF_ITEMS, Entry, Loop, is_item
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
-_SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses", "openai_agents_js")
+_SYSTEM_IS_A_MESSAGE = ("openai_chat", *OF_ITEMS)
 
 
 @lazy_dataclass(frozen=True, slots=True)

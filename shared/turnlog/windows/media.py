@@ -144,9 +144,10 @@ def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
     """Yield the media of each turn that has some. An assistant's media are never sent."""
     answers = 0
     for turn, share in enumerate(shares):
-        answers += _separates(share.turn.message)
-        media = list(_media_of(share.turn.message))
-        if media and share.turn.message.role != "assistant":
+        message = share.turn.message
+        answers += _separates(message)
+        media = [block for block in message.blocks if _kind(block)]
+        if media and message.role != "assistant":
             yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
 
 
@@ -164,11 +165,6 @@ def _item(turn: int, number: int, block: Block, answers: int) -> _Item:
     is_image = _kind(block) == "image"
     size = image_size(data) if is_image and data else None
     return _Item(turn, number, is_image, len(data), max(size) if size else 0, answers)
-
-
-def _media_of(message: Message) -> Iterator[Block]:
-    for blocks in (message.content, *(result.content for result in message.tool_results)):
-        yield from (block for block in blocks if _kind(block))
 
 
 def _kind(block: Block) -> str | None:

@@ -151,8 +151,7 @@ class CheckedItems:
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        checked_items = map(_checked, page.items)
-        return Page(tuple([item for item in checked_items if item is not None]), page.next)
+        return Page(tuple([item for item in map(_checked, page.items) if item is not None]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
@@ -172,14 +171,12 @@ class CheckedItems:
 
 def checksum(item: Item) -> bytes:
     """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
-    texts: dict[str, AttributeValue] = {}
-    contents: list[tuple[str, bytes]] = []
+    texts, contents = dict[str, AttributeValue](), list[tuple[str, bytes]]()
     for name, value in item.items():
-        if name != CHECKSUM:
-            if isinstance(value, bytes):
-                contents.append((name, value))
-            else:
-                texts[name] = value
+        if not isinstance(value, bytes):
+            texts[name] = value
+        elif name != CHECKSUM:
+            contents.append((name, value))
     total = zlib.crc32(canonical_json(texts))
     for name, content in sorted(contents):
         total = zlib.crc32(content, zlib.crc32(f"{name}:{len(content)}:".encode(), total))
@@ -198,20 +195,15 @@ def _unsealed(item: Item) -> Item:
 
 
 def _checked(item: Item) -> Item | None:
-    """Return the item without its checksum; None for a damaged cache. Raises a `CorruptError` that names another damaged item."""
-    if _is_whole(item):
-        return _unsealed(item)
-    if item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS):
-        return None
-    raise CorruptError("the checksum of an item does not match", item=item_name(item))
-
-
-def _is_whole(item: Item) -> bool:
-    """Return whether the checksum matches.
+    """Return the item without its checksum; None for a damaged cache. Raises a `CorruptError` that names another damaged item.
 
     Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
     """
     if CHECKSUM not in item or item[CHECKSUM] == checksum(item):
-        return True
+        return _unsealed(item)
     version = item.get("v")
-    return isinstance(version, int) and version > SCHEMA_VERSION
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return _unsealed(item)
+    if item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS):
+        return None
+    raise CorruptError("the checksum of an item does not match", item=item_name(item))

@@ -26,8 +26,7 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 306,
-    "lines": 70_042,
+    "lines": 70_063,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

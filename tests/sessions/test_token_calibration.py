@@ -52,6 +52,21 @@ def test_the_budget_is_in_the_providers_tokens(harness: Any) -> None:
     assert as_json(session.context(build=window.manifest.build)) == as_json(window)
 
 
+def test_the_budget_of_an_agent_within_a_call_is_in_the_providers_tokens_too(log: Any) -> None:
+    session = filled(log, 10)
+    for number in range(3):
+        told(session, number, 150)
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    session.append({"role": "user", "content": "Find it."})
+    head = session.append({"role": "assistant", "content": None, "tool_calls": [call]}).head
+    parent = {"ref": f"{head}.0", "agent_id": "finder"}
+    for number in range(30):
+        session.append({"role": ("user", "assistant")[number % 2], "content": "word " * 60}, parent=parent)
+    window = session.context(budget=1_500, parent=parent)
+    assert (window.manifest.budget.tokens, window.manifest.budget.factor) == (1_500, 1.5)
+    assert window.tokens * 1.5 <= 1_500
+
+
 def test_what_is_needed_is_in_the_providers_tokens_too(log: Any) -> None:
     session = filled(log, 4)
     for number in range(3):

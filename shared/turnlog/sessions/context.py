@@ -206,7 +206,7 @@ class BuildContexts:
         if parent.system is not None:
             tokens = system_cost(upper_bound_of_json(parent.system))
             settings = replace(settings, system=parent.system, system_tokens=tokens)
-        request, budget = request_of(body, settings, models=self._models)
+        request, budget = request_of(body, settings, calibration=reading.header.calibration, models=self._models)
         sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
         with counted_by_the_provider(budget):
             window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)

@@ -96,8 +96,7 @@ assert len(appended) > 1000 / step, "too few to show anything"
 assert [one.body for one in session.messages()] == [message(number) for number in appended]
 
 # A worker that always has a job to do, with and without a thread that does it.
-items = SimpleNamespace(query=lambda query: SimpleNamespace(items=()))
-engine = SimpleNamespace(next_job_ms=lambda: 0, queue=None, items=items)
+engine = SimpleNamespace(next_job_ms=lambda: 0, queue=None, has_due=lambda partitions, before: False)
 worker = JobWorker(SimpleNamespace(engine=engine, clock=SimpleNamespace(now_ms=lambda: 0)))
 assert len(list(calls(lambda number: worker.wake(), 1))) > 5
 

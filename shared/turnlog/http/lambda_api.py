@@ -139,7 +139,7 @@ def make_handler(
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         def admit(app: Application) -> Caller:
             caller = Caller(identify(event, app.settings), is_operator(event, app.settings))
-            _check_event(event, app)
+            _check_size(0 if event.get("isBase64Encoded") else event_bytes(request.body), app)
             return caller
 
         try:
@@ -206,10 +206,8 @@ def _body(event: Mapping[str, Any]) -> bytes:
         raise MalformedError("the body is not the base64 that the event says it is") from error
 
 
-def _check_event(event: Mapping[str, Any], app: Application) -> None:
+def _check_size(size: int, app: Application) -> None:
     """Raise `TooLargeError` for a body that exceeds Lambda's limit; only if the blob store has addresses, which means AWS."""
-    body = event.get("body") or ""
-    size = 0 if event.get("isBase64Encoded") else event_bytes(body.encode("utf-8", "surrogatepass"))
     if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:
         raise TooLargeError(
             f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count twice; "

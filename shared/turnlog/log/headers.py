@@ -165,8 +165,11 @@ def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[s
     }
 
 
-def header_attributes(header: Header) -> dict[str, AttributeValue]:
-    """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out."""
+def header_attributes(header: Header, nonce: bytes) -> dict[str, AttributeValue]:
+    """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out.
+
+    ``nonce`` is that of the attempt to write the commit.
+    """
     flow = header.flow
     open_calls, more = flow.open_calls.encode()
     loop_totals = (*flow.lead, *flow.closed)
@@ -175,7 +178,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "k": header.kind,
         "l": header.last,
         "t": header.time_ms,
-        "n": header.nonce,
+        "n": nonce,
         "ct": f"{flow.messages} {flow.tokens}",
         "ol": flow.loop.encode(),
     }

@@ -151,8 +151,7 @@ class CheckedItems:
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        checked_items = map(_checked, page.items)
-        return Page(tuple([item for item in checked_items if item is not None]), page.next)
+        return Page(tuple([checked for item in page.items if (checked := _checked(item)) is not None]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
@@ -192,26 +191,19 @@ def _sealed(item: Item) -> Item:
 
 
 def _unsealed(item: Item) -> Item:
-    rest = dict(item)
-    rest.pop(CHECKSUM, None)
-    return rest
+    return {name: value for name, value in item.items() if name != CHECKSUM}
 
 
 def _checked(item: Item) -> Item | None:
-    """Return the item without its checksum; None for a damaged cache. Raises a `CorruptError` that names another damaged item."""
-    if _is_whole(item):
+    """Return the item without its checksum; None for a damaged cache. Raises a `CorruptError` that names another damaged item.
+
+    Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
+    """
+    if CHECKSUM not in item:
+        return item
+    version = item.get("v")
+    if item[CHECKSUM] == checksum(item) or (isinstance(version, int) and version > SCHEMA_VERSION):
         return _unsealed(item)
     if item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS):
         return None
     raise CorruptError("the checksum of an item does not match", item=item_name(item))
-
-
-def _is_whole(item: Item) -> bool:
-    """Return whether the checksum matches.
-
-    Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
-    """
-    if CHECKSUM not in item or item[CHECKSUM] == checksum(item):
-        return True
-    version = item.get("v")
-    return isinstance(version, int) and version > SCHEMA_VERSION

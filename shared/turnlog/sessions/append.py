@@ -44,7 +44,7 @@ from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
 
 if TYPE_CHECKING:
-    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, Watch
 
 _RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"
@@ -85,12 +85,14 @@ class AppendToSession:
                 for event, incoming in zip(written.events, batch, strict=False)  # a state event may be the last
                 if isinstance(event, MessageEvent)
             ]
-        settings = append.settings(written.tail)
-        compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
-        before = written.tail.header
-        self._ask_segments.send(owner, session_id, written.commit.header, before)
-        if settings.snapshots is not None:
-            self._snapshots(owner, session_id, written.commit.header, before, settings)
+        header, before = written.commit.header, written.tail.header
+        watch = append.watch or self._ask.watch(
+            self._log.short_settings(keys, written.tail).settings, written.tail.meta
+        )
+        compression = self._ask.send(owner, session_id, header, watch)
+        self._ask_segments.send(owner, session_id, header, before)
+        if watch.settings.snapshots is not None:
+            self._snapshots(owner, session_id, header, before, watch.settings)
         return _answer(written.commit, answered, compression)
 
 
@@ -121,11 +123,9 @@ class AppendWrite:
         self._body = body
         self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
+        self.watch: Watch | None = None
+        """The trigger and the attempts at the end of the log. Set by `compose` if the append may request a summary."""
         self._state: SessionState | None = None
-
-    def settings(self, tail: Tail) -> SessionSettings:
-        """Return the settings at the end of the log: those that `compose` has read, else read them."""
-        return (self._current or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> SessionState | None:
@@ -183,8 +183,10 @@ class AppendWrite:
             pending=has_pending(self._state) if self._state is not None else header.pending,
             lease=lease,
         )
-        if self._ask is not None and (asked := self._ask.asked(new, settings, tail.meta)) != new.asked:
-            new = replace(new, asked=asked)
+        if self._ask is not None:
+            self.watch = self._ask.watch(settings, tail.meta)
+            if (asked := self._ask.asked(new, self.watch)) != new.asked:
+                new = replace(new, asked=asked)
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:

@@ -167,18 +167,32 @@ class Reach:
         return is_over or (step.once is not None and any_crossed(step.once, rest, budget=self.room.tokens))
 
 
-def is_summary_due(
-    header: Header, settings: SessionSettings, meta: Item | None, models: Mapping[str, int] | None
-) -> bool:
+class Watch:
+    """The trigger of a session's summaries, and the attempts since the newest one: they decide about each append."""
+
+    def __init__(self, settings: SessionSettings, meta: Item | None) -> None:
+        """Read both: the trigger from the settings, the attempts from ``meta``, the item ``D#META``."""
+        self.settings = settings
+        self.attempts = read_attempts(meta)
+        self._trigger = trigger_of(settings)
+
+    def trigger(self, loop: int) -> Trigger | None:
+        """Return the trigger for an append to this loop; None when it must not start a job."""
+        return None if self.attempts.is_off(loop) else self._trigger
+
+
+def is_summary_due(header: Header, watch: Watch, models: Mapping[str, int] | None) -> bool:
     """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
-    trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
-    if trigger is None or attempts.is_off(loop):
+    loop = header.flow.loop.number
+    if (trigger := watch.trigger(loop)) is None:
         return False
-    totals, room, asked = totals_since_summary(header), room_of(header, settings, models), header.asked
+    totals, room, asked = totals_since_summary(header), room_of(header, watch.settings, models), header.asked
     is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
     if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
         return False
-    return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long)
+    return asked is None or asked.allows_another(
+        loop, header.time_ms, ended_ms=watch.attempts.ended_ms, is_long=is_long
+    )
 
 
 Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
@@ -192,23 +206,25 @@ class AskForSummaries:
         self._start_job = start_job
         self._models = models
 
-    def asked(self, header: Header, settings: SessionSettings, meta: Item | None) -> CompressionRequest | None:
+    def watch(self, settings: SessionSettings, meta: Item | None) -> Watch:
+        """Return the trigger and the attempts of a session. ``meta`` is the item ``D#META``."""
+        return Watch(settings, meta)
+
+    def asked(self, header: Header, watch: Watch) -> CompressionRequest | None:
         """Return the compression request for the header of a commit that is about to be written.
 
-        This is a new request if the append crosses the trigger, else the request of the header. ``meta`` is the item ``D#META``.
+        This is a new request if the append crosses the trigger, else the request of the header.
         """
-        if not is_summary_due(header, settings, meta, self._models):
+        if not is_summary_due(header, watch, self._models):
             return header.asked
         return CompressionRequest(header.flow.loop.number, header.time_ms)
 
-    def send(
-        self, owner: Owner, session_id: str, header: Header, settings: SessionSettings, meta: Item | None
-    ) -> Compression:
+    def send(self, owner: Owner, session_id: str, header: Header, watch: Watch) -> Compression:
         """Start the job that a durable commit requests; again for the same commit, the same job.
 
         If the job can't be started in an outage, a later append requests again.
         """
-        if trigger_of(settings) is None or read_attempts(meta).is_off(header.flow.loop.number):
+        if watch.trigger(header.flow.loop.number) is None:
             return "off"
         if header.asked is None or header.asked.time_ms != header.time_ms:
             return "none"

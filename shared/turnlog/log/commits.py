@@ -194,7 +194,7 @@ class CommitLog:
         lines, encoded = self._lines(keys, draft, nonce, stored if stored is not None else {})
         pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
         header, partition = listed(draft.header, pinned), keys.partition
-        sort_key, attributes = commit_sort_key(header.first), header_attributes(header, nonce)
+        sort_key, attributes = commit_sort_key(header.first), {**header_attributes(header), "n": nonce}
         covered = hashed_header(sort_key, attributes)
         digests, content = tuple([sha256(line).digest() for line in encoded]), b"\n".join(encoded)
         chained = chain_hash(previous, covered, digests)

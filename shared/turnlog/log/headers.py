@@ -165,11 +165,8 @@ def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[s
     }
 
 
-def header_attributes(header: Header, nonce: bytes) -> dict[str, AttributeValue]:
-    """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out.
-
-    ``nonce`` is that of the attempt to write the commit.
-    """
+def header_attributes(header: Header) -> dict[str, AttributeValue]:
+    """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out."""
     flow = header.flow
     open_calls, more = flow.open_calls.encode()
     loop_totals = (*flow.lead, *flow.closed)
@@ -178,7 +175,7 @@ def header_attributes(header: Header, nonce: bytes) -> dict[str, AttributeValue]
         "k": header.kind,
         "l": header.last,
         "t": header.time_ms,
-        "n": nonce,
+        "n": header.nonce,
         "ct": f"{flow.messages} {flow.tokens}",
         "ol": flow.loop.encode(),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, Ref, open_call
@@ -336,8 +336,3 @@ def _is_object(arguments: str) -> bool:
         return isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
-    """Return the flow with other open calls."""
-    return flow if open_calls is flow.open_calls else replace(flow, open_calls=open_calls)

@@ -145,7 +145,8 @@ def make_handler(
         try:
             request = _request(event)
         except MalformedError as error:
-            return _proxy_answer(problem(error, _request_id(event)))
+            request_id = str((event.get("requestContext") or {}).get("requestId", ""))
+            return _proxy_answer(problem(error, request_id))
         seconds_left = (
             None if context is None else lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS
         )
@@ -188,12 +189,8 @@ def _request(event: Mapping[str, Any]) -> ApiRequest:
         headers={name.lower(): value for name, value in (event.get("headers") or {}).items()},
         query=event.get("queryStringParameters") or {},
         body=_body(event),
-        request_id=_request_id(event),
+        request_id=str(context.get("requestId", "")),
     )
-
-
-def _request_id(event: Mapping[str, Any]) -> str:
-    return str((event.get("requestContext") or {}).get("requestId", ""))
 
 
 def _body(event: Mapping[str, Any]) -> bytes:

@@ -125,7 +125,7 @@ class CompressSessions:
 
     def _is_due(self, keys: SessionKeys, tail: Tail) -> bool:
         """Return whether so much was appended while the job ran that there must be another. Appends have requested none."""
-        watch = Watch(self._log.short_settings(keys, tail).settings, tail.meta)
+        watch = Watch(self._log.short_settings(keys, tail).settings, tail.meta, tail.header.flow.loop.number)
         return is_summary_due(tail.header, watch, self._models)
 
     def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> Tail:

@@ -168,31 +168,35 @@ class Reach:
 
 
 class Watch:
-    """The trigger of a session's summaries, and the attempts since the newest one: they decide about each append."""
+    """The trigger of a session's summaries, and the attempts since the newest one: they decide about each append.
 
-    def __init__(self, settings: SessionSettings, meta: Item | None) -> None:
-        """Read both: the trigger from the settings, the attempts from ``meta``, the item ``D#META``."""
+    ``trigger`` is None when an append to the loop must not start a job.
+    """
+
+    def __init__(self, settings: SessionSettings, meta: Item | None, loop: int) -> None:
+        """Read the attempts from ``meta``, the item ``D#META``, which has nothing of a long policy but its trigger."""
         self.settings = settings
         self.attempts = read_attempts(meta)
-        self._trigger = trigger_of(settings)
-
-    def trigger(self, loop: int) -> Trigger | None:
-        """Return the trigger for an append to this loop; None when it must not start a job."""
-        return None if self.attempts.is_off(loop) else self._trigger
+        self.trigger: Trigger | None = None
+        policy: Any = settings.policy
+        if self.attempts.is_off(loop):
+            return
+        if isinstance(policy, str):
+            self.trigger = stored_policy(policy).compress
+        elif (trigger := policy.get("compress")) is not None:
+            self.trigger = Trigger.model_validate_json(encode_json(trigger))
 
 
 def is_summary_due(header: Header, watch: Watch, models: Mapping[str, int] | None) -> bool:
     """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
-    loop = header.flow.loop.number
-    if (trigger := watch.trigger(loop)) is None:
+    loop, trigger, attempts = header.flow.loop.number, watch.trigger, watch.attempts
+    if trigger is None:
         return False
     totals, room, asked = totals_since_summary(header), room_of(header, watch.settings, models), header.asked
     is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
     if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
         return False
-    return asked is None or asked.allows_another(
-        loop, header.time_ms, ended_ms=watch.attempts.ended_ms, is_long=is_long
-    )
+    return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long)
 
 
 Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
@@ -206,9 +210,9 @@ class AskForSummaries:
         self._start_job = start_job
         self._models = models
 
-    def watch(self, settings: SessionSettings, meta: Item | None) -> Watch:
-        """Return the trigger and the attempts of a session. ``meta`` is the item ``D#META``."""
-        return Watch(settings, meta)
+    def watch(self, header: Header, settings: SessionSettings, meta: Item | None) -> Watch:
+        """Return the trigger and the attempts of a session for an append to the loop of ``header``. ``meta``: ``D#META``."""
+        return Watch(settings, meta, header.flow.loop.number)
 
     def asked(self, header: Header, watch: Watch) -> CompressionRequest | None:
         """Return the compression request for the header of a commit that is about to be written.
@@ -224,7 +228,7 @@ class AskForSummaries:
 
         If the job can't be started in an outage, a later append requests again.
         """
-        if watch.trigger(header.flow.loop.number) is None:
+        if watch.trigger is None:
             return "off"
         if header.asked is None or header.asked.time_ms != header.time_ms:
             return "none"
@@ -260,15 +264,6 @@ class AskForSegments:
 def _job_id(kind: str, session_id: str, header: Header) -> str:
     """Return the id of the job that a commit starts: always the same, so no request is needed to claim one."""
     return f"{header.time_ms:013d}-{short_hash(f'{kind} {session_id} {header.first}').hex()}"
-
-
-def trigger_of(settings: SessionSettings) -> Trigger | None:
-    """Return the trigger of a session's policy. Reads only the trigger, as META stores nothing else of a long policy."""
-    policy: Any = settings.policy
-    if isinstance(policy, str):
-        return stored_policy(policy).compress
-    trigger = policy.get("compress")
-    return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 
 
 def answered(header: Header, *, read: Header, has_more: bool) -> CompressionRequest:

@@ -162,6 +162,10 @@ RELATED = {
     "core/token_bounds": (
         "providers/test_counting properties/test_bounds properties/test_lower_bound windows/test_large_results"
     ),
+    "windows/breaks": (
+        "properties/test_epochs properties/test_prefix windows/test_prefix windows/test_long_runs "
+        "properties/test_window_laws windows/test_windows"
+    ),
     "windows/budgets": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step"
@@ -175,11 +179,6 @@ RELATED = {
         "summaries/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
         "properties/test_summaries summaries/test_chosen_facts properties/test_summary_step windows/test_windows"
     ),
-    "windows/digest_steps": (
-        "windows/test_published_limits windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "
-        "properties/test_summary_step"
-    ),
     "windows/digests": (
         "windows/test_digests windows/test_windows windows/test_windows_policies windows/test_classic "
         "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "
@@ -188,15 +187,6 @@ RELATED = {
     "windows/epochs": (
         "properties/test_epochs properties/test_window_laws properties/test_prefix windows/test_windows "
         "windows/test_prefix"
-    ),
-    "windows/keep_newest": (
-        "windows/test_published_limits windows/test_windows windows/test_windows_policies windows/test_classic "
-        "windows/test_prefix properties/test_window_laws windows/test_pins properties/test_epochs "
-        "properties/test_summary_step"
-    ),
-    "windows/large_results": (
-        "windows/test_large_results properties/test_epochs properties/test_window_laws properties/test_prefix "
-        "windows/test_windows windows/test_prefix"
     ),
     "windows/ledger": (
         "windows/test_ledger summaries/test_chosen_facts properties/test_ledger windows/test_windows "
@@ -236,11 +226,14 @@ RELATED = {
     ),
     "windows/steps": (
         "windows/test_published_limits windows/test_own_steps windows/test_triggers windows/test_windows_policies "
-        "sessions/test_reach core/test_frozen windows/test_digests properties/test_policies"
+        "sessions/test_reach core/test_frozen windows/test_digests properties/test_policies windows/test_windows "
+        "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_pins "
+        "properties/test_epochs properties/test_summary_step windows/test_stub_step"
     ),
     "windows/stubs": (
         "windows/test_published_limits windows/test_stub_step windows/test_windows windows/test_windows_policies "
-        "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_large_results"
+        "windows/test_classic windows/test_prefix properties/test_window_laws windows/test_large_results "
+        "properties/test_epochs properties/test_prefix"
     ),
     "windows/text": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "

@@ -5,9 +5,10 @@ from turnlog.steps import Room, Step, WindowDraft, digest, register_step
 
 from __future__ import annotations
 
+from turnlog.windows.digests import digest
 from turnlog.windows.registry import register_step
-from turnlog.windows.steps import Room, Step, digest, out, pinned, unit_out
-from turnlog.windows.view import Entry, Loop, Unit, WindowDraft
+from turnlog.windows.steps import Step
+from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft, out, pinned, unit_out
 
 __all__ = [
     "Entry",

@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 308,
-    "lines": 70_137,
+    "files": 306,
+    "lines": 70_060,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -12,8 +12,8 @@ from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import assemble
 from turnlog.windows.plan import entry_of
 from turnlog.windows.policy import PRESETS
-from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted, Totals, is_crossed, past_of
+from turnlog.windows.view import Room
 
 laws = settings(
     max_examples=examples(150),

@@ -27,9 +27,9 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.routes import SummaryAnswer
-from turnlog.windows.digest_steps import Summary
 from turnlog.windows.policy import PRESETS
 from turnlog.windows.prices import FENCING
+from turnlog.windows.steps import Summary
 
 laws = settings(
     max_examples=examples(150),

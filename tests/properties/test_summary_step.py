@@ -14,10 +14,9 @@ from tests.properties.building import COUNTER
 from turnlog import Turnlog
 from turnlog.core.events import SummaryEvent
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.windows.digest_steps import Summary
-from turnlog.windows.steps import Room
+from turnlog.windows.steps import Summary
 from turnlog.windows.text import summary_body, summary_text, summary_tokens
-from turnlog.windows.view import WindowDraft
+from turnlog.windows.view import Room, WindowDraft
 
 laws = settings(
     max_examples=examples(300), derandomize=not is_full(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -17,8 +17,8 @@ from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.trigger import KEEP_LOOPS, Reach
 from turnlog.windows.policy import policy_of
-from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted
+from turnlog.windows.view import Room
 
 ON_A_GRID = {"output_reserve": 120_000, "recall": "never"}
 """A budget of 8,000 tokens: digests begin beyond 6,400, in steps of 2,400."""

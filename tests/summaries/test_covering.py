@@ -8,7 +8,7 @@ from tests.properties.building import Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.summaries import LoopText
 from turnlog.summaries.covering import ASKED_CHARS, Coverage, chosen_facts, cover
-from turnlog.windows.keep_newest import Pin
+from turnlog.windows.steps import Pin
 
 
 def said(role: str, content: str) -> Given:

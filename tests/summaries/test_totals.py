@@ -15,8 +15,8 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import Query
 from turnlog.summaries.trigger import totals_since_summary
 from turnlog.windows.policy import PRESETS
-from turnlog.windows.steps import Room
 from turnlog.windows.triggers import Counted, Totals, is_crossed
+from turnlog.windows.view import Room
 
 
 def header_of(session: Session) -> Header:

@@ -13,8 +13,8 @@ from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent
 from turnlog.providers.registry import CODECS
 from turnlog.windows.assembly import Memory
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.build import Window, build
-from turnlog.windows.epochs import EpochStart
 from turnlog.windows.plan import MessageList, Source
 
 

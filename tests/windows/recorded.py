@@ -31,9 +31,9 @@ from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, Notes, SummaryEvent
 from turnlog.core.json_values import encode_json
 from turnlog.providers.token_rules import count_tools
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import Window, build, system_cost
-from turnlog.windows.epochs import EpochStart
 from turnlog.windows.plan import Source, WindowRequest
 from turnlog.windows.policy import policy_of
 from turnlog.windows.recall import with_recall

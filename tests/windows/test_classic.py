@@ -9,9 +9,8 @@ import pytest
 from tests.support.window_levels import counted, levels, past_in
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import InvalidInputError
-from turnlog.windows.digest_steps import Summary
-from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import PRESETS, Policy, classic, policy_of
+from turnlog.windows.steps import Recent, Summary
 from turnlog.windows.triggers import Clause, Trigger
 
 

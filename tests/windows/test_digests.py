@@ -10,10 +10,9 @@ from tests.properties.building import COUNTER, Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import assemble
-from turnlog.windows.digests import MAX_LINES, Tally, digest_pieces, note_text, steps_note
+from turnlog.windows.digests import MAX_LINES, Tally, digest, digest_pieces, note_text, steps_note
 from turnlog.windows.plan import entry_of
 from turnlog.windows.prices import bare_tokens
-from turnlog.windows.steps import digest
 from turnlog.windows.view import Loop, Note
 
 

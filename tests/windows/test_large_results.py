@@ -13,9 +13,10 @@ from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
-from turnlog.windows import large_results
+from turnlog.windows import stubs as large_results
 from turnlog.windows.assembly import assemble
-from turnlog.windows.large_results import (
+from turnlog.windows.plan import entry_of
+from turnlog.windows.stubs import (
     LEAST_TOKENS,
     STRETCH_CHARS,
     LeastTokens,
@@ -23,11 +24,9 @@ from turnlog.windows.large_results import (
     cut_middle,
     cut_results,
     results_tokens,
+    stub_results,
 )
-from turnlog.windows.plan import entry_of
-from turnlog.windows.steps import pinned
-from turnlog.windows.stubs import stub_results
-from turnlog.windows.view import Unit
+from turnlog.windows.view import Unit, pinned
 
 MARK = re.compile(
     r"\n\[\.\.\. (\d+) characters(?:, lines (\d+) to (\d+))? left out here; ref (\d+\.\d+) has the whole result \.\.\.\]\n"

@@ -9,9 +9,8 @@ import pytest
 import turnlog
 from turnlog import Policy, Turnlog, build_window
 from turnlog.core.errors import InvalidInputError
-from turnlog.windows.digest_steps import Loops, Summary
-from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import PRESETS, policy_of
+from turnlog.windows.steps import Loops, Recent, Summary
 from turnlog.windows.triggers import Clause, Trigger
 
 CLASSIC: dict[str, Any] = {

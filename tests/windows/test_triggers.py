@@ -8,10 +8,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.windows.digest_steps import Summary
 from turnlog.windows.policy import PRESETS, Policy, policy_of
-from turnlog.windows.steps import Room
+from turnlog.windows.steps import Summary
 from turnlog.windows.triggers import Clause, Counted, Totals, Trigger, is_crossed
+from turnlog.windows.view import Room
 
 ROOM = Room(tokens=1000, fixed=100)
 

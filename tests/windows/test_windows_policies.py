@@ -10,11 +10,9 @@ from tests.support.window_levels import TURNS, counted, levels
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.windows.budgets import budget_for, context_of
-from turnlog.windows.digest_steps import Loops, Summary
-from turnlog.windows.keep_newest import Messages, Tokens, Turns
 from turnlog.windows.policy import PRESETS, Policy, policy_of, stored_policy
 from turnlog.windows.registry import known_steps
-from turnlog.windows.steps import DigestWhenFull
+from turnlog.windows.steps import DigestWhenFull, Loops, Messages, Summary, Tokens, Turns
 from turnlog.windows.triggers import Clause, Trigger
 
 # ---------------------------------------------------------------- names and bodies

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError
-from turnlog.core.events import MessageEvent
+from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, copied_json, encode_json
 from turnlog.core.loops import Arrival, Flow, accept
@@ -169,11 +169,7 @@ class BuildContexts:
         keys, stored_build = SessionKeys(owner, session_id), body.build
         if body.parent is not None:
             return self._within_a_call(keys, body, body.parent)
-        position = position_of_call(self._log, keys, body)
-        if position is None:
-            reading = read_newest(self._log, keys, self._warm.take(keys))
-        else:
-            reading = read_up_to(self._log, keys, position, is_build=stored_build is not None)
+        reading = self._read(keys, body)
         header = reading.header
         if stored_build is not None:
             check_build(stored_build, header, cast("list[JsonObject] | None", body.tools))
@@ -187,7 +183,7 @@ class BuildContexts:
             window = build(history, request, history.memory)
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
             _mismatch("elsewhere", "what other sessions had, or what was ranked by an embedder, is not found again")
-        if position is None:
+        if reading.position is None:
             self._warm.put(keys, history.warm())
         return window_answer(
             window,
@@ -205,15 +201,8 @@ class BuildContexts:
         codec_of(body.format)
         for name in sorted(body.model_fields_set & {"build", "query"}):
             raise InvalidInputError.at(f"/{name}", f"{name} can't be sent with parent")
-        position = position_of_call(self._log, keys, body)
-        if position is None:
-            reading = read_newest(self._log, keys, None)
-            caches, header = reading.caches, reading.header
-            settings = self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
-        else:
-            reading = read_up_to(self._log, keys, position, is_build=False)
-            header = reading.header
-            settings, _ = self._log.as_of(keys, header)
+        reading = self._read(keys, body)
+        settings, _ = self._settings_and_summary(reading)
         if parent.system is not None:
             tokens = system_cost(upper_bound_of_json(parent.system))
             settings = replace(settings, system=parent.system, system_tokens=tokens)
@@ -221,19 +210,30 @@ class BuildContexts:
         sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
         with counted_by_the_provider(budget):
             window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)
-        answer = window_answer(window, sources, head=header.last, budget=budget)
+        answer = window_answer(window, sources, head=reading.header.last, budget=budget)
         manifest = answer.manifest.model_copy(update={"parent": parent})
         return answer.model_copy(update={"manifest": manifest})
+
+    def _read(self, keys: SessionKeys, body: BuildContext) -> SessionReading:
+        """Read the session at the call's position; at its head with what the process remembers, but for an agent within a call."""
+        position = position_of_call(self._log, keys, body)
+        if position is not None:
+            return read_up_to(self._log, keys, position, is_build=body.build is not None)
+        return read_newest(self._log, keys, self._warm.take(keys) if body.parent is None else None)
+
+    def _settings_and_summary(self, reading: SessionReading) -> tuple[SessionSettings, SummaryEvent | None]:
+        """Return the settings at the position of the window, and the summary where it is known with them."""
+        keys, header, caches = reading.keys, reading.header, reading.caches
+        if reading.position is not None:
+            return self._log.as_of(keys, header)
+        settings = reading.settings or self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
+        return settings, reading.summary
 
     def _context_request(
         self, keys: SessionKeys, reading: SessionReading, body: BuildContext, stored_build: GivenBuild | None
     ) -> ContextRequest:
         """Return the window request of a call, with the settings and the summary at the position of the window."""
-        header, settings, summary = reading.header, reading.settings, reading.summary
-        if reading.position is not None:
-            settings, summary = self._log.as_of(keys, header)
-        elif settings is None:
-            settings = self._log.settings(keys, reading.caches.get(META), reading.caches.get(SYSTEM), header).settings
+        header, (settings, summary) = reading.header, self._settings_and_summary(reading)
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
         if stored_build is not None:
             budget = BudgetAnswer(**stored_build.budget.model_dump())

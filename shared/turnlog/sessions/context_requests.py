@@ -18,13 +18,13 @@ from turnlog.log.keys import SessionKeys
 from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
+from turnlog.windows.breaks import NEVER_BROKEN, EpochStart
 from turnlog.windows.budgets import Budget, budget_for, context_of
 from turnlog.windows.build import upper_bound_of_json
-from turnlog.windows.epochs import NEVER_BROKEN, EpochStart
 from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of, stored_policy
 from turnlog.windows.recall import with_recall
-from turnlog.windows.steps import Room
+from turnlog.windows.view import Room
 
 
 def effective(budget: BudgetAnswer) -> Budget:

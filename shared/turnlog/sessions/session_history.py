@@ -31,7 +31,7 @@ from turnlog.sessions.context_requests import ContextRequest, RequestHistory
 from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.assembly import Memory
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.plan import Source
 from turnlog.windows.recalled import RecallHit, RecallSearch
 

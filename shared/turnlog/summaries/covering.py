@@ -13,12 +13,11 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import LoopText
 from turnlog.windows.assembly import assemble
 from turnlog.windows.digests import final_reply
-from turnlog.windows.keep_newest import Pin
 from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, ledger_of_message, said_values
 from turnlog.windows.plan import Source, entry_of
-from turnlog.windows.steps import Room
+from turnlog.windows.steps import Pin
 from turnlog.windows.text import cut
-from turnlog.windows.view import Entry, Loop, Unit, WindowDraft
+from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft
 
 Facts: TypeAlias = "tuple[tuple[int, str], ...]"
 """Values, each with its first position, in the order of their last occurrence. Later values are kept longer."""

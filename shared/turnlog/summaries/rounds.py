@@ -33,12 +33,12 @@ from turnlog.summaries.covering import Coverage, Facts, chosen_facts, closed_ste
 from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered
-from turnlog.windows.keep_newest import Pin
 from turnlog.windows.plan import Source
 from turnlog.windows.policy import stored_policy
-from turnlog.windows.steps import Room
+from turnlog.windows.steps import Pin
 from turnlog.windows.text import MOST_AROUND, most_tokens_around, summary_body, summary_tokens
 from turnlog.windows.triggers import Counted
+from turnlog.windows.view import Room
 
 ROUND_PAGES = 4
 """Pages of history that a round reads at most, of 1 MB each."""

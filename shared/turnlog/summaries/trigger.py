@@ -24,11 +24,10 @@ from turnlog.log.headers import Header, short_hash
 from turnlog.ports import Equal, Item, ItemTable
 from turnlog.sessions.context_requests import room_of
 from turnlog.summaries.routes import CompressSession
-from turnlog.windows.digest_steps import Loops
-from turnlog.windows.keep_newest import Recent
 from turnlog.windows.policy import Policy, stored_policy
-from turnlog.windows.steps import DigestWhenFull, Room
+from turnlog.windows.steps import DigestWhenFull, Loops, Recent
 from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
+from turnlog.windows.view import Room
 
 
 def totals_since_summary(header: Header) -> Totals:
@@ -127,8 +126,7 @@ class Reach:
     @property
     def steps_border(self) -> float:
         """The running total before which a summary covers steps of the open loop; 0 while that loop is shown in full."""
-        steps = [step for step in self.policy.steps if isinstance(step, DigestWhenFull)]
-        border = (steps[-1] if steps else DigestWhenFull()).steps_border(self.total, self.room, self.summary)
+        border = self.policy.when_full.steps_border(self.total, self.room, self.summary)
         return border if border > self.past.tokens else 0
 
     @property

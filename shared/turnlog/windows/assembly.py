@@ -20,7 +20,7 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.recalled import RecalledParts
-from turnlog.windows.text import most_tokens_of_blocks, most_tokens_of_calls
+from turnlog.windows.text import SETTLEMENT_TOKENS, most_tokens_of_blocks, most_tokens_of_calls
 from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
 
 _MOST_REQUESTS = 4
@@ -102,9 +102,7 @@ def assemble(
     *,
     total: int,
     answer_open_calls: bool = False,
-    settlement_tokens: int = 0,
     unread: int = 0,
-    has_system: bool = False,
     offered: OfferedTools = ALL_TOOLS,
     memory: Memory | None = None,
 ) -> WindowDraft:
@@ -119,10 +117,10 @@ def assemble(
     past = memory.assembled if memory is not None else None
     if past is None or (past.settles, past.offered) != (answer_open_calls, offered) or not past.begins(entries, total):
         past = nothing
-    grouping = _Grouping(past, entries, settlement_tokens)
+    grouping = _Grouping(past, entries)
     if past.entries and grouping.has_late_results:
         past = nothing
-        grouping = _Grouping(past, entries, settlement_tokens)
+        grouping = _Grouping(past, entries)
     units = grouping.units()
     set_aside = grouping.set_aside(units)
     loops = _extended(past.loops, grouping.entries, units, grouping.befores)
@@ -137,7 +135,6 @@ def assemble(
         (*past.set_aside, *set_aside),
         tuple(grouping.open_calls),
         unread,
-        has_system=has_system,
     )
 
 
@@ -173,7 +170,7 @@ def with_system_as_loop(view: WindowDraft) -> WindowDraft:
 class _Grouping:
     """Groups messages into units: a call with its results, whatever is between them."""
 
-    def __init__(self, past: Assembled, entries: Sequence[Entry], settlement_tokens: int) -> None:
+    def __init__(self, past: Assembled, entries: Sequence[Entry]) -> None:
         """Group the entries behind those that are settled."""
         self.entries = entries[len(past.entries) :]
         self.befores, running = dict[int, int](), past.total
@@ -191,7 +188,6 @@ class _Grouping:
         self._by_position = {entry.position: entry for entry in self._sendable}
         self._pairing = pair(((entry.position, entry.facts) for entry in self._sendable), before=past.open_calls)
         self._settle, self._offered = past.settles, past.offered
-        self._settlement_tokens = settlement_tokens
         self._last_turn = max((entry.position for entry in self._sendable if is_turn(entry)), default=0)
 
     @property
@@ -238,7 +234,7 @@ class _Grouping:
                 # The user's text is sent, because it may be the task; the calls wait.
                 yield _unit(entry, before, tokens=entry.cost)
             return
-        tokens = sum(member.cost for member in whole.entries) + self._settlement_tokens * len(unanswered)
+        tokens = sum(member.cost for member in whole.entries) + SETTLEMENT_TOKENS * len(unanswered)
         said = whole.said
         if facts.role == "assistant" and all(
             self._offered.have(member, call) for member in said for call in member.facts.calls

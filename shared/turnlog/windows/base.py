@@ -14,21 +14,20 @@ from typing import NamedTuple
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.windows.digests import (
     MAX_LINES,
+    NO_FINAL_REPLY,
     Tally,
+    as_digest,
     bare_note,
-    final_reply,
+    is_dropped,
     pinned_pieces,
     steps_note,
-    tells_something,
-    with_note,
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
-from turnlog.windows.steps import DigestWhenFull, out
-from turnlog.windows.view import Loop, Note, Unit, WindowDraft
+from turnlog.windows.steps import DigestWhenFull
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft, out
 
 DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
 """Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""
-NO_REPLY = "no_reply"
 _SHARE = 0.6
 """Share of the room left that one loop or note may take, so that older ones get something too."""
 
@@ -54,20 +53,6 @@ class Border:
     unit: int = 0
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Base:
-    """The loops of a view before a border, as they are sent, and the tokens that they take.
-
-    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
-    begins. ``is_full``: older loops have no room.
-    """
-
-    loops: tuple[Loop, ...]
-    parted: Loop | None
-    tokens: int
-    is_full: bool
-
-
 def least_tokens(view: WindowDraft, border: Border) -> int:
     """Return the least that a base takes: pinned messages, the parted loop's user messages, and the lines about what is missing."""
     tokens = LINE_TOKENS + sum(piece.tokens for loop in view.loops[: border.loop] for piece in pinned_pieces(loop))
@@ -77,20 +62,6 @@ def least_tokens(view: WindowDraft, border: Border) -> int:
         tokens += sum(unit.tokens for unit in units if unit.level == "whole" and not is_step(unit))
         tokens += bare_note(_title(loop), 1).fixed if any(map(is_step, units)) else 0
     return tokens
-
-
-def base_of(view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> Base:
-    """Return the base in at most ``room`` tokens, which are at least `least_tokens`."""
-    filling = _Filling(room - least_tokens(view, border))
-    parted = None
-    if border.unit:
-        loop = view.loops[border.loop]
-        parted = filling.parted(replace(loop, units=loop.units[: border.unit]))
-    loops = [
-        filling.past(loop, step, is_oldest=index == 0)
-        for index, loop in reversed(list(enumerate(view.loops[: border.loop])))
-    ]
-    return Base(tuple(reversed(loops)), parted, room - filling.room, filling.is_full)
 
 
 def is_step(unit: Unit) -> bool:
@@ -115,15 +86,26 @@ def bare_fold(loop: Loop) -> Loop:
     return folded(loop, steps, (replace(bare_note(_title(loop), len(steps)), at=steps[0].position),))
 
 
-class _Filling:
-    """Fills the room of a base, newest part first."""
+class Base:
+    """The loops of a view before a border, as they are sent in a room, which is filled with the newest part first.
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self._tally = Tally()
+    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
+    begins. ``left`` is what is left of the room. ``is_full``: older loops have no room.
+    """
+
+    def __init__(self, view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> None:
+        """Fill ``room`` tokens, which are at least `least_tokens`."""
+        self.left = room - least_tokens(view, border)
         self.is_full = False
+        self._tally = Tally()
+        self.parted: Loop | None = None
+        if border.unit:
+            loop = view.loops[border.loop]
+            self.parted = self._parted(replace(loop, units=loop.units[: border.unit]))
+        past = reversed(list(enumerate(view.loops[: border.loop])))
+        self.loops = [self._past(loop, step, is_oldest=index == 0) for index, loop in past][::-1]
 
-    def parted(self, loop: Loop) -> Loop:
+    def _parted(self, loop: Loop) -> Loop:
         """Return the loop with its steps in notes of up to `MAX_LINES` steps; the oldest steps may share a note without content."""
         steps = [unit for unit in loop.units if is_step(unit)]
         if not steps:
@@ -146,32 +128,36 @@ class _Filling:
         """Return the largest note on some steps that its share of the room allows; None when not even the smallest fits."""
         for size in NOTE_SIZES:
             note = steps_note(units, title, shown, size.values, size.lines, size.chars)
-            cost = self._tally.add(note)
-            if cost <= self.room * (1 if is_oldest or size is NOTE_SIZES[-1] else _SHARE):
-                self.room -= cost
+            if self._has_room(0, [note], is_oldest=is_oldest or size is NOTE_SIZES[-1]):
                 return note
-            self._tally.remove(note)
         return None
 
-    def past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
+    def _has_room(self, tokens: int, notes: Sequence[Note], *, is_oldest: bool) -> bool:
+        """Return whether tokens and notes fit into their share of the room; then they have it. The oldest may take all."""
+        cost = tokens + self._tally.add(*notes)
+        if cost > self.left * (1 if is_oldest else _SHARE):
+            self._tally.remove(*notes)
+            return False
+        self.left -= cost
+        return True
+
+    def _past(self, loop: Loop, step: DigestWhenFull, *, is_oldest: bool) -> Loop:
         """Return a past loop as the largest digest that its share of the room allows.
 
         The first loop that does not fit in the smallest size is out, and so are all before it.
         """
         if loop.level == "out" or self.is_full:
             return out(loop, DROPPED)
-        if step.interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None:
-            return out(loop, NO_REPLY)
+        if is_dropped(loop, step.interrupted):
+            return out(loop, NO_FINAL_REPLY)
         pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
             digest = resized(loop, size, step.max_message_chars, step.ledger)
             if digest.level != "digest":
                 return digest
-            cost = bare_tokens(digest) - pinned + self._tally.add(*digest.notes)
-            if cost <= self.room * (1 if is_oldest or size is SIZES[-1] else _SHARE):
-                self.room -= cost
+            tokens = bare_tokens(digest) - pinned
+            if self._has_room(tokens, digest.notes, is_oldest=is_oldest or size is SIZES[-1]):
                 return digest
-            self._tally.remove(*digest.notes)
         self.is_full = True
         return out(loop, DROPPED)
 
@@ -186,10 +172,7 @@ def resized(loop: Loop, size: Size, max_chars: int, max_values: int) -> Loop:
     is_digest = loop.level == "digest"
     chars = min(size.chars, loop.max_message_chars if is_digest else max_chars)
     values = min(size.values, sum(len(note.values) for note in loop.notes) if is_digest else max_values)
-    reason = loop.reason if is_digest else DIGESTED
-    digest = replace(loop, level="digest", reason=reason, max_message_chars=chars)
-    digest = with_note(digest, max_values=values, max_lines=size.lines)
-    return digest if tells_something(digest) else out(loop, reason)
+    return as_digest(loop, loop.reason if is_digest else DIGESTED, chars, values, size.lines)
 
 
 def _title(loop: Loop) -> str:

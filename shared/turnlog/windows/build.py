@@ -27,10 +27,10 @@ from turnlog.providers.cache_breakpoints import (
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
-from turnlog.windows.plan import History, Settled, WindowRequest, settled
+from turnlog.windows.plan import History, WindowPlan, WindowRequest, settled
 from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
@@ -49,18 +49,14 @@ def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]
     ``tokens`` is the most that the window takes. A breakpoint behind too few tokens has no effect. The check uses bounds, and a
     provider may count more tokens than we do.
     """
-    request, ends = made.request, made.rendered.ends
+    request = made.request
     if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
         return []
-
-    def end_of(turns: int) -> End | None:
-        return ends[turns - 1] if turns and ends[turns - 1] != BEFORE_ALL else None
-
-    last, before = end_of(len(made.shares) - _volatile(made)), end_of(stable_turns)
+    last, before = made.end_of(len(made.shares) - _volatile(made)), made.end_of(stable_turns)
     is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
-    border = _border_of(made.settled.view)
-    base = end_of(turns_before(made, border)) if border is not None else None
+    border = _border_of(made.plan.view)
+    base = made.end_of(turns_before(made, border)) if border is not None else None
     wanted = [last, before if is_far else None, base, fixed, before]
     return breakpoints(made.rendered, wanted, request.format)
 
@@ -70,7 +66,7 @@ def _volatile(made: Made) -> int:
 
     These begin at calls with a neutral result whose real result may still come.
     """
-    view, answer_open_calls = made.settled.view, made.request.answer_open_calls
+    view, answer_open_calls = made.plan.view, made.request.answer_open_calls
     units = view.loops[-1].units if answer_open_calls and view.loops else ()
     first = None
     for unit in reversed(units):
@@ -146,7 +142,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     request = with_tools_of(codec, request)
     plan = settled(history, request, memory or Memory())
     breaks = history.breaks()
-    position = newest_answer(plan.plan.entries)
+    position = newest_answer(plan.entries)
     made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
     prefix, turns = prefix_of(made, position, codec)
     manifest = manifest_of(made)
@@ -155,7 +151,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
 
 
 def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int) -> Window:
-    request, view = made.request, made.settled.view
+    request, view = made.request, made.plan.view
     rendered: Rendered = made.rendered
     system: System = rendered.system
     if request.apply_breakpoints:
@@ -175,20 +171,20 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(made.settled.plan.request, made.start.position, _elsewhere(view)),
+        epoch=_epoch_id(made.plan.request, made.start.position, _elsewhere(view)),
         since=made.start.position,
         elsewhere=_elsewhere(view, or_ranked=True),
     )
 
 
-def _breaks_of_callers(plan: Settled, request: WindowRequest, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:
+def _breaks_of_callers(plan: WindowPlan, request: WindowRequest, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:
     """Yield a break at each answer whose caller says that it was made under another window than this request's.
 
     Calls may have different budgets or policies. Signed thinking of such an answer, and all before it, is bound elsewhere.
     """
     since = max((start.position for start in (*plan.breaks, *breaks)), default=0)
     noted: tuple[int, str] | None = None
-    for entry in plan.plan.entries:
+    for entry in plan.entries:
         notes = entry.event.notes
         if notes is not None and notes.epoch is not None:
             noted = entry.time_ms, notes.epoch

@@ -9,22 +9,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
-from turnlog.core.calls import Ref
 from turnlog.core.events import HEAD_TOKEN_CHARS
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once, once_for_all
 from turnlog.core.token_bounds import upper_bound_tokens
-from turnlog.providers.blocks import escaped, fenced
+from turnlog.providers.blocks import fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.ledger import chosen, is_name, is_said
-from turnlog.windows.text import NO_REPLY, truncation_mark
-from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit
+from turnlog.windows.text import NO_REPLY, truncation_mark, value_cost
+from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit, out
 
 MAX_LINES = 20
+MAX_MESSAGE_CHARS = 500
+LEDGER_PER_LOOP = 200
+NO_FINAL_REPLY = "no_reply"
+"""The reason in the manifest for a loop that is out because it has no final reply."""
 _ARGUMENT_CHARS, _ERROR_CHARS, _NAME_CHARS = 120, 120, 64
-_VALUES, _SEPARATOR = "values: ", ", "
-_SEPARATOR_TOKENS = 3
-"""The most tokens of a comma and a space between two values, with what their borders may add."""
+_VALUES = "values: "
+_bound_of_head = lru_cache(maxsize=4096)(upper_bound_tokens)
+"""The most tokens of the beginning of a text. The windows of an epoch ask for the same ones again."""
 
 
 def note_of(
@@ -62,14 +66,8 @@ def note_text(note: Note, said: Iterable[str]) -> str:
     """Return the note as it is sent, without the values in ``said``, which earlier notes have."""
     seen = set(said)
     values = [value for value in note.values if value not in seen]
-    lines = [*note.lines, *([_VALUES + _SEPARATOR.join(values)] if values else [])]
+    lines = [*note.lines, *([_VALUES + ", ".join(values)] if values else [])]
     return fenced(note.title, "\n".join(lines))
-
-
-@lru_cache(maxsize=4096)
-def value_cost(value: str) -> int:
-    """Return the most tokens that one more value takes in a note."""
-    return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS
 
 
 class Tally:
@@ -131,14 +129,12 @@ def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
 
     The line of a failed call ends with ``-> error:`` and the error's beginning.
     """
-    answers = {answer.ref: answer for answer in unit.answers}
-    for entry in unit.said:
-        for index, call in enumerate(entry.facts.calls):
-            answer = answers.get(Ref(entry.position, index))
-            if answer is not None:
-                what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
-                yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
-    if outcome_chars and not answers and unit.entry.facts.head:
+    calls = {entry.position: entry.facts.calls for entry in unit.said}
+    for answer in sorted(unit.answers, key=lambda answer: answer.ref):
+        call = calls[answer.ref.position][answer.ref.index]
+        what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
+        yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
+    if outcome_chars and not unit.answers and unit.entry.facts.head:
         yield f"{unit.position} said: {_short(unit.entry.facts.head, outcome_chars)}"
 
 
@@ -270,7 +266,22 @@ def _text_tokens(text: str, entry: Entry) -> int:
     return _bound_of_head(text) + _bound_of_head(entry.facts.name) + MESSAGE_OVERHEAD
 
 
-@lru_cache(maxsize=4096)
-def _bound_of_head(text: str) -> int:
-    """Return the most tokens of the beginning of a text. The windows of an epoch ask for the same ones again."""
-    return upper_bound_tokens(text)
+def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
+    """Return a whole loop as a digest; out, when its digest would have nothing but pinned messages.
+
+    A loop that is a digest or out is returned as it is.
+    Texts are cut to their first ``max_message_chars`` characters; the note has at most ``ledger`` values.
+    """
+    return as_digest(loop, reason, max_message_chars, ledger) if loop.level == "whole" else loop
+
+
+def as_digest(loop: Loop, reason: str, max_chars: int, max_values: int, max_lines: int = MAX_LINES) -> Loop:
+    """Return a loop as a digest of a size; out, when the digest would say nothing."""
+    digest = replace(loop, level="digest", reason=reason, max_message_chars=max_chars)
+    digest = with_note(digest, max_values=max_values, max_lines=max_lines)
+    return digest if tells_something(digest) else out(loop, reason)
+
+
+def is_dropped(loop: Loop, interrupted: Literal["mark", "drop"]) -> bool:
+    """Return whether a step with this setting leaves the loop out, for the reason `NO_FINAL_REPLY`."""
+    return interrupted == "drop" and loop.level == "whole" and final_reply(loop) is None

@@ -13,51 +13,20 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
-from typing import Literal, TypeAlias
 
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
-from turnlog.core.window_parts import BreakReason
-from turnlog.windows.base import SIZES, Base, Border, bare_fold, base_of, least_tokens, resized
-from turnlog.windows.digests import Tally
-from turnlog.windows.large_results import capped_tokens, cut_results, results_tokens
+from turnlog.windows.base import SIZES, Base, Border, bare_fold, least_tokens, resized
+from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, turns_of
+from turnlog.windows.digests import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Tally
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
-from turnlog.windows.steps import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, DigestWhenFull, out
-from turnlog.windows.stubs import stub_results
-from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, pinned_alone, turns_of
+from turnlog.windows.steps import DigestWhenFull
+from turnlog.windows.stubs import capped_tokens, cut_results, results_tokens, stub_results
+from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, out, pinned_alone
 
 GIANT, MARGIN = 0.25, 0.04
 """Shares of the room for messages: what the results of one step take at least before they are cut, and what a cut result leaves
 free for the next steps."""
-BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class EpochStart:
-    """Since when windows have begun as this one does.
-
-    ``position``: windows at positions below it began otherwise; 0 when there never was a break. ``broke_at`` is the position or the
-    part of the window that differs from the epoch before.
-    """
-
-    position: int = 0
-    reason: BreakReason | None = None
-    broke_at: BrokeAt = None
-
-
-NEVER_BROKEN = EpochStart()
-_PARTS = ("tools", "system", "summary", "base")
-
-
-def first_in_window(breaks: Sequence[EpochStart]) -> EpochStart:
-    """Return the break that comes first in the window, in the order tools, system text, summary, base, messages."""
-    return min(breaks, key=_place)
-
-
-def _place(start: EpochStart) -> tuple[int, int]:
-    place = start.broke_at
-    return (-1, _PARTS.index(place)) if isinstance(place, str) else (place or 0, 0)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -94,21 +63,19 @@ def fit(
     *,
     room: int,
     step: DigestWhenFull,
-    reserve: int = 0,
-    of_whole: int | None = None,
-    compactions: Sequence[int] | None = None,
+    reserve: int,
+    of_whole: int,
+    compactions: Sequence[int] | None,
 ) -> Fitted:
     """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
-    ``of_whole`` are set aside while the view is sent as it is; by default ``reserve`` where it has less than everything.
+    ``of_whole`` are set aside while the view is sent as it is.
     ``compactions`` are the positions of messages in which their provider has summarised all before, newest first; None for a
     format without such messages. While one fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view does
     not fit; the error's detail ``needed`` counts messages only.
     """
-    if of_whole is None:
-        of_whole = reserve if _is_lowered(view) else 0
     if compactions:
-        epoch = _Epoch(replace(view, summary=None), room - sum(unit.tokens for unit in view.preamble), step)
+        epoch = _Epoch(replace(view, summary=None), room, step)
         compacted = next((made for position in compactions if (made := epoch.compaction(position)) is not None), None)
         if isinstance(compacted, Fitted):
             return compacted
@@ -124,15 +91,14 @@ def _fit_all(
     """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
     if message_tokens(view) <= room - of_whole:
         return Fitted(view, (), not _is_open(view), of_whole)
-    for fitted in _candidates(view, room, step, reserve, of_whole, reads_room=reads_room):
+    for fitted in _Epoch(view, room, step, reserve, of_whole, reads_room=reads_room).candidates():
         if message_tokens(fitted.view) <= room - fitted.reserve:
             return fitted
     if reserve:
         # A part that is left out here may have been in the window before.
         fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
-        newest = EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base")
-        return Fitted(fitted.view, (*fitted.breaks, newest), fitted.is_final)
-    breaks = (EpochStart(max((loop.last for loop in view.loops), default=0), "budget", "base"),)
+        return Fitted(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
+    breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
     # The newest past loop says why it is out. Older ones matter where all that was read fits without the line about what was not.
     has_past = any(loop.number >= view.oldest for loop in view.past)
@@ -148,27 +114,7 @@ def _fit_all(
     return Fitted(shorter, breaks, is_final)
 
 
-def _candidates(
-    view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int, *, reads_room: bool
-) -> Iterator[Fitted]:
-    """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail.
-
-    ``reserve`` tokens are set aside of the room, ``of_whole`` without a border.
-    """
-    if not view.loops:
-        return
-    fixed = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
-    epoch = _Epoch(view, room - fixed, step, reserve, of_whole, reads_room=reads_room)
-    border = epoch.border()
-    if border is not None:
-        yield epoch.fitted(border)
-    if view.loops[-1].level == "whole":
-        empty = len(epoch.elements)
-        if border != empty and epoch.base_room(empty) <= epoch.room:
-            yield epoch.fitted(empty)
-
-
-def _is_lowered(view: WindowDraft) -> bool:
+def is_lowered(view: WindowDraft) -> bool:
     """Return whether the policy sends less than everything, of what has been read and of what is older."""
     loops = [loop for loop in view.loops if loop.number >= view.oldest]
     is_older_out = bool(view.unread) and not _is_open(view)
@@ -182,9 +128,9 @@ def _is_open(view: WindowDraft) -> bool:
 
 
 class _Epoch:
-    """The border of a view, its base, and its tail. ``room`` is what the messages may take besides preamble and summary.
+    """The border of a view, its base, and its tail, in ``room`` tokens.
 
-    ``reserve`` tokens are set aside of it, ``of_whole`` without a border.
+    ``reserve`` of them are set aside, ``of_whole`` without a border. Preamble and summary have their tokens before the rest.
     """
 
     def __init__(
@@ -198,6 +144,7 @@ class _Epoch:
         reads_room: bool = False,
     ) -> None:
         self.view, self.step, self._reserve, self._of_whole = view, step, reserve, of_whole
+        room -= view.preamble_tokens + view.summary_tokens
         self.room, self.whole_room = room - reserve, room - of_whole
         # What is set aside may differ between loops; where large results are cut must not.
         self._margin = int(MARGIN * room)
@@ -275,17 +222,27 @@ class _Epoch:
         loop = self.view.loops[place.loop]
         return [loop.units[place.unit].entry] if loop.level == "whole" else []
 
-    def border(self) -> int | None:
+    def candidates(self) -> Iterator[Fitted]:
+        """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
+        if not self.view.loops:
+            return
+        border, empty = self._border(), len(self.elements)
+        if border is not None:
+            yield self._fitted(border)
+        if self.view.loops[-1].level == "whole" and border != empty and self._base_room(empty) <= self.room:
+            yield self._fitted(empty)
+
+    def _border(self) -> int | None:
         """Return the index of the first element of the tail; None when no border lets the tail fit."""
         fitting = self._least_fitting() if self._is_open else chain([0], self._least_fitting())
         return next(
-            (index for index in fitting if self._tail(index) + self.base_room(index) <= self._room(index)), None
+            (index for index in fitting if self._tail(index) + self._base_room(index) <= self._room(index)), None
         )
 
     def _room(self, index: int) -> int:
         return self.room if index else self.whole_room
 
-    def base_room(self, index: int) -> int:
+    def _base_room(self, index: int) -> int:
         """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line.
 
         Behind a very large message the tail is short at first; the base has the room until the tail has grown.
@@ -299,10 +256,11 @@ class _Epoch:
             return LINE_TOKENS if has_evicted(self.view) else 0
         return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
 
-    def fitted(self, index: int) -> Fitted:
+    def _fitted(self, index: int) -> Fitted:
         """Return the view with its tail behind the element at ``index``."""
-        base = base_of(self.view, self._place(index), self.base_room(index), self.step) if index else None
-        taken = base.tokens if base is not None else self.base_room(0)
+        room = self._base_room(index)
+        base = Base(self.view, self._place(index), room, self.step) if index else None
+        taken = room - base.left if base is not None else room
         missing, shrunk = _cuts(self.elements[index:], self._room(index) - taken, self._margin)
         cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)

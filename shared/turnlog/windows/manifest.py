@@ -22,9 +22,7 @@ from turnlog.windows.prices import (
     notes_tokens,
     says_nothing,
 )
-from turnlog.windows.steps import unit_out
-from turnlog.windows.text import summary_tokens
-from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft
+from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft, unit_out
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -39,15 +37,15 @@ class Manifest:
 
 def manifest_of(made: Made) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
-    view, request = made.settled.view, made.request
+    view, request = made.plan.view, made.request
     system_tokens, tools_tokens = request.system_tokens, request.tools_tokens
     costs = loops_tokens(view.loops)
     parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens(request.format)))
     parts += _lost_blocks(view, request.format, made)
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
-    totals["summary"] = summary_tokens(view.summary, view.wording.label)
-    totals["system"] += sum(unit.tokens for unit in view.preamble)
+    totals["summary"] = view.summary_tokens
+    totals["system"] += view.preamble_tokens
     if view.recalled:
         totals["recalled"] = sum(part.tokens for part in view.recalled)
     for loop in view.loops:
@@ -70,8 +68,7 @@ def _parts(
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
-        tokens, reason = summary_tokens(view.summary, view.wording.label), view.summary_reason or None
-        yield WindowPart("summary", None, first, last, "whole", tokens, reason, ())
+        yield WindowPart("summary", None, first, last, "whole", view.summary_tokens, view.summary_reason or None, ())
     yield from _lines(view, frame)
     notes = notes_tokens(view.loops)
     recalled = {part.loop: part for part in view.recalled}

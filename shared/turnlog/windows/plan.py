@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, zip_longest
 from typing import Protocol
 
 from turnlog.core.calls import outline_of
@@ -15,41 +13,36 @@ from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
-from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.core.window_parts import OthersCalls
 from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
-from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
+from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
+from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import Budget
-from turnlog.windows.digest_steps import Summary
-from turnlog.windows.epochs import EpochStart, Fitted, fit
-from turnlog.windows.keep_newest import Pin
+from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
-from turnlog.windows.recalled import NOTHING_RECALLED, Recaller, RecallMessages, Recollection, recalled_in
+from turnlog.windows.recalled import Recaller, RecallMessages, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
-from turnlog.windows.steps import DigestWhenFull, Room, out
-from turnlog.windows.text import SETTLEMENT
+from turnlog.windows.steps import DigestWhenFull, Summary
 from turnlog.windows.view import (
     NOT_READ,
     OLDER_TOO,
     Entry,
-    Unit,
+    Room,
     WindowDraft,
     is_item,
     is_whole,
-    never_sent,
+    out,
     pinned_alone,
-    turns_of,
 )
 
 _COMPACTING = ("anthropic", "openai_responses", "openai_agents_js")
 """Formats whose providers summarise a conversation in a message of it."""
 _COVERED = ("summary", "compaction", NOT_READ)
-SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -163,11 +156,17 @@ class WindowRequest:
 
 @lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The messages known so far, and the view of everything that could be sent of them."""
+    """The messages known so far, and the view of everything that could be sent of them; once settled, of all that is sent.
+
+    ``breaks`` separate the settled view from earlier windows. ``outgrown`` is the position with which the log became larger than
+    the room; None while it is not, 0 for one that was not read.
+    """
 
     entries: Sequence[Entry]
     request: WindowRequest
-    assembled: WindowDraft
+    view: WindowDraft
+    breaks: tuple[EpochStart, ...] = ()
+    outgrown: int | None = None
 
     @classmethod
     def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
@@ -181,25 +180,20 @@ class WindowPlan:
             chosen,
             total=history.total,
             answer_open_calls=request.answer_open_calls,
-            settlement_tokens=SETTLEMENT_TOKENS,
             unread=history.unread + skipped - len(pinned),
-            has_system=(request.plain or request).system is not None,
             offered=request.offered,
             memory=memory,
         )
-        return cls(chosen, request, replace(view, oldest=oldest, is_open=view.unread > 0))
-
-    @property
-    def unread(self) -> int:
-        """The number of messages before the first loop that has been read whole."""
-        return self.assembled.unread
+        has_system = (request.plain or request).system is not None
+        view = replace(view, oldest=oldest, is_open=view.unread > 0, has_system=has_system, summary=request.summary)
+        return cls(chosen, request, _with_what_may_be_sent(view, request))
 
     @property
     def is_final(self) -> bool:
         """Whether the least that any window sends has been read: the current loop, and pinned calls with their results."""
-        if not self.unread:
+        if not self.view.unread:
             return True
-        summary, oldest = self.request.summary, self.assembled.oldest
+        summary, oldest = self.request.summary, self.view.oldest
         covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
@@ -211,27 +205,11 @@ class WindowPlan:
 
         These are before the first loop, in the current loop, or pinned.
         """
-        view = self._stepped(self.view())
+        view = self._stepped(self.view)
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
         by_position = {entry.position: entry for unit in units for entry in unit.entries}
         return [entry.event for entry in by_position.values() if entry.message is None]
-
-    def view(self) -> WindowDraft:
-        """Return the view of everything that could be sent."""
-        view = replace(self.assembled, summary=self.request.summary)
-        covered = view.summary.last_loop if view.summary is not None else -1
-        if not self.request.policy.preserve_system:
-            view = with_system_as_loop(view)
-        past = [
-            out(loop, "summary" if loop.number <= covered else NOT_READ) if loop.number < view.oldest else loop
-            for loop in view.past
-        ]
-        view = view.with_past(past)
-        if self.request.include_current_loop:
-            return view
-        left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
-        return replace(view, loops=(*view.past, *left_out), open_calls=())
 
     def fitted(self, recall: RecallMessages | None) -> Fitted:
         """Return the view within the budget, and the start of its epoch as far as policy and budget decide it.
@@ -240,12 +218,12 @@ class WindowPlan:
         covers are counted as omitted.
         """
         try:
-            return self._fitted(self.view(), recall)
+            return self._fitted(self.view, recall)
         except BudgetTooSmallError:
             summary = self.request.summary
             if summary is None:
                 raise
-            return self._fitted(self._without_summary(self.view(), summary), recall)
+            return self._fitted(self._without_summary(self.view, summary), recall)
 
     def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
         """Return the view without the summary; loops that it covers stay out, because only its kept messages have been read.
@@ -262,7 +240,7 @@ class WindowPlan:
         return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
 
     def _stepped(self, view: WindowDraft) -> WindowDraft:
-        fixed = fixed_tokens(self.request) + sum(unit.tokens for unit in view.preamble)
+        fixed = fixed_tokens(self.request) + view.preamble_tokens
         for step in self.request.policy.steps:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
@@ -271,14 +249,17 @@ class WindowPlan:
         request = self.request
         fixed = fixed_tokens(request)
         stepped = self._stepped(view)
-        steps = [step for step in request.policy.steps if isinstance(step, DigestWhenFull)]
         room = request.budget.tokens - fixed
         reserve = recall.reserve(stepped, room) if recall is not None else 0
-        step = steps[-1] if steps else DigestWhenFull()
+        is_always_reserved = recall is not None and recall.scope == "user"
         try:
-            of_whole = reserve if recall is not None and recall.scope == "user" else None
             fitted = fit(
-                stepped, room=room, step=step, reserve=reserve, of_whole=of_whole, compactions=self._compactions
+                stepped,
+                room=room,
+                step=request.policy.when_full,
+                reserve=reserve,
+                of_whole=reserve if is_always_reserved or is_lowered(stepped) else 0,
+                compactions=self._compactions,
             )
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
@@ -317,15 +298,18 @@ class WindowPlan:
     @property
     def _keeps_newest(self) -> bool:
         """Whether what the policy does to a loop depends on newer messages alone."""
-        steps = self.request.policy.steps
-        return not self.unread or all(is_built_in(step) and not isinstance(step, Pin) for step in steps)
+        return not self.view.unread or not (self._has_own_steps or self.request.policy.pins)
+
+    @property
+    def _has_own_steps(self) -> bool:
+        return not all(map(is_built_in, self.request.policy.steps))
 
     def _without_oldest(self, view: WindowDraft) -> WindowDraft:
         """Return the view without the oldest loops that are out, but for their pinned messages; the rest of them counts as unread.
 
         So it is the same however much has been read. A step of one's own reads everything, and has a reason for each loop.
         """
-        if any(not is_built_in(step) for step in self.request.policy.steps):
+        if self._has_own_steps:
             return view
         is_older = [
             loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
@@ -362,7 +346,7 @@ class WindowPlan:
         Loops before ``oldest`` are not sent, so nothing that comes to them matters.
         """
         loops = stepped.loops
-        if any(not is_built_in(step) for step in self.request.policy.steps):
+        if self._has_own_steps:
             yield EpochStart(loops[-1].last if loops else 0, "policy", "base")
         sent = [loop for loop in loops if loop.number >= oldest]
         stubbed = [unit.position for loop in sent for unit in loop.units if unit.stubs]
@@ -381,6 +365,21 @@ class WindowPlan:
             yield EpochStart(max(newest, loops[-1].first), "past_loop", "base")
 
 
+def _with_what_may_be_sent(view: WindowDraft, request: WindowRequest) -> WindowDraft:
+    """Return the view with the loops out that are not read whole, and the current one where the request is without it."""
+    covered = view.summary.last_loop if view.summary is not None else -1
+    if not request.policy.preserve_system:
+        view = with_system_as_loop(view)
+    view = view.with_past(
+        out(loop, "summary" if loop.number <= covered else NOT_READ) if loop.number < view.oldest else loop
+        for loop in view.past
+    )
+    if request.include_current_loop:
+        return view
+    left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
+    return replace(view, loops=(*view.past, *left_out), open_calls=())
+
+
 def _unfinished(sources: Sequence[Source]) -> int:
     """Return how many of the oldest messages belong to a loop that began before them and is not the newest."""
     first = sources[0].loop if sources else 0
@@ -389,27 +388,16 @@ def _unfinished(sources: Sequence[Source]) -> int:
     return next(index for index, source in enumerate(sources) if source.loop != first)
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Settled:
-    """A view with all the bodies that it sends, the plan it comes from, and the breaks that separate it from earlier windows.
+def settled(history: History, request: WindowRequest, memory: Memory) -> WindowPlan:
+    """Return the plan of a request, with all the bodies that its view sends.
 
-    ``outgrown`` is the position with which the log became larger than the room; None while it is not, 0 for one that was not read.
-    """
-
-    plan: WindowPlan
-    view: WindowDraft
-    breaks: tuple[EpochStart, ...]
-    outgrown: int | None = None
-
-
-def settled(history: History, request: WindowRequest, memory: Memory) -> Settled:
-    """Return the view of a request. ``memory`` is of the same log and format; it keeps what is made.
+    ``memory`` is of the same log and format; it keeps what is made.
 
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
     read = _Entries(history, memory.entries, request)
-    recall, recalled = request.policy.recall if request.recaller is not None else None, NOTHING_RECALLED
+    recall, recalled = request.policy.recall if request.recaller is not None else None, Recollection()
     while True:
         read.make()
         plan = WindowPlan.of(history, memory, request)
@@ -426,7 +414,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             if not wanted:
                 raise
         else:
-            is_final = fitted.is_final and (history.has_all_kept or not plan.unread)
+            is_final = fitted.is_final and (history.has_all_kept or not plan.view.unread)
             if not is_final and history.read_on():
                 continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
@@ -440,12 +428,12 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> Settled
             if not wanted:
                 view = replace(fitted.view, recalled=recalled.parts)
                 breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
-                return Settled(plan, view, breaks, _outgrown(history, request))
+                return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
         read.bring(wanted)
 
 
 def _outgrown(history: History, request: WindowRequest) -> int | None:
-    """Return the position with which the log became larger than the room for messages (see `Settled`)."""
+    """Return the position with which the log became larger than the room for messages (see `WindowPlan`)."""
     room, before = request.budget.tokens - fixed_tokens(request), history.total
     if before <= room:
         return None
@@ -475,7 +463,6 @@ class _Entries:
         self._history = history
         self._entries = entries
         self._request = request
-        self._format = request.format
 
     def make(self) -> None:
         """Read older commits while all would be sent; make entries of their messages, with bodies where a card says too little."""
@@ -483,16 +470,20 @@ class _Entries:
             pass
         sources = (*self._history.kept, *self._history.sources)
         new = [source for source in sources if source.event.position not in self._entries]
-        self._entries.update((source.event.position, _priced(entry_of(source), self._format)) for source in new)
+        self._add(new)
         self.bring([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
 
     def bring(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""
         fetched = self._history.fetch(events) if events else {}
-        for event in events:
-            entry = self._entries[event.position]
-            entry = _read(fetched[event.position], entry.loop, entry.time_ms)
-            self._entries[event.position] = _priced(entry, self._format)
+        entries = [self._entries[event.position] for event in events]
+        self._add([Source(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
+
+    def _add(self, sources: Sequence[Source]) -> None:
+        for entry in map(entry_of, sources):
+            stored, sent = entry.event.format, self._request.format
+            extra = extra_tokens(entry.facts, entry.message, stored_format=stored, sent=sent)
+            self._entries[entry.position] = replace(entry, extra=extra) if extra else entry
 
     def _needs_body(self, event: MessageEvent) -> bool:
         """Return whether a card is not enough: there is none, or it does not say what a window must know.
@@ -502,7 +493,7 @@ class _Entries:
         facts = event.facts
         if facts is None or (facts.calls and facts.results):
             return True
-        return facts.compacts is None and event.format == self._format == "anthropic"
+        return facts.compacts is None and event.format == self._request.format == "anthropic"
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:
@@ -522,93 +513,7 @@ def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator
         is_whole(loop) for loop in fitted.view.loops if loop.number >= fitted.view.oldest
     )
     if not fitted.is_final and not (history.is_at_limit and is_sent_whole):
-        yield EpochStart(max((loop.last for loop in fitted.view.loops), default=0), "not_read", "base")
-
-
-def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:
-    """Yield since when results of the view have replaced what an answer's window had for their calls.
-
-    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent. A loop that
-    is out has none: it left with a later break, or its results came when it was out.
-    """
-    shown = (unit for loop in view.loops for unit in loop.units if loop.level != "out" or unit.pinned)
-    units = [*view.preamble, *shown]
-    if not any(unit.answers for unit in units):
-        return
-    roles = dict(turns_of(view))
-    turns = list(roles)
-    said = [position for position, role in roles.items() if role == "assistant"]
-    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant" and never_sent(entry)]
-    said.sort()
-    superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
-    for unit, following in zip_longest(units, units[1:]):
-        if not unit.answers:
-            continue
-        last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
-        settled_at = _next(turns, last)
-        for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
-            is_replacing = answer_open_calls or is_user_s or (_next(superseded, last) or position) < position
-            sent_at = last if is_replacing else settled_at
-            if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
-                yield EpochStart(position, "late_result", unit.position)
-        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
-        if answer_open_calls or shown_at is None:
-            continue
-        answers = bisect_right(said, shown_at)
-        answered_at = said[answers - 1] if answers else 0
-        # The newest answer that was given while the call waited: its window had neither the call nor its place.
-        if answered_at > last and (is_user_s or (following is not None and following.position < answered_at)):
-            yield EpochStart(shown_at, "late_result", unit.position)
-
-
-def _next(positions: Sequence[int], position: int) -> int | None:
-    """Return the first of ordered positions that is larger than ``position``."""
-    index = bisect_right(positions, position)
-    return positions[index] if index < len(positions) else None
-
-
-def _completed_at(unit: Unit) -> int | None:
-    """Return the position of the last result of a unit; None while a call has none."""
-    positions = [answer.entry.position for answer in unit.answers if answer.entry is not None]
-    return max(positions) if len(positions) == len(unit.answers) else None
-
-
-def _is_complete(unit: Unit, position: int) -> bool:
-    """Return whether all results of a unit came before a position."""
-    return (_completed_at(unit) or position) < position
-
-
-def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) -> int:
-    """Return the position up to which an answer at ``position`` was made behind the same messages.
-
-    That is the answer's own position, or that of a call whose results it did not wait for.
-    """
-    if answer_open_calls:
-        return position
-    units = [unit for loop in view.loops for unit in loop.units if unit.answers and unit.position < position]
-    waiting = [unit for unit in units if not _is_complete(unit, position)]
-    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
-    return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
-
-
-def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
-    """Return the position of the newest answer that nothing prompted; 0 when there is none.
-
-    It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
-    neutral message, or lacked those calls, so no later window begins with it.
-    """
-    units = {unit.said[-1].position: unit for loop in view.loops for unit in loop.units}
-    turns = turns_of(view)
-    is_first = (
-        not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
-    )
-    newest = turns[0][0] if is_first else 0
-    for (before, role), (position, next_role) in pairwise(turns):
-        unit = units.get(before)
-        is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
-        if role == next_role == "assistant" and not is_prompted:
-            newest = position
-    return newest
+        yield EpochStart(fitted.view.last, "not_read", "base")
 
 
 def fixed_tokens(request: WindowRequest) -> int:
@@ -618,25 +523,14 @@ def fixed_tokens(request: WindowRequest) -> int:
 
 def entry_of(source: Source) -> Entry:
     """Return the source as an entry; its message is parsed when its body is known."""
-    if source.event.body is None:
-        facts = source.event.facts or _NO_FACTS
-        return Entry(source.event, facts, source.loop, source.time_ms, values=lambda: facts.ledger)
-    return _read(source.event, source.loop, source.time_ms)
-
-
-def _read(event: MessageEvent, loop: int, time_ms: int) -> Entry:
-    """Return the entry of an event with its message parsed."""
-    assert event.body is not None  # noqa: S101 - fetched
+    event, card = source.event, source.event.facts
+    if event.body is None:
+        facts = card or _NO_FACTS
+        return Entry(event, facts, source.loop, source.time_ms, values=lambda: facts.ledger)
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
     # A card may be of an older extractor: its values stay those of the message when the body is read.
-    facts = event.facts
-    values = cache(lambda: facts.ledger if facts is not None else bounded(ledger_of_message(message)))
-    return Entry(event, outline_of(message), loop, time_ms, message, values=values)
-
-
-def _priced(entry: Entry, sent: str) -> Entry:
-    extra = extra_tokens(entry.facts, entry.message, stored_format=entry.event.format, sent=sent)
-    return replace(entry, extra=extra) if extra else entry
+    values = cache(lambda: card.ledger if card is not None else bounded(ledger_of_message(message)))
+    return Entry(event, outline_of(message), source.loop, source.time_ms, message, values=values)
 
 
 _NO_FACTS = outline_of(Message("unknown"))

@@ -25,11 +25,21 @@ from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
 from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_json
-from turnlog.windows.digest_steps import WEEK_SECONDS, Loops, Summary
-from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
+from turnlog.windows.digests import MAX_MESSAGE_CHARS
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
-from turnlog.windows.steps import MAX_MESSAGE_CHARS, DigestWhenFull, Step
+from turnlog.windows.steps import (
+    WEEK_SECONDS,
+    DigestWhenFull,
+    Loops,
+    Messages,
+    Pin,
+    Recent,
+    Step,
+    Summary,
+    Tokens,
+    Turns,
+)
 from turnlog.windows.triggers import Clause, Trigger
 
 
@@ -91,6 +101,12 @@ class Policy(BaseModel):
     def recall(self) -> RecallMessages | None:
         """The last step that recalls messages; None when there is none."""
         return next((step for step in reversed(self.steps) if isinstance(step, RecallMessages)), None)
+
+    @property
+    def when_full(self) -> DigestWhenFull:
+        """The step by which windows are fitted to the budget: the last of its kind, or one with the defaults."""
+        steps = (step for step in reversed(self.steps) if isinstance(step, DigestWhenFull))
+        return next(steps, DigestWhenFull())
 
     @property
     def pins(self) -> tuple[Pin, ...]:

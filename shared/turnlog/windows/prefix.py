@@ -22,9 +22,9 @@ from turnlog.core.token_bounds import lower_bound_tokens
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.epochs import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window
+from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window, newest_unprompted, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
-from turnlog.windows.plan import Settled, WindowRequest, newest_unprompted, sent_before
+from turnlog.windows.plan import WindowPlan, WindowRequest
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
 from turnlog.windows.view import Entry, Loop, is_item
@@ -52,36 +52,36 @@ class Prefix:
 class Made:
     """A window before it is returned: its plan, the request that is sent, its turns as rendered, and the breaks before it."""
 
-    settled: Settled
+    plan: WindowPlan
     request: WindowRequest
     shares: Sequence[Share]
     rendered: Rendered
     breaks: tuple[EpochStart, ...]
 
     @classmethod
-    def of(cls, settled: Settled, codec: Codec, breaks: tuple[EpochStart, ...]) -> Made:
+    def of(cls, plan: WindowPlan, codec: Codec, breaks: tuple[EpochStart, ...]) -> Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
-        breaks = (*breaks, *settled.breaks)
-        request = settled.plan.request
-        refs = {place: ref for loop in settled.view.loops for place, ref in _refs_of(loop).items()}
+        breaks = (*breaks, *plan.breaks)
+        request = plan.request
+        refs = {place: ref for loop in plan.view.loops for place, ref in _refs_of(loop).items()}
         window_shares, since, first = within_media_limits(
-            shares(settled.view, codec), limits_of(codec.format, request.context), refs
+            shares(plan.view, codec), limits_of(codec.format, request.context), refs
         )
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
         if request.plain is not None:
-            breaks, has_tools = _with_recall_tools(breaks, settled.outgrown)
+            breaks, has_tools = _with_recall_tools(breaks, plan.outgrown)
             request = request if has_tools else request.plain
         start = max((broken.position for broken in breaks), default=0)
         if codec.format in FENCING:
             bound = list(unsigned(window_shares, codec, start))
-            last = newest_unprompted(settled.view, answer_open_calls=request.answer_open_calls)
+            last = newest_unprompted(plan.view, answer_open_calls=request.answer_open_calls)
             window_shares = list(unsigned(bound, codec, last))
             changed = next((old.place for old, new in zip_longest(bound, window_shares) if old is not new), None)
             if isinstance(changed, int):
                 breaks = (*breaks, EpochStart(last, "unprompted", changed))
         rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
-        return cls(settled, request, window_shares, rendered, breaks)
+        return cls(plan, request, window_shares, rendered, breaks)
 
     @property
     def sent(self) -> Mapping[int, Sequence[JsonObject]]:
@@ -91,6 +91,11 @@ class Made:
             if share.entry is not None:
                 sent[share.entry.position] += bodies
         return sent
+
+    def end_of(self, turns: int) -> End | None:
+        """Return where the first turns end in the messages; None when nothing of them stands there."""
+        end = self.rendered.ends[turns - 1] if turns else BEFORE_ALL
+        return end if end != BEFORE_ALL else None
 
     @property
     def start(self) -> EpochStart:
@@ -144,24 +149,21 @@ def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, i
     if position is None or position == 1:
         return Prefix(0, None, "first"), 0
     breaks = [broken for broken in made.breaks if broken.position >= position]
-    position = sent_before(made.settled.view, position, answer_open_calls=made.request.answer_open_calls)
+    position = sent_before(made.plan.view, position, answer_open_calls=made.request.answer_open_calls)
     if not breaks:
         turns = turns_before(made, position)
-        if not turns or made.rendered.ends[turns - 1] == BEFORE_ALL:
+        if made.end_of(turns) is None:
             return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
-        return Prefix(_stable_tokens(made, turns, codec)), turns
+        return Prefix(_begun_tokens(made, turns, codec)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
         return Prefix(0, "tools", start.reason), 0
     if start.broke_at == "system":
         return Prefix(_tools_tokens(made), "system", start.reason), 0
-    turns = 0
-    broken = start.broke_at
+    turns, broken = 0, start.broke_at
     if isinstance(broken, int) and any(share.place == broken for share in made.shares):
         turns = turns_before(made, min(broken, position))
-    is_begun = turns > 0 and made.rendered.ends[turns - 1] != BEFORE_ALL
-    tokens = _stable_tokens(made, turns, codec) if is_begun else _frame_tokens(made)
-    return Prefix(tokens, start.broke_at, start.reason), turns
+    return Prefix(_begun_tokens(made, turns, codec), broken, start.reason), turns
 
 
 def turns_before(made: Made, position: int) -> int:
@@ -179,9 +181,11 @@ def _frame_tokens(made: Made) -> int:
     return _tools_tokens(made) + (0 if made.request.format in FENCING else _system_tokens(made))
 
 
-def _stable_tokens(made: Made, turns: int, codec: Codec) -> int:
-    """Return a lower bound of the tokens of tools, system text and the first ``turns`` turns."""
-    end: End = made.rendered.ends[turns - 1] if turns else BEFORE_ALL
+def _begun_tokens(made: Made, turns: int, codec: Codec) -> int:
+    """Return a lower bound of the tokens of tools, system text and the first ``turns`` turns; without turns of the frame alone."""
+    end = made.end_of(turns)
+    if end is None:
+        return _frame_tokens(made)
     begun, system = end.message + 1, _system_tokens(made)
     if made.request.system is not None and made.request.format in _SYSTEM_IS_A_MESSAGE:
         begun, system = (begun - 1, system) if begun else (0, 0)
@@ -232,7 +236,7 @@ def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
     if is_given and is_verbatim and not _has(message, files=True):
         return stored
     parsed = [codec.parse(body) for body in bodies]
-    if is_given and _count_the_same(message, parsed):
+    if is_given and not _has(message) and _counted([message]) == _counted(parsed):
         return stored
     return sum(lower_bound_tokens(text) for sent in parsed for text in _texts(sent))
 
@@ -244,12 +248,8 @@ def _has(message: Message, *, files: bool = False) -> bool:
     return any(not files or block.kind == "file" for block in media)
 
 
-def _count_the_same(message: Message, parsed: Sequence[Message]) -> bool:
-    """Return whether the parsed bodies have everything that the message's count depends on."""
-    return not _has(message) and not any(map(_has, parsed)) and _counted([message]) == _counted(parsed)
-
-
 def _counted(messages: Sequence[Message]) -> tuple[object, ...]:
+    """Return everything that the count of messages without media depends on."""
     return (
         [message.name for message in messages if message.name],
         [block for message in messages for block in message.content if block != Text("")],

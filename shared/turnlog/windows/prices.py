@@ -30,7 +30,7 @@ from turnlog.providers.openai_chat import MAX_ID, RESULT_OF
 from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.digests import Tally, shown_pieces
-from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks, summary_tokens
+from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks
 from turnlog.windows.view import Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
@@ -184,5 +184,5 @@ def message_tokens(view: WindowDraft) -> int:
     """Return the most that the view's messages take, with the summary and the line about omitted messages."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
-    preamble = sum(unit.tokens for unit in view.preamble) + summary_tokens(view.summary, view.wording.label)
-    return preamble + sum(loops_tokens(view.loops).values()) + (LINE_TOKENS if has_evicted(view) else 0)
+    loops = sum(loops_tokens(view.loops).values())
+    return view.preamble_tokens + view.summary_tokens + loops + (LINE_TOKENS if has_evicted(view) else 0)

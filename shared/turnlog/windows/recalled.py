@@ -25,13 +25,13 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.core.window_parts import RecalledMessage
 from turnlog.providers.blocks import escaped, fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.digests import shown_pieces, value_cost
-from turnlog.windows.epochs import EpochStart
+from turnlog.windows.breaks import EpochStart
+from turnlog.windows.digests import shown_pieces
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.steps import Room, Step
+from turnlog.windows.steps import Step
 from turnlog.windows.stubs import beginning
-from turnlog.windows.text import summary_body, truncation_mark
-from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, WindowDraft, never_sent
+from turnlog.windows.text import summary_body, truncation_mark, value_cost
+from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, Room, WindowDraft, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
@@ -191,9 +191,6 @@ class Recollection:
 
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
-
-
-NOTHING_RECALLED = Recollection()
 
 
 def recalled_in(
@@ -449,8 +446,7 @@ def _is_one_text(entry: Entry) -> bool:
 def _short(text: str, chars: int, most: int) -> str:
     """Return the beginning of a text of ``chars`` characters in about ``most`` tokens, with a mark of what is missing."""
     shown, _ = beginning(text, most)
-    missing = max(chars, len(text)) - len(shown)
-    return shown + truncation_mark(missing) if missing > 0 else shown
+    return shown + truncation_mark(max(chars, len(text)) - len(shown))
 
 
 def _one_line(text: str) -> str:

@@ -14,13 +14,21 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from turnlog.core.errors import InvalidInputError, StepError
 from turnlog.core.json_values import encode_json
-from turnlog.windows.digest_steps import Loops, Summary
 from turnlog.windows.digests import tells_something, with_note
-from turnlog.windows.keep_newest import Messages, Pin, Recent, Tokens, Turns
 from turnlog.windows.recalled import RecallMessages
-from turnlog.windows.steps import DigestWhenFull, Room, Step, pinned
-from turnlog.windows.stubs import StubToolResults
-from turnlog.windows.view import Loop, Unit, WindowDraft
+from turnlog.windows.steps import (
+    DigestWhenFull,
+    Loops,
+    Messages,
+    Pin,
+    Recent,
+    Step,
+    StubToolResults,
+    Summary,
+    Tokens,
+    Turns,
+)
+from turnlog.windows.view import Loop, Room, Unit, WindowDraft, pinned
 
 BUILT_IN: tuple[type[Step], ...] = (
     Turns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -116,8 +117,8 @@ class _Renderer:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
-            text = Text(summary_text(view.summary, view.wording.label))
-            yield Share(Turn(Message(view.wording.role, (text,))), where="summary")
+            text = Text(summary_text(view.summary, view.summary_label))
+            yield Share(Turn(Message(view.summary_role, (text,))), where="summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):
@@ -256,16 +257,14 @@ class _UnitTurns:
 
     def _results(self, *, is_native: bool) -> Iterator[Share]:
         unit = self._unit
-        stubs = {stub.position: stub for stub in unit.stubs}
-        answered = [
-            answer
-            for answer in unit.answers
-            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native
-        ]
-        for position in dict.fromkeys(answer.entry.position for answer in answered if answer.entry):
-            here = [answer for answer in answered if answer.entry is not None and answer.entry.position == position]
-            assert here[0].entry is not None  # noqa: S101 - `answered` has only such
-            entry = here[0].entry
+        stubs, entries = {stub.position: stub for stub in unit.stubs}, dict[int, Entry]()
+        answers = defaultdict[int, list[CallResult]](list)
+        for answer in unit.answers:
+            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native:
+                answers[answer.entry.position].append(answer)
+                entries[answer.entry.position] = answer.entry
+        for position, here in answers.items():
+            entry = entries[position]
             ids = tuple(self._ids[answer.ref] for answer in here)
             if position in stubs:
                 results = tuple(self._stubbed(entry, here, stubs[position]))
@@ -327,9 +326,7 @@ def _cut(piece: Piece) -> Share:
     entry, limit = piece.unit.entry, piece.limit
     assert limit is not None  # noqa: S101 - checked by the caller
     if _fits_in_head(piece, entry):
-        text, name = entry.facts.head, entry.facts.name
-        if entry.facts.chars > limit:
-            text = text[:limit] + truncation_mark(entry.facts.chars - limit)
+        text, name = entry.facts.head[:limit] + truncation_mark(entry.facts.chars - limit), entry.facts.name
     else:
         message = _message(entry)
         is_text = all(isinstance(block, Text) for block in message.content)

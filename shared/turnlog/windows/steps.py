@@ -1,4 +1,4 @@
-"""Policy steps: models with a pure function that returns a view with less in it.
+"""Turnlog's own policy steps: models with a pure function that returns a view with less in it.
 
 A step lowers the levels of past loops, takes messages out of them, or pins messages. It never removes the current loop, a
 system message before the first loop, or a pinned message, and it gives a reason for everything that it removes.
@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from turnlog.core.lazy_dataclass import once
-from turnlog.windows.digests import tells_something, with_note
-from turnlog.windows.view import Loop, Unit, WindowDraft
+from turnlog.windows.digests import (
+    LEDGER_PER_LOOP,
+    MAX_MESSAGE_CHARS,
+    NO_FINAL_REPLY,
+    Tally,
+    digest,
+    digest_pieces,
+    is_dropped,
+    with_note,
+)
+from turnlog.windows.stubs import OVER_TOKENS, PREVIEW_TOKENS, result_entries, stub_results
+from turnlog.windows.text import shortened_summary
+from turnlog.windows.triggers import Clause, any_crossed, past_of
+from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft, out, pinned, unit_out
 
-MAX_MESSAGE_CHARS = 500
-LEDGER_PER_LOOP = 200
-
-
-class Room(NamedTuple):
-    """The token budget, as a step sees it.
-
-    ``tokens`` may be sent in all; ``fixed`` of them are taken by system text, tools and the messages before the first loop.
-    """
-
-    tokens: int
-    fixed: int
+MAX_LABEL_CHARS = 100
+WEEK_SECONDS = 7 * 24 * 3600
 
 
 class Step(BaseModel):
@@ -92,33 +95,267 @@ class DigestWhenFull(Step):
         return min(self.summary_border(total, room, summary), size * (total // size))
 
 
-def digest(loop: Loop, reason: str, max_message_chars: int = MAX_MESSAGE_CHARS, ledger: int = LEDGER_PER_LOOP) -> Loop:
-    """Return a whole loop as a digest; out, when its digest would have nothing but pinned messages.
+class Turns(Step):
+    """The newest ``n`` past loops stay whole; older ones are out."""
 
-    A loop that is a digest or out is returned as it is.
-    Texts are cut to their first ``max_message_chars`` characters; the note has at most ``ledger`` values.
+    step: Literal["turns"] = "turns"
+    n: int = Field(default=10, ge=0, le=1_000_000)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        past = view.past
+        kept = max(0, len(past) - self.n)
+        return view.with_past(out(loop, "turns") if index < kept else loop for index, loop in enumerate(past))
+
+
+class Messages(Step):
+    """The newest ``n`` messages of past loops stay; older ones are out. A call and its results stay or go together."""
+
+    step: Literal["messages"] = "messages"
+    n: int = Field(default=20, ge=0, le=1_000_000)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        return newest(view, limit=self.n, measure=_MESSAGES, reason="messages")
+
+
+class Tokens(Step):
+    """The newest messages of past loops with at most ``n`` tokens together stay; older ones are out."""
+
+    step: Literal["tokens"] = "tokens"
+    n: int = Field(default=4000, ge=0, le=100_000_000)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        return newest(view, limit=self.n, measure=_TOKENS, reason="tokens")
+
+
+class Recent(Step):
+    """The newest messages of past loops stay, at most ``messages`` of them and at most ``tokens`` tokens; older ones are out.
+
+    null: no such limit. With ``once`` nothing is left out until the past loops cross one of its clauses. The clauses count what
+    the log has since the current summary. null: the limits always apply.
     """
-    if loop.level != "whole":
-        return loop
-    made = with_note(
-        replace(loop, level="digest", reason=reason, max_message_chars=max_message_chars), max_values=ledger
-    )
-    return made if tells_something(made) else out(loop, reason)
+
+    step: Literal["recent"] = "recent"
+    messages: int | None = Field(default=20, ge=0, le=1_000_000)
+    tokens: int | None = Field(default=4000, ge=0, le=100_000_000)
+    once: tuple[Clause, ...] | None = Field(default=None, min_length=1, max_length=8)
+
+    @model_validator(mode="after")
+    def _limited(self) -> Recent:
+        if self.messages is None and self.tokens is None:
+            raise PydanticCustomError("no_limit", "recent needs a limit: messages, tokens or both")
+        return self
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        if self.once is not None and not any_crossed(self.once, past_of(view), budget=room.tokens):
+            return view
+        if self.messages is not None:
+            view = newest(view, limit=self.messages, measure=_MESSAGES, reason="messages")
+        if self.tokens is not None:
+            view = newest(view, limit=self.tokens, measure=_TOKENS, reason="tokens")
+        return view
 
 
-@once
-def out(loop: Loop, reason: str) -> Loop:
-    """Return the loop at the level out; only its pinned messages are sent. A loop that is out already keeps its reason."""
-    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
+class Measure(NamedTuple):
+    """The size of a message with its results, and of a digest, as a limit counts it.
+
+    Pinned messages in a digest are not counted.
+    """
+
+    unit: Callable[[Unit], int]
+    digest: Callable[[Loop], int]
 
 
-def unit_out(unit: Unit, reason: str) -> Unit:
-    """Return the unit, a message with its results, at the level out. A pinned unit is returned as it is."""
-    return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
+_MESSAGES = Measure(
+    lambda unit: len(unit.entries),
+    lambda loop: sum(not piece.unit.pinned for piece in digest_pieces(loop)) + len(loop.notes),
+)
+_TOKENS = Measure(
+    lambda unit: unit.tokens,
+    lambda loop: sum(piece.tokens for piece in digest_pieces(loop) if not piece.unit.pinned) + Tally().add(*loop.notes),
+)
 
 
-def pinned(unit: Unit) -> Unit:
-    """Return the unit pinned; it is whole again if it was out or its results were shortened."""
-    costs = {entry.position: entry.cost for entry in unit.entries}
-    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
-    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)
+def newest(view: WindowDraft, *, limit: int, measure: Measure, reason: str) -> WindowDraft:
+    """Return the view with the newest messages of past loops within ``limit``; everything older is out.
+
+    The first message that does not fit is out, and so are all before it. A message goes with its results, a digest as a whole.
+    Messages that are out already, or pinned, cost nothing.
+    """
+    left, changed, full = limit, list[Loop](), False
+    for loop in reversed(view.past):
+        if loop.level == "out":
+            changed.append(loop)
+            continue
+        if loop.level == "digest":
+            cost = measure.digest(loop)
+            full = full or cost > left
+            left -= 0 if full else cost
+            changed.append(out(loop, reason) if full else loop)
+            continue
+        units = list[Unit]()
+        for unit in reversed(loop.units):
+            if unit.level != "out" and not unit.pinned:
+                cost = measure.unit(unit)
+                full = full or cost > left
+                left -= 0 if full else cost
+            units.append(unit_out(unit, reason) if full else unit)
+        kept = replace(loop, units=tuple(reversed(units)))
+        changed.append(kept if any(unit.level != "out" for unit in units) else out(kept, reason))
+    return view.with_past(reversed(changed))
+
+
+class Loops(Step):
+    """Past loops become digests, except the newest ``whole``; at most ``max`` of them, none older than ``max_age_seconds``.
+
+    A digest is the user's messages and the final reply, each cut to its first ``max_message_chars`` characters. Its note has a
+    line for each tool call and at most ``ledger`` values from calls and results. Age is measured at the time of the commit that
+    opened the current loop. null: no such limit. The digest of a loop without a final reply says so; with
+    ``interrupted: "drop"`` such a loop is out instead.
+    """
+
+    step: Literal["loops"] = "loops"
+    max: int | None = Field(default=10, ge=0, le=1_000_000)
+    max_age_seconds: int | None = Field(default=WEEK_SECONDS, ge=0)
+    max_message_chars: int = Field(default=MAX_MESSAGE_CHARS, ge=1, le=1_000_000)
+    whole: int = Field(default=0, ge=0, le=1_000_000)
+    ledger: int = Field(default=LEDGER_PER_LOOP, ge=0, le=1_000)
+    interrupted: Literal["mark", "drop"] = "mark"
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        now_ms = view.loops[-1].opened_ms if view.loops else 0
+        changed = [self._demoted(loop, newer, now_ms) for newer, loop in enumerate(reversed(view.past))]
+        return view.with_past(reversed(changed))
+
+    def _demoted(self, loop: Loop, newer: int, now_ms: int) -> Loop:
+        """Return the loop at its level, when ``newer`` past loops came after it."""
+        if self.max is not None and newer >= self.max:
+            return out(loop, "max_loops")
+        if self.max_age_seconds is not None and now_ms - loop.last_ms > self.max_age_seconds * 1000:
+            return out(loop, "max_age")
+        if newer < self.whole:
+            return loop
+        if is_dropped(loop, self.interrupted):
+            return out(loop, NO_FINAL_REPLY)
+        return digest(loop, "past_loop", self.max_message_chars, self.ledger)
+
+
+class Summary(Step):
+    """The current summary stands for the loops that it covers. Without this step those loops are read and sent like any other.
+
+    The summary takes at most ``max_tokens`` of the window, its fence included; null: as many as it was made with. Beyond that its
+    oldest lines and values are not shown, and its first line says how much is missing. The stored summary stays whole.
+
+    The summary is a message of the role ``as``, fenced as data in every role; the default is ``user``. ``label`` introduces its
+    text; null: a label in the text's language.
+    """
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    step: Literal["summary"] = "summary"
+    max_tokens: int | None = Field(default=None, ge=128, le=1_000_000)
+    as_: Literal["user", "assistant", "system"] = Field(default="user", alias="as")
+    label: str | None = Field(default=None, max_length=MAX_LABEL_CHARS)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        summary = view.summary
+        if summary is None:
+            return view
+        view = view.with_past(out(loop, "summary") if loop.number <= summary.last_loop else loop for loop in view.past)
+        view = replace(view, summary_role=self.as_, summary_label=self.label)
+        if self.max_tokens is None or view.summary_tokens <= self.max_tokens:
+            return view
+        shortened = shortened_summary(summary, self.max_tokens, self.label)
+        return replace(view, summary=shortened, summary_reason="max_tokens")
+
+
+class StubToolResults(Step):
+    """Tool results of more than ``over_tokens`` are sent as stubs: their first ``preview_tokens``, their ref and their values.
+
+    The newest ``keep_newest`` messages with results stay whole, and so do pinned ones. Applies to the current loop too. Without
+    this step, results are stubbed only when the budget demands it.
+    """
+
+    step: Literal["stub_tool_results"] = "stub_tool_results"
+    keep_newest: int = Field(default=3, ge=0, le=1_000_000)
+    over_tokens: int = Field(default=OVER_TOKENS, ge=0, le=100_000_000)
+    preview_tokens: int = Field(default=PREVIEW_TOKENS, ge=0, le=1_000)
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        units = [unit for loop in view.loops if loop.level == "whole" for unit in loop.units if unit.level == "whole"]
+        positions = sorted({entry.position for unit in units for entry in result_entries(unit)})
+        kept = frozenset(positions[max(0, len(positions) - self.keep_newest) :])
+        if len(kept) == len(positions):
+            return view
+        loops = [
+            replace(loop, units=tuple(self._stubbed(unit, kept) for unit in loop.units))
+            if loop.level == "whole"
+            else loop
+            for loop in view.loops
+        ]
+        return replace(view, loops=tuple(loops))
+
+    def _stubbed(self, unit: Unit, kept: frozenset[int]) -> Unit:
+        return stub_results(
+            unit, self.step, over_tokens=self.over_tokens, preview_tokens=self.preview_tokens, whole=kept
+        )
+
+
+PinnedRole = Literal["user", "assistant", "system", "tool"]
+
+
+class Pin(Step):
+    """Messages that match all selectors of this step stay in the window. The order of steps makes no difference to a pin.
+
+    ``roles``, ``positions``, ``authors``: the message has one of them. ``first_user``: it is the session's first user message.
+    ``flag``: its metadata has this key with the value true. A call stays with its results, and results with their call.
+    A summary keeps the messages that the session's policy pins when it is made. The other messages it covers are not read again.
+    """
+
+    step: Literal["pin"] = "pin"
+    roles: tuple[PinnedRole, ...] | None = Field(default=None, min_length=1, max_length=4)
+    positions: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(default=None, min_length=1, max_length=100)
+    authors: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=20)
+    first_user: bool = False
+    flag: str | None = Field(default=None, min_length=1, max_length=128)
+
+    @model_validator(mode="after")
+    def _selective(self) -> Pin:
+        if not self.first_user and not any((self.roles, self.positions, self.authors, self.flag)):
+            message = "pin needs a selector: roles, positions, authors, first_user or flag"
+            raise PydanticCustomError("no_selector", message)
+        return self
+
+    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
+        first = _first_user(view) if self.first_user else None
+        return replace(view, loops=tuple(self._pinned(loop, first) for loop in view.loops))
+
+    def _pinned(self, loop: Loop, first: int | None) -> Loop:
+        if not any(self._finds(unit, first) for unit in loop.units):
+            return loop
+        units = tuple(pinned(unit) if self._finds(unit, first) else unit for unit in loop.units)
+        changed = replace(loop, units=units)
+        # The note of a digest does not repeat the values of pinned messages.
+        is_told = loop.level == "digest"
+        return with_note(changed, max_values=sum(len(note.values) for note in loop.notes)) if is_told else changed
+
+    def _finds(self, unit: Unit, first: int | None) -> bool:
+        return any(self._agrees(entry, first) for entry in unit.entries)
+
+    def _agrees(self, entry: Entry, first: int | None) -> bool:
+        envelope = entry.event.envelope
+        return (
+            (self.roles is None or entry.facts.role in self.roles)
+            and (self.positions is None or entry.position in self.positions)
+            and (self.authors is None or envelope.author in self.authors)
+            and (not self.first_user or entry.position == first)
+            and (self.flag is None or (envelope.metadata or {}).get(self.flag) is True)
+        )
+
+
+def _first_user(view: WindowDraft) -> int | None:
+    """Return the position of the session's first user message; None when it is not in the view."""
+    users = [unit.entry for unit in view.units if unit.entry.facts.role == "user"]
+    opening = next((entry.position for entry in users if entry.event.opens_loop == 1), None)
+    # A user message that did not open a loop is known to be the first only when all messages are in the view.
+    is_whole = not view.unread and view.summary is None
+    return opening if opening is not None or not is_whole else next((entry.position for entry in users), None)

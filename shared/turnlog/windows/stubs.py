@@ -1,34 +1,48 @@
-"""Stubs: tool results cut to their beginnings, each with its values and the ref by which the whole result is found.
+"""Stubs: tool results that are sent in short, each with the ref by which the whole result is found.
 
-A stub is made from facts that a card has too, so a result that is stored separately need not be read for it.
+A stub has the beginning of a result and its values; it is made from facts that a card has too, so a result that is stored
+separately need not be read for it. A large result that is cut to the room that there is loses only its middle, at the borders of
+lines or JSON elements: errors stand at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
 
-from pydantic import Field
-
+from turnlog.core.calls import Ref
+from turnlog.core.messages import Text
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.digests import value_cost
 from turnlog.windows.ledger import chosen, is_said
-from turnlog.windows.steps import Room, Step
-from turnlog.windows.text import truncation_mark
-from turnlog.windows.view import CallResult, Entry, Stub, Unit, WindowDraft
+from turnlog.windows.text import VALUES, VALUES_TOKENS, truncation_mark, value_cost
+from turnlog.windows.view import CallResult, Entry, Stub, Unit
 
 PREVIEW_TOKENS = 100
 OVER_TOKENS = 200
 MAX_VALUES = 20
+LARGE_RESULT = "large_result"
+"""The reason of a result in the manifest whose middle is left out because it does not fit."""
+LEAST_TOKENS = 120
+"""Results that take no more are never cut: the mark would take as much."""
+STRETCH_CHARS = 4_000
+"""Characters whose least tokens are counted together."""
 _CARD_CHARS = 700
 """Characters of a message's results that its card has."""
-_VALUES = "\nvalues: "
-_VALUES_TOKENS = upper_bound_tokens(_VALUES)
 _ERROR_MARK = 6
 _CHARS_PER_TOKEN = 4
+_HEAD_SHARE = 0.6
+_TRIES, _FULL = 10, 0.94
+"""How often a larger cut is tried, and the share of the room that is enough."""
+_SLACK_CHARS = 400
+"""Characters before a cut among which a border of lines or elements is looked for."""
+_BORDERS = ("\n", "},", "],", ", ", " ")
+_TRUE_BORDER = re.compile(r"(?<=[A-Za-z0-9])(?=[ \t\r\n])")
+"""Places where no token of the whole text crosses: white space after a letter or digit begins a new piece of the encoding."""
+_upper_bound = lru_cache(maxsize=32)(upper_bound_tokens)
 
 
 def stub_results(
@@ -44,18 +58,51 @@ def stub_results(
     Applies to messages with results of more than ``over_tokens`` tokens, where the stub is smaller. Messages at the positions
     ``whole`` stay whole.
     """
-    if unit.level != "whole" or unit.pinned or not unit.answers:
-        return unit
-    known, stubs, tokens = {stub.position for stub in unit.stubs}, list(unit.stubs), unit.tokens
-    for entry in result_entries(unit):
+    stubs, saved = list(unit.stubs), 0
+    for entry in _whole_results(unit):
         cost = results_cost(unit, entry)
-        if entry.position in known or entry.position in whole or cost <= over_tokens:
+        if entry.position in whole or cost <= over_tokens:
             continue
         stub = _stub(entry, answers_in(unit, entry), reason, preview_tokens)
         if stub.tokens < cost:
             stubs.append(stub)
-            tokens -= cost - stub.tokens
-    return replace(unit, stubs=tuple(stubs), tokens=tokens) if len(stubs) > len(unit.stubs) else unit
+            saved += cost - stub.tokens
+    return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
+
+
+def cut_results(unit: Unit, tokens: int) -> Unit:
+    """Return the unit with its results cut so that they take at most ``tokens`` tokens together; small ones stay whole.
+
+    A result whose payload has not been fetched gets a stub without texts: read the payload, then cut again.
+    """
+    entries = _whole_results(unit)
+    costs = [results_cost(unit, entry) for entry in entries]
+    stubs, saved = list(unit.stubs), 0
+    for entry, cost, room in zip(entries, costs, _allotted(costs, tokens), strict=True):
+        if cost > room:
+            stub = _cut(unit, entry, room)
+            stubs.append(stub)
+            saved += cost - stub.tokens
+    return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
+
+
+def results_tokens(unit: Unit) -> int:
+    """Return the tokens of the messages with results that a unit sends."""
+    return sum(results_cost(unit, entry) for entry in _whole_results(unit))
+
+
+def capped_tokens(unit: Unit, cap: int) -> int:
+    """Return the tokens of a unit whose results together take at most ``cap`` tokens."""
+    costs = [results_cost(unit, entry) for entry in _whole_results(unit)]
+    return unit.tokens - sum(costs) + sum(_allotted(costs, cap)) if sum(costs) > cap else unit.tokens
+
+
+def _whole_results(unit: Unit) -> Sequence[Entry]:
+    """Return the messages with results that may be shortened: not those of a pinned message, nor those that are stubs already."""
+    if unit.level != "whole" or unit.pinned or not unit.answers:
+        return ()
+    stubs = {stub.position for stub in unit.stubs}
+    return [entry for entry in result_entries(unit) if entry.position not in stubs]
 
 
 def result_entries(unit: Unit) -> Sequence[Entry]:
@@ -90,15 +137,14 @@ def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_toke
     for answer in answers:
         result = entry.facts.results[answer.index]
         shown, bound = beginning(result.text[:chars], preview_tokens)
-        missing = result.chars - len(shown)
-        mark = f"{truncation_mark(missing) if missing > 0 else ''}\n[shortened; ref {answer.ref}]"
+        mark = f"{truncation_mark(result.chars - len(shown))}\n[shortened; ref {answer.ref}]"
         texts.append(shown + mark)
         tokens += bound + upper_bound_tokens(mark) + stub_overhead(result.name)
     said = "\n".join(texts)
     values = chosen((value for value in entry.values() if not is_said(value, said)), MAX_VALUES)
     if values:
-        texts[0] += _VALUES + ", ".join(values)
-        tokens += _VALUES_TOKENS + sum(map(value_cost, values))
+        texts[0] += VALUES + ", ".join(values)
+        tokens += VALUES_TOKENS + sum(map(value_cost, values))
     refs = [answer.ref for answer in answers]
     return Stub(entry.position, tuple(zip(refs, texts, strict=True)), tokens, reason)
 
@@ -112,33 +158,143 @@ def beginning(text: str, tokens: int) -> tuple[str, int]:
     return text, bound if text else 0
 
 
-class StubToolResults(Step):
-    """Tool results of more than ``over_tokens`` are sent as stubs: their first ``preview_tokens``, their ref and their values.
+def _allotted(costs: Sequence[int], room: int) -> list[int]:
+    """Return what each of several costs gets of a room: small ones all that they need, the others equal shares."""
+    shares, left, waiting = list(costs), room, len(costs)
+    for index in sorted(range(len(costs)), key=costs.__getitem__):
+        share = max(LEAST_TOKENS, left // waiting)
+        shares[index] = min(costs[index], share)
+        left -= shares[index]
+        waiting -= 1
+    return shares
 
-    The newest ``keep_newest`` messages with results stay whole, and so do pinned ones. Applies to the current loop too. Without
-    this step, results are stubbed only when the budget demands it.
+
+def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
+    answers = answers_in(unit, entry)
+    if entry.message is None:
+        return Stub(entry.position, (), room, LARGE_RESULT)
+    results = [entry.message.tool_results[answer.index] for answer in answers]
+    overheads = [stub_overhead(result.name) for result in results]
+    texts = [result.text for result in results]
+    rooms = _allotted([_upper_bound(text) for text in texts], room - sum(overheads))
+    shown = [
+        cut_middle(text, limit, str(answer.ref)) for text, limit, answer in zip(texts, rooms, answers, strict=True)
+    ]
+    is_alone = len(results) == len(entry.facts.results) == 1
+    if is_alone and len(results[0].content) == 1 and isinstance(results[0].content[0], Text):
+        # The stored count of the whole message bounds what is left of it better than the text alone does.
+        shown = [_cut_of_counted(texts[0], rooms[0], str(answers[0].ref), entry.event.tokens)]
+    tokens = sum(overheads) + sum(bound for _, bound in shown)
+    pairs: list[tuple[Ref, str]] = [(answer.ref, text) for answer, (text, _) in zip(answers, shown, strict=True)]
+    return Stub(entry.position, tuple(pairs), tokens, LARGE_RESULT)
+
+
+@lru_cache(maxsize=256)
+def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, int]:
+    """Return the cut text and its bound, where the whole text is known to take at most ``counted`` tokens.
+
+    What is left takes at most what the whole takes, less the least that the middle takes, plus what cutting may add. So more of the
+    text fits than its upper bound alone would allow.
     """
 
-    step: Literal["stub_tool_results"] = "stub_tool_results"
-    keep_newest: int = Field(default=3, ge=0, le=1_000_000)
-    over_tokens: int = Field(default=OVER_TOKENS, ge=0, le=100_000_000)
-    preview_tokens: int = Field(default=PREVIEW_TOKENS, ge=0, le=1_000)
+    least = LeastTokens(text)
 
-    def apply(self, view: WindowDraft, room: Room) -> WindowDraft:
-        units = [unit for loop in view.loops if loop.level == "whole" for unit in loop.units if unit.level == "whole"]
-        positions = sorted({entry.position for unit in units for entry in result_entries(unit)})
-        kept = frozenset(positions[max(0, len(positions) - self.keep_newest) :])
-        if len(kept) == len(positions):
-            return view
-        loops = [
-            replace(loop, units=tuple(self._stubbed(unit, kept) for unit in loop.units))
-            if loop.level == "whole"
-            else loop
-            for loop in view.loops
-        ]
-        return replace(view, loops=tuple(loops))
+    def bound(head: int, tail: int) -> int:
+        return _bound_of_rest(text, head, tail, counted, least) + upper_bound_tokens(_mark(text, head, tail, ref))
 
-    def _stubbed(self, unit: Unit, kept: frozenset[int]) -> Unit:
-        return stub_results(
-            unit, self.step, over_tokens=self.over_tokens, preview_tokens=self.preview_tokens, whole=kept
-        )
+    return max(cut_middle(text, room, ref), _largest(text, room, ref, bound, counted), key=lambda cut: len(cut[0]))
+
+
+class LeastTokens:
+    """The least tokens of any part of a text between two true borders. The whole text is looked at once."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._places, self._totals = text, [0], [0]
+        while (border := _TRUE_BORDER.search(text, self._places[-1] + STRETCH_CHARS)) is not None:
+            self._totals.append(self._totals[-1] + lower_bound_tokens(text[self._places[-1] : border.start()]))
+            self._places.append(border.start())
+
+    def between(self, start: int, end: int) -> int:
+        first, last = bisect_left(self._places, start), bisect_right(self._places, end) - 1
+        if first > last:
+            return lower_bound_tokens(self._text[start:end])
+        before, behind = self._text[start : self._places[first]], self._text[self._places[last] : end]
+        return lower_bound_tokens(before) + self._totals[last] - self._totals[first] + lower_bound_tokens(behind)
+
+
+def _bound_of_rest(text: str, head: int, tail: int, counted: int, least: LeastTokens) -> int:
+    """Return the most tokens of a text without its middle, from the count of the whole and the least of its parts."""
+    end = len(text) - tail
+    before, after = text[max(0, head - _SLACK_CHARS) : head], text[end : end + _SLACK_CHARS]
+    left = max((match.start() for match in _TRUE_BORDER.finditer(before)), default=None)
+    right = next((match.start() for match in _TRUE_BORDER.finditer(after)), None)
+    slack = max(head, end - _SLACK_CHARS)
+    first = _TRUE_BORDER.search(text, head + 1, end)
+    last = max((match.start() for match in _TRUE_BORDER.finditer(text, slack + 1, end)), default=None)
+    if left is None or right is None or first is None or last is None:
+        return upper_bound_tokens(text[:head]) + upper_bound_tokens(text[end:])
+    inner = least.between(first.start(), max(first.start(), last))
+    return counted - inner + upper_bound_tokens(before[left:]) + upper_bound_tokens(after[:right])
+
+
+@lru_cache(maxsize=256)
+def cut_middle(text: str, tokens: int, ref: str) -> tuple[str, int]:
+    """Return the text within ``tokens`` tokens, its middle replaced by a mark, and the most tokens that it takes."""
+    whole = _upper_bound(text)
+    if whole <= tokens:
+        return text, whole
+    return _largest(text, tokens, ref, lambda head, tail: upper_bound_tokens(_shown(text, head, tail, ref)), whole)
+
+
+def _largest(text: str, room: int, ref: str, bound: Callable[[int, int], int], whole: int) -> tuple[str, int]:
+    """Return the largest cut of the text that is found within ``room`` tokens, and its bound; only the mark when none is.
+
+    ``bound`` returns the most tokens of a cut with so many characters of the beginning and of the end; ``whole`` are the text's.
+    """
+    best = _mark(text, 0, 0, ref)
+    tokens, low, high, share = upper_bound_tokens(best), 0.0, 1.0, min(0.98, room / max(1, whole))
+    for _ in range(_TRIES):
+        head = _length_of_head(text, int(len(text) * share * _HEAD_SHARE))
+        tail = _length_of_tail(text, int(len(text) * share * (1 - _HEAD_SHARE)))
+        most = bound(head, tail)
+        if most <= room:
+            low, shown = share, _shown(text, head, tail, ref)
+            best, tokens = max((best, tokens), (shown, most), key=lambda cut: len(cut[0]))
+            if most >= _FULL * room:
+                break
+        else:
+            high = share
+        guess = share * room / max(1, most)
+        share = guess if low + (high - low) / 8 < guess < high - (high - low) / 8 else (low + high) / 2
+    return best, tokens
+
+
+def _shown(text: str, head: int, tail: int, ref: str) -> str:
+    return text[:head] + _mark(text, head, tail, ref) + text[len(text) - tail :]
+
+
+def _length_of_head(text: str, length: int) -> int:
+    low = max(0, length - max(_SLACK_CHARS, length // 5))
+    for border in _BORDERS:
+        index = text.rfind(border, low, length)
+        if index > 0:
+            return index + len(border)
+    return length
+
+
+def _length_of_tail(text: str, length: int) -> int:
+    start = len(text) - length
+    high = min(len(text), start + max(_SLACK_CHARS, length // 5))
+    for border in _BORDERS:
+        index = text.find(border, start, high)
+        if index >= 0:
+            return len(text) - index - len(border)
+    return length
+
+
+def _mark(text: str, head: int, tail: int, ref: str) -> str:
+    middle = text[head : len(text) - tail]
+    lines = middle.count("\n")
+    first = text.count("\n", 0, head) + 1
+    where = f", lines {first} to {first + lines}" if lines > 1 else ""
+    return f"\n[... {len(middle)} characters{where} left out here; ref {ref} has the whole result ...]\n"

@@ -5,7 +5,12 @@ Text in a fence (`turnlog.providers.blocks`) is data.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Container, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import SummaryEvent
@@ -16,8 +21,13 @@ from turnlog.providers.blocks import escaped, fenced, placeholder_text
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 
 SETTLEMENT = "result unavailable; do not assume it ran"
+SETTLEMENT_TOKENS = upper_bound_tokens(SETTLEMENT) + MESSAGE_OVERHEAD
 NO_REPLY = "(interrupted: no final reply)"
 NOTHING_SAID = "[nothing has been said in this conversation yet]"
+VALUES = "\nvalues: "
+VALUES_TOKENS = upper_bound_tokens(VALUES)
+_SEPARATOR_TOKENS = 3
+"""The most tokens of a comma and a space between two values, with what their borders may add."""
 
 _JOIN_TOKENS = 4
 _TOLD_CHARS = 1_000
@@ -28,14 +38,18 @@ _LABELS: dict[Script, str] = {"chinese": "前文摘要：", "japanese": "これ�
 
 def cut(text: str, limit: int) -> str:
     """Return the text, or its first ``limit`` characters and a mark with the number of missing ones."""
-    if len(text) <= limit:
-        return text
     return text[:limit] + truncation_mark(len(text) - limit)
 
 
 def truncation_mark(missing: int) -> str:
-    """Return the mark at the end of a cut text."""
-    return f"...[truncated {missing} characters]"
+    """Return the mark at the end of a cut text; an empty string where nothing is missing."""
+    return f"...[truncated {missing} characters]" if missing > 0 else ""
+
+
+@lru_cache(maxsize=4096)
+def value_cost(value: str) -> int:
+    """Return the most tokens that one more value takes in a note."""
+    return upper_bound_tokens(escaped(value)) + _SEPARATOR_TOKENS
 
 
 def left_out_line(*, loops: int, messages: int) -> str:
@@ -128,3 +142,57 @@ def _kind(event: SummaryEvent) -> str:
     if event.parted is not None:
         loops = f"{loops} and {steps}" if event.last_loop >= event.first_loop else steps
     return f"summary of {loops} of this conversation"
+
+
+Facts: TypeAlias = "tuple[tuple[int, str], ...]"
+_LINE = re.compile(r"^(?=.)", re.M)
+_WORD = re.compile(r"(?<=[\s。！？；，、])(?=\S)")
+_FACTS_SHARE = 0.5
+"""Least share of the room for values, as when the summary is made."""
+
+
+def shortened_summary(event: SummaryEvent, max_tokens: int, label: str | None) -> SummaryEvent:
+    """Return the newest lines and values of the summary within ``max_tokens``, after a line that says how much is missing.
+
+    The text is cut at the beginning of a line, else of a word, else of a character. Charged with upper bounds, because the rest
+    has no stored count.
+    """
+    text = event.text.strip()
+    mark_tokens = upper_bound_tokens(_mark(len(text), len(event.facts)) + "\n")
+    room = max_tokens - most_tokens_around(event, label) - mark_tokens
+    facts, facts_tokens = _newest(event.facts, max(int(room * _FACTS_SHARE), room - _tokens(text)))
+    start = _start(text, room - facts_tokens)
+    left = text[start:].strip()
+    mark = _mark(len(text) - len(left), len(event.facts) - len(facts))
+    shown = "\n".join(part for part in (mark, left) if part)
+    return replace(event, text=shown, facts=facts, tokens=mark_tokens + _tokens(left) + facts_tokens)
+
+
+def _newest(facts: Facts, room: int) -> tuple[Facts, int]:
+    """Return the newest values that fit into ``room`` tokens, and the most that they take together."""
+    tokens, first = VALUES_TOKENS, len(facts)
+    while first and tokens + value_cost(facts[first - 1][1]) <= room:
+        first -= 1
+        tokens += value_cost(facts[first][1])
+    return facts[first:], tokens if first < len(facts) else 0
+
+
+def _start(text: str, room: int) -> int:
+    """Return the index from which the rest of the text takes at most ``room`` tokens."""
+    for starts in (_starts(_LINE, text), _starts(_WORD, text), range(len(text))):
+        index = bisect_left(starts, True, key=lambda start: _tokens(text[start:].strip()) <= room)
+        if index < len(starts):
+            return starts[index]
+    return len(text)
+
+
+def _starts(pattern: re.Pattern[str], text: str) -> list[int]:
+    return [match.start() for match in pattern.finditer(text)]
+
+
+def _tokens(text: str) -> int:
+    return upper_bound_tokens(escaped(text))
+
+
+def _mark(chars: int, values: int) -> str:
+    return f"[shortened: {chars} characters and {values} values of this summary are not shown here]"

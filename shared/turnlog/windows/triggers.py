@@ -19,8 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from turnlog.windows.steps import Room
-from turnlog.windows.view import Entry, WindowDraft
+from turnlog.windows.view import Entry, Room, WindowDraft
 
 _MEASURES = ("messages_over", "tokens_over", "loops_over", "fraction_over")
 
@@ -123,7 +122,7 @@ def past_of(view: WindowDraft) -> Counted:
     current, covered, covered_to, before = view.loops[-1], 0, 0, 0
     if view.summary is not None:
         covered, covered_to, before = view.summary.last_loop, view.summary.last, view.summary.source_tokens
-    said = [entry for loop in view.loops for unit in loop.units for entry in unit.entries]
+    said = [entry for unit in view.units for entry in unit.entries]
     said += [entry for entry, _ in view.set_aside]
     if view.summary is None:
         lead = [entry for unit in view.preamble for entry in unit.entries] + said

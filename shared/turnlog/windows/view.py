@@ -5,15 +5,16 @@ A view has loops, a loop has units, and a unit has the messages that are in or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.calls import MessageOutline, Ref
 from turnlog.core.events import MessageEvent, SummaryEvent
-from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Message, Role
 from turnlog.core.window_parts import RecalledMessage
+from turnlog.windows.text import summary_tokens
 
 _OF_ITEMS = ("openai_responses", "openai_agents_js")
 NOT_READ = "not_read"
@@ -149,17 +150,6 @@ class Loop(Lasting):
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class SummaryWording:
-    """The role of a summary's message, and the label before its text; None: a label in the text's language."""
-
-    role: Role = "user"
-    label: str | None = None
-
-
-AS_USER = SummaryWording()
-
-
-@lazy_dataclass(frozen=True, slots=True)
 class RecalledPart:
     """Messages that a search brought back, sent as one text before the loop ``loop``; an empty text: the search was skipped.
 
@@ -186,8 +176,9 @@ class WindowDraft:
     ``oldest`` is the number of the first loop with all its messages; of loops before it only messages that every window sends are
     here. ``is_open``: older messages could be read and might change the window. ``compacted_to``: the position up to which
     a message in the view stands for all messages, because its provider has summarised them in it; 0 without such a message.
-    ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps are
-    among the units. ``summary_reason``: why the summary is not shown whole.
+    ``has_system``: a system text is sent before the messages. ``summary`` replaces the messages it covers; only those it keeps
+    are among the units. ``summary_reason``: why the summary is not shown whole. ``summary_role`` is the role of its message,
+    ``summary_label`` stands before its text; None: a label in the text's language.
     """
 
     preamble: tuple[Unit, ...]
@@ -203,9 +194,28 @@ class WindowDraft:
     keeps_system: bool = True
     summary: SummaryEvent | None = None
     summary_reason: str = ""
-    wording: SummaryWording = AS_USER
+    summary_role: Role = "user"
+    summary_label: str | None = None
     recalled: tuple[RecalledPart, ...] = ()
     compacted_to: int = 0
+
+    @property
+    def preamble_tokens(self) -> int:
+        return sum(unit.tokens for unit in self.preamble)
+
+    @property
+    def summary_tokens(self) -> int:
+        return summary_tokens(self.summary, self.summary_label)
+
+    @property
+    def units(self) -> Iterator[Unit]:
+        """The units of all loops, in order."""
+        return (unit for loop in self.loops for unit in loop.units)
+
+    @property
+    def last(self) -> int:
+        """The position of the last message of a loop; 0 without loops."""
+        return max((loop.last for loop in self.loops), default=0)
 
     @property
     def past(self) -> tuple[Loop, ...]:
@@ -218,24 +228,19 @@ class WindowDraft:
         return replace(self, loops=(*self.past, loop))
 
 
+class Room(NamedTuple):
+    """The token budget, as a step sees it.
+
+    ``tokens`` may be sent in all; ``fixed`` of them are taken by system text, tools and the messages before the first loop.
+    """
+
+    tokens: int
+    fixed: int
+
+
 def is_item(entry: Entry) -> bool:
     """Return whether the entry is an item of an assistant's answer."""
     return entry.event.format in _OF_ITEMS and entry.facts.role == "assistant"
-
-
-def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
-    """Return the position and role of each turn in the loops of a view, those with open calls included; in order."""
-    units = [unit for loop in view.loops for unit in loop.units]
-    turns = {unit.position: str(unit.entry.facts.role) for unit in units if is_turn(unit.entry)}
-    waiting = {ref.position: "assistant" for ref in view.open_calls}
-    aside = {
-        entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
-    }
-    # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
-    items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
-    leader = next((entry.position for entry in items if entry.facts.calls), None)
-    others = {entry.position for entry in items} - {leader}
-    return sorted((place, role) for place, role in (waiting | aside | turns).items() if place not in others)
 
 
 def never_sent(entry: Entry) -> str:
@@ -260,3 +265,21 @@ def pinned_alone(loop: Loop, reason: str) -> Loop:
 def is_turn(entry: Entry) -> bool:
     """Return whether the message is the user's or the assistant's; no call before it waits for a result after that."""
     return entry.facts.role in ("user", "assistant")
+
+
+@once
+def out(loop: Loop, reason: str) -> Loop:
+    """Return the loop at the level out; only its pinned messages are sent. A loop that is out already keeps its reason."""
+    return loop if loop.level == "out" else replace(loop, level="out", reason=reason, notes=())
+
+
+def unit_out(unit: Unit, reason: str) -> Unit:
+    """Return the unit, a message with its results, at the level out. A pinned unit is returned as it is."""
+    return unit if unit.pinned or unit.level == "out" else replace(unit, level="out", reason=reason)
+
+
+def pinned(unit: Unit) -> Unit:
+    """Return the unit pinned; it is whole again if it was out or its results were shortened."""
+    costs = {entry.position: entry.cost for entry in unit.entries}
+    tokens = unit.tokens + sum(costs[stub.position] - stub.tokens for stub in unit.stubs)
+    return replace(unit, pinned=True, level="whole", reason="", stubs=(), tokens=tokens)

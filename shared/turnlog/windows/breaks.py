@@ -1,0 +1,141 @@
+"""Breaks: since when windows of a log have begun as this one does, as results, answers and turns decide it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, zip_longest
+from typing import Literal, TypeAlias
+
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.window_parts import BreakReason
+from turnlog.windows.view import Unit, WindowDraft, is_item, is_turn, never_sent
+
+BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class EpochStart:
+    """Since when windows have begun as this one does.
+
+    ``position``: windows at positions below it began otherwise; 0 when there never was a break. ``broke_at`` is the position or the
+    part of the window that differs from the epoch before.
+    """
+
+    position: int = 0
+    reason: BreakReason | None = None
+    broke_at: BrokeAt = None
+
+
+NEVER_BROKEN = EpochStart()
+_PARTS = ("tools", "system", "summary", "base")
+
+
+def first_in_window(breaks: Sequence[EpochStart]) -> EpochStart:
+    """Return the break that comes first in the window, in the order tools, system text, summary, base, messages."""
+    return min(breaks, key=_place)
+
+
+def _place(start: EpochStart) -> tuple[int, int]:
+    place = start.broke_at
+    return (-1, _PARTS.index(place)) if isinstance(place, str) else (place or 0, 0)
+
+
+def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
+    """Return the position and role of each turn in the loops of a view, those with open calls included; in order."""
+    turns = {unit.position: str(unit.entry.facts.role) for unit in view.units if is_turn(unit.entry)}
+    waiting = {ref.position: "assistant" for ref in view.open_calls}
+    aside = {
+        entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
+    }
+    # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
+    items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
+    leader = next((entry.position for entry in items if entry.facts.calls), None)
+    others = {entry.position for entry in items} - {leader}
+    return sorted((place, role) for place, role in (waiting | aside | turns).items() if place not in others)
+
+
+def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator[EpochStart]:
+    """Yield since when results of the view have replaced what an answer's window had for their calls.
+
+    That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent. A loop that
+    is out has none: it left with a later break, or its results came when it was out.
+    """
+    shown = (unit for loop in view.loops for unit in loop.units if loop.level != "out" or unit.pinned)
+    units = [*view.preamble, *shown]
+    if not any(unit.answers for unit in units):
+        return
+    roles = dict(turns_of(view))
+    turns = list(roles)
+    said = [position for position, role in roles.items() if role == "assistant"]
+    said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant" and never_sent(entry)]
+    said.sort()
+    superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
+    for unit, following in zip_longest(units, units[1:]):
+        if not unit.answers:
+            continue
+        last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
+        settled_at = _next(turns, last)
+        for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
+            is_replacing = answer_open_calls or is_user_s or (_next(superseded, last) or position) < position
+            sent_at = last if is_replacing else settled_at
+            if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
+                yield EpochStart(position, "late_result", unit.position)
+        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
+        if answer_open_calls or shown_at is None:
+            continue
+        answers = bisect_right(said, shown_at)
+        answered_at = said[answers - 1] if answers else 0
+        # The newest answer that was given while the call waited: its window had neither the call nor its place.
+        if answered_at > last and (is_user_s or (following is not None and following.position < answered_at)):
+            yield EpochStart(shown_at, "late_result", unit.position)
+
+
+def _next(positions: Sequence[int], position: int) -> int | None:
+    """Return the first of ordered positions that is larger than ``position``."""
+    index = bisect_right(positions, position)
+    return positions[index] if index < len(positions) else None
+
+
+def _completed_at(unit: Unit) -> int | None:
+    """Return the position of the last result of a unit; None while a call has none."""
+    positions = [answer.entry.position for answer in unit.answers if answer.entry is not None]
+    return max(positions) if len(positions) == len(unit.answers) else None
+
+
+def _is_complete(unit: Unit, position: int) -> bool:
+    """Return whether all results of a unit came before a position."""
+    return (_completed_at(unit) or position) < position
+
+
+def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) -> int:
+    """Return the position up to which an answer at ``position`` was made behind the same messages.
+
+    That is the answer's own position, or that of a call whose results it did not wait for.
+    """
+    if answer_open_calls:
+        return position
+    units = [unit for unit in view.units if unit.answers and unit.position < position]
+    waiting = [unit for unit in units if not _is_complete(unit, position)]
+    last_turn = max((turn for turn, _ in turns_of(view) if turn < position), default=0) if waiting else 0
+    return min((unit.position for unit in waiting if unit.said[-1].position >= last_turn), default=position)
+
+
+def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
+    """Return the position of the newest answer that nothing prompted; 0 when there is none.
+
+    It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
+    neutral message, or lacked those calls, so no later window begins with it.
+    """
+    units = {unit.said[-1].position: unit for unit in view.units}
+    turns = turns_of(view)
+    is_first = (
+        not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
+    )
+    newest = turns[0][0] if is_first else 0
+    for (before, role), (position, next_role) in pairwise(turns):
+        unit = units.get(before)
+        is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
+        if role == next_role == "assistant" and not is_prompted:
+            newest = position
+    return newest

@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 306,
-    "lines": 70_060,
+    "lines": 70_052,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

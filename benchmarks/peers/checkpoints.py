@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 import statistics
@@ -21,34 +20,34 @@ from turnlog import Turnlog
 from turnlog.integrations.langgraph import TurnlogSaver
 
 LOADS, PUTS, _RUNS, _STARTS = (10, 100, 1_000), (1_000, 1_000_000, 20_000_000), 5, 3
+_KINDS = ("load", "by another saver", "first load", "process")
 _CONFIG: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
-def open_turnlog(path: str) -> Any:
-    return TurnlogSaver(Turnlog.open(f"sqlite:///{path}", worker=False))
-
-
-def open_sqlite(path: str) -> Any:
+def sqlite_saver(connection: sqlite3.Connection) -> Any:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    return SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+    return SqliteSaver(connection)
 
 
-SAVERS: dict[str, Callable[[str], Any]] = {"TurnlogSaver": open_turnlog, "SqliteSaver": open_sqlite}
+OPENED: dict[str, Callable[[str], Any]] = {
+    "TurnlogSaver": lambda path: Turnlog.open(f"sqlite:///{path}", worker=False),
+    "SqliteSaver": lambda path: sqlite3.connect(path, check_same_thread=False),
+}
+"""What a saver is made of, by its name: opened from a path."""
+SAVERS: dict[str, Callable[[Any], Any]] = {"TurnlogSaver": TurnlogSaver, "SqliteSaver": sqlite_saver}
 
 
 def table() -> Table:
-    """Measure both savers. A process is measured with all that it imports, LangGraph too."""
+    """Measure both savers. Another saver is of the same log, a first load opens the file, a process imports all."""
     rows = list[tuple[str, ...]]()
     for size in PUTS:
-        rows.append(_row(f"put of {size:,} bytes of noise", [_put(name, size) for name in SAVERS], "at most 4"))
+        rows.append(_row(f"put of {size:,} bytes of noise", [_put(name, size) for name in SAVERS], "4"))
     for count in LOADS:
-        warm, first, process = zip(*(_loads(name, count) for name in SAVERS), strict=True)
-        goal = "at most 2" if count == 100 else ""
-        rows.append(_row(f"load, {count:,} checkpoints", warm, goal))
-        rows.append(_row(f"first load of a saver, {count:,} checkpoints", first, goal))
-        rows.append(_row(f"process that loads, {count:,} checkpoints", process, goal))
-    return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal"), rows)
+        goal = "2" if count == 100 else ""
+        for what, values in zip(_KINDS, _loads(count), strict=True):
+            rows.append(_row(f"{what}, {count:,} checkpoints", values, goal))
+    return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal ≤"), rows)
 
 
 def _row(what: str, values: Any, goal: str) -> tuple[str, ...]:
@@ -62,25 +61,44 @@ def _number(milliseconds: float) -> str:
 
 def _put(name: str, size: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        saver, noise = SAVERS[name](f"{folder}/s.db"), random.Random(1)
+        saver, noise = SAVERS[name](OPENED[name](f"{folder}/s.db")), random.Random(1)
         times = [_spent(lambda: _step(saver, number, {"x": noise.randbytes(size)})) for number in range(_RUNS)]  # noqa: B023
     return statistics.median(times[1:])
 
 
-def _loads(name: str, count: int) -> tuple[float, float, float]:
+def _loads(count: int) -> list[list[float]]:
+    """Return the CPU of both savers for each of `_KINDS`. They take turns, because the speed of a machine changes."""
     with tempfile.TemporaryDirectory() as folder:
-        path, messages = f"{folder}/s.db", list[Any]()
-        saver = SAVERS[name](path)
-        for number in range(count):
-            kind = HumanMessage if number % 2 else AIMessage
-            messages.append(kind(chat_message(number)["content"], id=f"m{number}"))
-            _step(saver, number, {"messages": list(messages)})
-        warm = statistics.median(_spent(lambda: saver.get_tuple(_CONFIG)) for _ in range(4 * _RUNS))
-        savers = [SAVERS[name](path) for _ in range(_RUNS)]
-        first = statistics.median(_spent(lambda: saver.get_tuple(_CONFIG)) for saver in savers)  # noqa: B023
-        command = [sys.executable, "-c", _START + _PROGRAMS[name] + _END, path]
-        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(_STARTS)]
-    return warm, first, min(map(json.loads, runs))
+        paths = {name: f"{folder}/{name}.db" for name in SAVERS}
+        opened = {name: OPENED[name](path) for name, path in paths.items()}
+        savers = {name: make(opened[name]) for name, make in SAVERS.items()}
+        for saver in savers.values():
+            messages = list[Any]()
+            for number in range(count):
+                kind = HumanMessage if number % 2 else AIMessage
+                messages.append(kind(chat_message(number)["content"], id=f"m{number}"))
+                _step(saver, number, {"messages": list(messages)})
+        medians = [
+            _medians(savers.__getitem__),
+            _medians(lambda name: SAVERS[name](opened[name])),
+            _medians(lambda name: SAVERS[name](OPENED[name](paths[name]))),
+        ]
+        starts = [{name: _process(name, path) for name, path in paths.items()} for _ in range(_STARTS)]
+    return [*medians, [min(start[name] for start in starts) for name in SAVERS]]
+
+
+def _medians(make: Callable[[str], Any]) -> list[float]:
+    times: dict[str, list[float]] = {name: [] for name in SAVERS}
+    for _ in range(4 * _RUNS):
+        for name, spent in times.items():
+            saver = make(name)
+            spent.append(_spent(lambda: saver.get_tuple(_CONFIG)))  # noqa: B023
+    return list(map(statistics.median, times.values()))
+
+
+def _process(name: str, path: str) -> float:
+    command = [sys.executable, "-c", _START + _PROGRAMS[name] + _END, path]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _step(saver: Any, number: int, values: dict[str, Any]) -> None:
@@ -108,8 +126,8 @@ def _spent(work: Callable[[], object]) -> float:
     return (time.process_time() - start) * 1_000
 
 
-_START = "import json, sys, time; import langgraph.graph; from langchain_core.messages import HumanMessage\n"
-_END = "\nsaver.get_tuple({'configurable': {'thread_id': 't'}}); print(json.dumps(time.process_time() * 1_000))"
+_START = "import sys, time; import langgraph.graph; from langchain_core.messages import HumanMessage\n"
+_END = "\nsaver.get_tuple({'configurable': {'thread_id': 't'}}); print(time.process_time() * 1_000)"
 _PROGRAMS = {
     "TurnlogSaver": """
 from turnlog import Turnlog

@@ -27,7 +27,7 @@ from benchmarks.scenarios import chat_message
 from benchmarks.search import QUESTION, fts5_rows
 from turnlog import Turnlog
 from turnlog.core.identity import Owner
-from turnlog.search.session import INDEX_BYTES
+from turnlog.search.corpus import INDEX_BYTES
 from turnlog.sessions.session_history import WarmSessions
 
 SIZES = (10, 1_000, 10_000, 100_000)

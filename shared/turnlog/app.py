@@ -63,10 +63,11 @@ if TYPE_CHECKING:
     from turnlog.privacy.redact import Redaction, RedactMessages
     from turnlog.privacy.redacted_archives import RedactedParts
     from turnlog.privacy.retention import RetainSessions
+    from turnlog.search.corpus import SessionReader
     from turnlog.search.index import SearchIndexes
     from turnlog.search.over_sessions import FindElsewhere, SearchSessions
     from turnlog.search.recall import RecallCalls
-    from turnlog.search.session import FindMessages, RecalledOrders, Reranker, SearchSession, SessionReader
+    from turnlog.search.session import FindMessages, RecalledOrders, Reranker, SearchSession
     from turnlog.search.session_words import IndexSessions, OwnerSessions, SessionWords
     from turnlog.sessions.append import AppendToSession
     from turnlog.sessions.context import BuildContexts, BuildWindows
@@ -222,7 +223,7 @@ class Application:
     # search
     words: SearchEngine = use_case("search.fts5.Fts5SearchEngine")
     search_indexes: SearchIndexes = use_case("search.index.SearchIndexes", "engine.blobs", "words")
-    corpus: SessionReader = use_case("search.session.SessionReader", "log", "segments", "search_indexes")
+    corpus: SessionReader = use_case("search.corpus.SessionReader", "log", "segments", "search_indexes")
     reranker: Reranker = use_case("search.session.Reranker", "embedder")
     recall: RecallCalls = use_case("search.recall.RecallCalls", "log")
     recalled_orders: RecalledOrders = use_case("search.session.RecalledOrders", "items", "corpus", "reranker")

@@ -26,8 +26,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 306,
-    "lines": 70_052,
+    "files": 307,
+    "lines": 70_076,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

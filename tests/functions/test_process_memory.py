@@ -38,7 +38,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     VERIFIED.clear()
     monkeypatch.setattr(VERIFIED, "_max_bytes", CACHE_BYTES)
     monkeypatch.setattr(WarmSessions.__init__, "__defaults__", (CACHE_BYTES,))
-    monkeypatch.setattr("turnlog.search.session.INDEX_BYTES", CACHE_BYTES)
+    monkeypatch.setattr("turnlog.search.corpus.INDEX_BYTES", CACHE_BYTES)
     yield
     VERIFIED.clear()
 

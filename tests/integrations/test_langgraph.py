@@ -358,7 +358,7 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_and_a_repeated_put_brings_it(
         except UnavailableError:
             told = True
         harness.faults.clear()
-        fresh = TurnlogSaver(branch.saver._threads._log)
+        fresh = TurnlogSaver(harness.log(user=f"u{when}{at}"))
         found = branch.get(saver=fresh)
         assert found is not None
         assert found.checkpoint["channel_values"] in ([before, after] if told else [after])
@@ -366,7 +366,7 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_and_a_repeated_put_brings_it(
             assert found.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
         branch.saver = fresh if at % 2 else branch.saver
         on(branch)
-        found = branch.get(saver=TurnlogSaver(branch.saver._threads._log))
+        found = branch.get(saver=TurnlogSaver(harness.log(user=f"u{when}{at}")))
         assert found is not None and found.checkpoint["channel_values"] == after
         first = branch.get("1")
         assert first is not None and first.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
@@ -418,13 +418,12 @@ def test_what_takes_away_or_copies_can_be_done_again_wherever_it_ended(harness: 
 
 
 def test_two_writers_from_one_parent_lose_nothing(harness: Harness) -> None:
-    log = harness.log()
-    root = Branch(TurnlogSaver(log))
+    root = Branch(TurnlogSaver(harness.log()))
     root.put("100", m=["a"])
     ready = threading.Barrier(4)
 
     def write(at: int) -> None:
-        saver = TurnlogSaver(log)
+        saver = TurnlogSaver(harness.log())
         branch = Branch(saver)
         branch.at, branch.values, branch.versions = "100", {"m": ["a"]}, dict(root.versions)
         ready.wait()
@@ -434,7 +433,7 @@ def test_two_writers_from_one_parent_lose_nothing(harness: Harness) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    fresh = TurnlogSaver(log)
+    fresh = TurnlogSaver(harness.log())
     for at in range(4):
         found = root.get(f"{220 + at}", saver=fresh)
         assert found is not None and found.checkpoint["channel_values"]["m"] == [
@@ -781,6 +780,25 @@ def test_a_load_is_three_requests(long_thread: Any) -> None:
         found = saver.get_tuple(config())
         assert harness.faults.calls - before <= most
         assert found is not None and found.checkpoint["channel_values"]["messages"] == state["messages"]
+
+
+def test_a_log_remembers_for_each_of_its_savers_and_forgets_what_one_deletes(harness: Harness) -> None:
+    log = harness.log()
+    branch = Branch(TurnlogSaver(log))
+    for at in range(1, 30):
+        branch.put(f"{at:03}", m=[*(branch.values.get("m") or []), f"{at} " * 500])
+    for saver, most in ((TurnlogSaver(harness.log()), 3), (TurnlogSaver(log), 2)):
+        before = harness.faults.calls
+        found = branch.get(saver=saver)
+        assert harness.faults.calls - before <= most
+        assert found is not None and found.checkpoint["channel_values"] == branch.values
+    TurnlogSaver(log).delete_thread("t")
+    assert branch.get() is None
+    again = Branch(TurnlogSaver(log))
+    again.put("029", m=["new"])
+    for saver in (branch.saver, TurnlogSaver(harness.log())):
+        found = again.get(saver=saver)
+        assert found is not None and found.checkpoint["channel_values"] == {"m": ["new"]}
 
 
 def test_a_checkpoint_is_two_requests_and_its_writes_are_two(harness: Harness) -> None:

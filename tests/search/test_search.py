@@ -24,10 +24,10 @@ from turnlog.core.identity import Owner
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.ports import Key, TermDocuments
+from turnlog.search.corpus import WarmIndex
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.index import Index
-from turnlog.search.session import WarmIndex
 from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
 from turnlog.sessions.session_history import WarmSessions
 

@@ -20,7 +20,6 @@ from turnlog.ports import (
     MAX_ITEM_BYTES,
     MAX_PAGE_BYTES,
     Absent,
-    AttributeValue,
     Condition,
     Delivery,
     Equal,
@@ -183,23 +182,25 @@ def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | 
         if not isinstance(fields, bytes) or not isinstance(data, bytes):
             raise TypeError
         text = fields.decode()
-        others, end = _PARSE(text)
-        if end < len(text) or "pk" in others or "sk" in others:
+        item, end = _PARSE(text)
+        if end < len(text) or "pk" in item or "sk" in item:
             raise ValueError
-        for name, value in others.items():
+        for name, value in item.items():
             if type(value) is list:  # bytes: an offset into the row's data and a size
                 start, size = value
                 if not 0 <= start <= start + size <= len(data):
                     raise ValueError
-                others[name] = data[start : start + size]
+                item[name] = data[start : start + size]
             elif type(value) is not str and type(value) is not int:
                 raise TypeError
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptError("the row of an item is damaged", item=_name(sk)) from error
-    item: dict[str, AttributeValue] = {"pk": pk, "sk": sk}
+    item["pk"], item["sk"] = pk, sk
     if index.count(None) < len(INDEX_ATTRIBUTES):
-        item |= {name: key for name, key in zip(INDEX_ATTRIBUTES, index, strict=False) if key is not None}
-    return {**item, **others}
+        keys = zip(INDEX_ATTRIBUTES, index, strict=False)
+        item = {name: key for name, key in keys if key is not None} | item
+    decoded: Item = item
+    return decoded
 
 
 def _name(sk: object) -> str:

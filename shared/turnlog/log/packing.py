@@ -151,7 +151,7 @@ class CheckedItems:
         if query.index == "expiry":
             # Entries of all tenants: the log of each session decides, so one that is damaged stops no other.
             return Page(tuple(_unsealed(item) for item in page.items), page.next)
-        return Page(tuple([checked for item in page.items if (checked := _checked(item)) is not None]), page.next)
+        return Page(tuple([item for item in map(_checked, page.items) if item is not None]), page.next)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         lost = self._inner.put(_sealed(item), condition=condition)
@@ -171,14 +171,12 @@ class CheckedItems:
 
 def checksum(item: Item) -> bytes:
     """Return a 4-byte checksum over all attributes of an item except the checksum itself."""
-    texts: dict[str, AttributeValue] = {}
-    contents: list[tuple[str, bytes]] = []
+    texts, contents = dict[str, AttributeValue](), list[tuple[str, bytes]]()
     for name, value in item.items():
-        if name != CHECKSUM:
-            if isinstance(value, bytes):
-                contents.append((name, value))
-            else:
-                texts[name] = value
+        if not isinstance(value, bytes):
+            texts[name] = value
+        elif name != CHECKSUM:
+            contents.append((name, value))
     total = zlib.crc32(canonical_json(texts))
     for name, content in sorted(contents):
         total = zlib.crc32(content, zlib.crc32(f"{name}:{len(content)}:".encode(), total))

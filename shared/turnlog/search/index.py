@@ -209,12 +209,6 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
     return keys.index_blob(segment.first, segment.last, segment.sha256)
 
 
-# ------------------------------------------------------------ texts
-
-
-# ------------------------------------------------------------ packing
-
-
 def _outline(facts: MessageOutline) -> MessageOutline:
     if not facts.calls and not facts.results:
         return _BARE[_ROLES.index(facts.role) + (0 if facts.head else 4)]

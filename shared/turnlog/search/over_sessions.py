@@ -32,17 +32,15 @@ from turnlog.log.payloads import in_parallel
 from turnlog.memory.bootstrap import known_in_time, text_of
 from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocuments
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
+from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
 from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
     MAX_QUESTION_CHARS,
-    PARALLEL,
     RECALL_SECONDS,
     Reranker,
     Reranking,
-    SearchedSession,
-    SessionReader,
     check_question,
     dated,
     with_neighbours,

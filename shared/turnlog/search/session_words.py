@@ -18,7 +18,7 @@ from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item, ItemTable, Less, Query, SearchEngine
-from turnlog.search.session import SessionReader
+from turnlog.search.corpus import SessionReader
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import Summaries
 

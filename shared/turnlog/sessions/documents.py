@@ -90,9 +90,8 @@ class DocumentStore:
     def get_many(self, keys: SessionKeys, document_keys: Sequence[str]) -> tuple[list[Document], list[str]]:
         """Return the documents that exist, and the keys that were left unread because the page was full."""
         places = [keys.document(key) for key in document_keys]
-        items_by_key = self._items.get_many(places)
-        items = [items_by_key[place] for place in places if place in items_by_key]
-        documents, next_key = self._read(keys, items)
+        items = self._items.get_many(places)
+        documents, next_key = self._read(keys, [items[place] for place in places if place in items])
         if next_key is None:
             return documents, []
         unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
@@ -172,7 +171,8 @@ class DocumentStore:
         """Return the documents of items, and the last key that was read when the page was full before the end."""
         documents, size = list[Document](), 0
         for item in items:
-            _check_version(item)
+            if (version := _number(item, "v")) > SCHEMA_VERSION:
+                raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
             if is_deleted(item):
                 continue
             document = self._document(keys, item)
@@ -205,12 +205,6 @@ def key_of(item: Item) -> str:
 def is_deleted(item: Item) -> bool:
     """Return whether the item is the tombstone of a deleted document."""
     return "x" in item
-
-
-def _check_version(item: Item) -> None:
-    version = _number(item, "v")
-    if version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
 
 
 def _text(item: Item, name: str) -> str:

@@ -97,14 +97,15 @@ class Materialiser:
         if items.get(keys.meta, {}).get(MATERIALISING) == token:
             return True
         if existing is None or (again and existing.get(FREE) == BARE):
-            existing = self._claim(keys, first, token, existing)
-        if existing is not None and not _is_claim(existing, first, token, again=again):
+            if not self._claim(keys, first, token, existing):
+                return self.begin(keys, first, token, again=again)  # It sees what another process has written.
+        elif not _is_claim(existing, first, token, again=again):
             return False
         self._mark(keys, token)
         return True
 
-    def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> Item | None:
-        """Claim the first slot if it is unchanged since it was read; otherwise return the item that stands there."""
+    def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> bool:
+        """Claim the first slot. Return False when it has changed since it was read."""
         now, created_ms = self._log.clock.now_ms(), first.commit.header.time_ms
         entry = directory_item(keys, SessionSettings(), created_ms=created_ms, header=None)
         lost = self._items.put(entry, condition=Absent())
@@ -122,7 +123,7 @@ class Materialiser:
         lost = self._items.put(claim, condition=condition)
         if lost is not None and lost.existing is None:
             raise ConflictError("the session of this id was erased: take another id", code="session_erased")
-        return lost.existing if lost is not None else None
+        return lost is None
 
     def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
         """Write commits in batches, payloads before the commits that name them. `finish` writes the first commit."""

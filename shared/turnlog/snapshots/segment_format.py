@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from bz2 import BZ2Compressor, BZ2Decompressor
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Event
@@ -39,6 +39,8 @@ _CHUNK_BYTES = 64 * 1024
 _APART = frozenset({"pk", "sk", "h", "b"})
 _KEY_HASH_BYTES, _RING_BYTES = 6, 240
 """Sizes in the ring of keys of a predicted header. Version 1 fixes them; the entry of a header without the ring says so."""
+Attributes: TypeAlias = "dict[str, AttributeValue]"
+"""The attributes of a header that an entry describes."""
 _FLAGS = "ol."
 """Holds the flags of attribute ``ol`` without its numbers. No real attribute of a header has a dot in its name."""
 
@@ -71,14 +73,16 @@ class SegmentWriter:
         self._entries = list[JsonObject]()
         self._hashes, self._body = bytearray(), bytearray()
         self._compressor = BZ2Compressor()
-        self._before: Item = {}
+        self._hash = previous
+        self._before: Attributes = {}
         self._shape: JsonObject = {}
 
     def add(self, item: Item, lines: Sequence[bytes], contents: Mapping[str, bytes]) -> None:
         """Add a commit: its item, the lines of its content, and its payloads except for those in the blob store."""
         parsed = [json.loads(line) for line in lines]
-        self._entries.append(self._entry(_header_attributes(item), position_of(str(item["sk"])), parsed))
-        self._before = item
+        attributes = _header_attributes(item)
+        self._entries.append(self._entry(attributes, position_of(str(item["sk"])), parsed))
+        self._hash, self._before = cast("bytes", item["h"]), attributes
         for line, fields in zip(lines, parsed, strict=True):
             self._write(line)
             payload = payload_of(fields)
@@ -87,7 +91,7 @@ class SegmentWriter:
 
     def finish(self) -> bytes:
         """Return the bytes of the segment."""
-        head = {**self._head, "h": _hex(self._before["h"]), "f": self._first, "c": self._entries}
+        head = {**self._head, "h": self._hash.hex(), "f": self._first, "c": self._entries}
         packer = BZ2Compressor()
         packed = packer.compress(encode_json(head)) + packer.flush()
         self._body += self._compressor.flush()
@@ -97,7 +101,7 @@ class SegmentWriter:
     def _write(self, line: bytes) -> None:
         self._body += self._compressor.compress(line + b"\n")
 
-    def _entry(self, attributes: dict[str, AttributeValue], first: int, lines: Sequence[dict[str, Any]]) -> JsonObject:
+    def _entry(self, attributes: Attributes, first: int, lines: Sequence[dict[str, Any]]) -> JsonObject:
         if not self._entries:
             self._first = first
         key = attributes.get("ik")
@@ -155,7 +159,7 @@ def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
 def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -> Iterator[SealedCommit]:
     lines = _lines(body)
     chained, first = bytes.fromhex(head["q"]), int(head["f"])
-    before: Item = {}
+    before: Attributes = {}
     shape: dict[str, int] = {}
     offset = 0
     for entry in head["c"]:
@@ -174,7 +178,8 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
                 content = contents[payload.place] = _next(lines)
                 if digest_of(content) != payload.digest:
                     raise CorruptError("a payload in a segment is not the one its commit names", item=name)
-        item = _item(entry, hashed, before, first, parsed)
+        before = _attributes(entry, hashed, before, first, parsed)
+        item = _item(before, first)
         covered = hashed_header(str(item["sk"]), item)
         chained = item["h"] = chain_hash(chained, covered, list(map(line_digest, stored)))
         header = read_header(item)
@@ -184,14 +189,15 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
         parsed_lines = tuple(upcast(line, header.version) for line in parsed)
         commit = Commit(header, parsed_lines, until=until if isinstance(until, int) else None)
         yield SealedCommit(commit, item, tuple(stored), contents)
-        before, first = item, header.last + 1
+        first = header.last + 1
     if chained.hex() != head["h"] or offset != len(hashes) or next(lines, None) is not None:
         raise CorruptError("a segment does not end as its head says", item=name)
 
 
-def _item(
-    entry: dict[str, Any], hashed: dict[str, AttributeValue], before: Item, first: int, lines: Sequence[dict[str, Any]]
-) -> dict[str, AttributeValue]:
+def _attributes(
+    entry: dict[str, Any], hashed: Attributes, before: Attributes, first: int, lines: Sequence[dict[str, Any]]
+) -> Attributes:
+    """Return the attributes of a header that its entry describes, as `_header_attributes` returned them."""
     key = hashed.get("ik", b"")
     attributes = _predicted(before, first, lines, key if isinstance(key, bytes) else b"")
     for attribute in entry.get("-", ()):
@@ -200,13 +206,18 @@ def _item(
         if field[0] == "=":
             attribute, expected = field[1:], attributes.get(field[1:])
             attributes[attribute] = value + expected if attribute == "t" and _number(expected) else value
-    attributes |= hashed
-    if _FLAGS in attributes:
-        attributes["ol"] = " ".join(str(attributes.pop(name)) for name in ("ol", _FLAGS))
-    return attributes | {"sk": commit_sort_key(first)}
+    return attributes | hashed
 
 
-def _header_attributes(item: Item) -> dict[str, AttributeValue]:
+def _item(attributes: Attributes, first: int) -> Attributes:
+    """Return the stored item of a commit without its content."""
+    item = attributes | {"sk": commit_sort_key(first)}
+    if _FLAGS in item:
+        item["ol"] = " ".join(str(item.pop(name)) for name in ("ol", _FLAGS))
+    return item
+
+
+def _header_attributes(item: Item) -> Attributes:
     """Return the attributes of a header that an entry has to describe."""
     attributes = {name: value for name, value in item.items() if name not in _APART}
     loop = attributes.get("ol")
@@ -215,12 +226,12 @@ def _header_attributes(item: Item) -> dict[str, AttributeValue]:
     return attributes
 
 
-def _predicted(before: Item, first: int, lines: Sequence[dict[str, Any]], key: bytes) -> dict[str, AttributeValue]:
+def _predicted(before: Attributes, first: int, lines: Sequence[dict[str, Any]], key: bytes) -> Attributes:
     """Return the attributes that a header is likely to have: those of the commit before, with its own lines counted in.
 
     A wrong prediction costs bytes, never correctness.
     """
-    attributes = _header_attributes(before)
+    attributes = dict(before)
     messages, tokens, *_ = _numbers(attributes.get("ct"), 2)
     lead_messages, lead_tokens, *closed = _numbers(attributes.get("lt"), 4)
     for index, line in enumerate(lines):
@@ -290,9 +301,3 @@ def _exactly(data: bytes, offset: int, size: int) -> bytes:
     if offset + size > len(data):
         raise EOFError
     return data[offset : offset + size]
-
-
-def _hex(value: AttributeValue) -> str:
-    if not isinstance(value, bytes):
-        raise TypeError
-    return value.hex()

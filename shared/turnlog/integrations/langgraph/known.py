@@ -1,4 +1,4 @@
-"""The checkpoints that a saver has read and written last, kept in memory so that the next one needs no reading.
+"""The checkpoints that the savers of a log have read and written last, kept in memory so that the next one needs no reading.
 
 A list is stored as a reference to the older list and its new elements. Every few checkpoints it is stored whole again: as
 references to pieces of elements beside the checkpoints, and the rest. So few documents are read to restore it.
@@ -10,7 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from turnlog.client.model import Turnlog
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.records import Base, ListPiece, Typed, ValueRef, Version
 from turnlog.integrations.langgraph.threads import Namespace
@@ -83,7 +85,7 @@ class KnownCheckpoint:
 
 
 class CheckpointCache:
-    """Cache of the newest checkpoints of the namespaces used last. Safe to use from many threads.
+    """Cache of the newest checkpoints of the namespaces used last; a log has one for all its savers. Safe to use from many threads.
 
     Stored checkpoints never change, so entries go stale only by deletion. A namespace is forgotten when it is found empty.
     """
@@ -92,6 +94,11 @@ class CheckpointCache:
         self._known: OrderedDict[Namespace, OrderedDict[str, KnownCheckpoint]] = OrderedDict()
         self._bytes: dict[Namespace, int] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, log: Turnlog) -> CheckpointCache:
+        """Return the cache of a log."""
+        return _CACHES.setdefault(log, cls())
 
     def known(self, namespace: Namespace) -> dict[str, KnownCheckpoint]:
         """Return the known checkpoints of a namespace by id."""
@@ -120,3 +127,6 @@ class CheckpointCache:
     def _drop(self, namespace: Namespace) -> None:
         self._known.pop(namespace, None)
         self._bytes.pop(namespace, None)
+
+
+_CACHES = WeakKeyDictionary[Turnlog, CheckpointCache]()

@@ -181,7 +181,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         self._threads = ThreadSessions(log, settings)
-        self._cache = CheckpointCache()
+        self._cache = CheckpointCache.of(log)
         self._channel = messages
 
     @cached_property

@@ -1,0 +1,406 @@
+"""The corpus of a session for search: its messages with their terms, read once and then extended with what is new.
+
+Messages in segments come from the segments' stored indexes; newer messages are read from the log. Texts are read for results only.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from typing import cast
+
+from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
+from turnlog.core.errors import UnavailableError
+from turnlog.core.events import MessageEvent
+from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.positions import Stretch, subtract
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
+from turnlog.log.commit import Commit, checked_chain, event_at, header_in
+from turnlog.log.commit_items import is_tombstone
+from turnlog.log.headers import Header
+from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.payloads import in_parallel, is_blob
+from turnlog.log.reading import Located, located, newest_pages, searchable_text
+from turnlog.ports import Item, Query, TermDocuments
+from turnlog.search.index import Index, IndexedMessage, SearchIndexes
+from turnlog.search.models import SearchQuery
+from turnlog.sessions.session_history import WarmSessions
+from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.segments import Segment, Segments
+
+KEPT = 1_024
+"""Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
+INDEX_BYTES = 32 * 1024 * 1024
+"""Estimated memory of the indexes that a process remembers: of some 50,000 messages of 600 characters."""
+PART_MESSAGES = 4_096
+"""Number of messages after which a new part of an index begins."""
+PARALLEL = 8
+"""Number of indexes or sessions that are read at the same time."""
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class SearchedSession:
+    """A session that has been read for a search.
+
+    ``kept`` maps a position to its message, for the newest messages that were read from the log. ``is_cut``: older messages are
+    left out.
+    """
+
+    keys: SessionKeys
+    header: Header
+    stretches: Sequence[Stretch]
+    corpus: SessionCorpus
+    kept: dict[int, Located] = field(repr=False)
+    is_cut: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WarmIndex:
+    """The indexes of all messages of a session up to a header, which the next search extends.
+
+    ``covered`` are the positions whose messages are indexed: those in view at the first search, and everything since.
+    ``first_card`` is the position of the first message that is indexed by its card, until it is sealed; 0 for none.
+    """
+
+    header: Header
+    parts: list[Index]
+    covered: Sequence[Stretch]
+    first_card: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimated memory of the indexes."""
+        return sum(part.size_bytes for part in self.parts)
+
+
+class SessionReader:
+    """Reads sessions for a search, and remembers their indexes: the next search in the process reads what is new.
+
+    The first search takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside
+    segments. A later one takes one request, and one for the list of segments if a message is known by its card only. Texts of
+    results that are not in memory take one or two more.
+    """
+
+    def __init__(self, log: SessionLog, segments: Segments, indexes: SearchIndexes) -> None:
+        self._log = log
+        self._segments = segments
+        self._indexes = indexes
+        self._warm = WarmSessions[WarmIndex](INDEX_BYTES)
+
+    def read(self, keys: SessionKeys, *, newest: int = MAX_POSITION, until: float = math.inf) -> SearchedSession:
+        """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session.
+
+        Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
+        """
+        kept = dict[int, Located]()
+        warm = self._warm.take(keys)
+        index = self._extended(keys, warm, kept) if warm is not None else None
+        stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
+        # A rewind may bring back what an earlier rewind had hidden.
+        if index is None or subtract(stretches, index.covered):
+            index = self._built(keys, newest, kept, until=until)
+            stretches, is_complete = index.covered, newest >= index.header.last
+        header, first = index.header, max(1, index.header.last - newest + 1)
+        shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
+        searched = SearchedSession(
+            keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
+        )
+        if is_complete:
+            self._remember(keys, index)
+        return searched
+
+    def read_before(
+        self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit], *, seconds: float = math.inf
+    ) -> SearchedSession:
+        """Read the corpus of the messages before a position that are in view at a header.
+
+        Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
+        ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
+        """
+        kept, warm = dict[int, Located](), self._warm.take(keys)
+        index = self._followed(keys, warm, header, commits, kept) if warm is not None else None
+        if index is None and warm is not None:
+            index = self._extended(keys, warm, kept)
+        stretches = [
+            (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
+        ]
+        if index is None or subtract(stretches, index.covered):
+            index = self._built(keys, MAX_POSITION, kept, stretches, until=time.monotonic() + seconds)
+        searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), kept)
+        self._remember(keys, index)
+        return searched
+
+    def _remember(self, keys: SessionKeys, index: WarmIndex) -> None:
+        # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
+        if not any(part.is_shared for part in index.parts):
+            self._warm.put(keys, index)
+
+    def _followed(
+        self, keys: SessionKeys, warm: WarmIndex, header: Header, commits: Sequence[Commit], kept: dict[int, Located]
+    ) -> WarmIndex | None:
+        """Return a known index with the commits behind it; None when it is not known that they follow it."""
+        known = warm.header
+        start = next((index for index, commit in enumerate(commits) if commit.header.hash == known.hash), None)
+        if start is None or known.view != header.view or commits[-1].header.hash != header.hash:
+            return None
+        return self._grown(keys, warm, commits[start:], kept)
+
+    def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
+        """Return a known index with the messages behind it; None when the log before has changed."""
+        known, items = warm.header, list[Item]()
+        query, after = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO), None
+        while not items or after is not None:
+            page = self._log.items.query(replace(query, after=after))
+            if not page.items:
+                break
+            items, after = [*items, *page.items], page.next
+        if not items or is_tombstone(items) or header_in(items[0]).hash != known.hash:
+            return None
+        commits = checked_chain(items)
+        header = commits[-1].header
+        self._log.commits.check_alive(keys, header)
+        return self._grown(keys, warm, commits, kept)
+
+    def _grown(
+        self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit], kept: dict[int, Located]
+    ) -> WarmIndex | None:
+        """Return a known index with newer commits, the first of which it has; None when the log before has changed."""
+        known, header = warm.header, commits[-1].header
+        messages = self.messages(keys, commits[1:], known.last + 1)
+        first_card = _keep(kept, messages)
+        if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card or first_card):
+            return None
+        if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
+            warm.parts.append(Index())
+        warm.parts[-1].add(self._indexes.engine, messages)
+        covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
+        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
+
+    def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
+        return self._log.commits.view(keys, header).up_to(header.last)
+
+    def _is_sealed(self, keys: SessionKeys, position: int) -> bool:
+        return position > 0 and any(segment.last >= position for segment in self._segments.list(keys))
+
+    def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
+        """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
+        messages = self.located(searched, entries)
+        events = [message.event for message in messages]
+        beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
+        bodies = self._log.commits.fetch(searched.keys, beside)
+        messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
+        return [searchable_text(message, message.message, message.facts) for message in messages]
+
+    def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
+        """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
+        keys, kept = searched.keys, searched.kept
+        by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
+        missing = [entry for entry in entries if entry.position not in by_position]
+        begins = sorted({entry.commit for entry in missing})
+        read = self._log.commits.at(keys, begins, consistent=False) if begins else []
+        commits = dict(zip(begins, read, strict=True))
+        events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in missing]
+        bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
+        for entry, event in zip(missing, events, strict=True):
+            body = bodies.get(entry.position, event)
+            by_position[entry.position] = Located(body, entry.loop, commits[entry.commit].header.time_ms)
+        return [by_position[entry.position] for entry in entries]
+
+    def _built(
+        self,
+        keys: SessionKeys,
+        newest: int,
+        kept: dict[int, Located],
+        others: Sequence[Stretch] = (),
+        *,
+        until: float = math.inf,
+    ) -> WarmIndex:
+        """Return the index of a session's ``newest`` positions at least, from its segments' indexes and the log.
+
+        It has what is in view, and the ``others``, which were in view before a rewind.
+        """
+        segments = list(self._segments.list(keys))
+        end, first, first_card = segments[-1].last if segments else 0, 1, 0
+        header, pages = None, list[Index]()
+        for commits in newest_pages(self._log.commits, keys, pages=None, first=max(1, end)):
+            if header is None:
+                header = commits[-1].header
+                first = max(1, header.last - newest + 1)
+            _check_time(until)
+            messages = self.messages(keys, commits, end + 1)
+            pages.append(self._indexes.build(messages, is_shared=_is_shared(keys, commits)))
+            first_card = _keep(kept, messages) or first_card
+            if commits[0].header.first <= first:
+                break
+        assert header is not None  # noqa: S101 - a session has a first commit
+        stretches = self._stretches(keys, header)
+        if hidden := subtract(others, stretches):
+            stretches = sorted([*stretches, *hidden])
+        shown = [stretch for stretch in stretches if stretch[1] >= first]
+        sealed = self._sealed(keys, segments, shown, first, until=until)
+        return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
+
+    def messages(
+        self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None
+    ) -> list[tuple[Located, int]]:
+        """Return the messages of ``commits`` from position ``first`` to ``last``, each with its commit's first position."""
+        headers = [commit.header for commit in commits]
+        begins = {position: header.first for header in headers for position in range(header.first, header.last + 1)}
+        messages = located(self._log.commits, keys, commits)
+        return [
+            (message, begins[message.event.position])
+            for message in messages
+            if first <= message.event.position <= (last or message.event.position)
+        ]
+
+    def _sealed(
+        self, keys: SessionKeys, segments: Sequence[Segment], stretches: Sequence[Stretch], first: int, *, until: float
+    ) -> list[Index]:
+        """Return indexes of the segments with visible messages, and of the gaps between segments, from a position on."""
+        reads, end = list[Callable[[], Index]](), first - 1
+        for segment in segments:
+            if segment.last < first:
+                continue
+            if segment.first > end + 1:
+                reads.append(lambda first=end + 1, last=segment.first - 1: self._between(keys, first, last))  # type: ignore[misc]
+            end = segment.last
+            if any(first <= segment.last and segment.first <= last for first, last in stretches):
+                reads.append(lambda segment=segment: self._index(keys, segment))  # type: ignore[misc]
+
+        def in_time(read: Callable[[], Index]) -> Index:
+            _check_time(until)
+            return read()
+
+        return in_parallel(in_time, reads, threads=PARALLEL)
+
+    def _index(self, keys: SessionKeys, segment: Segment) -> Index:
+        index = self._indexes.read(keys, segment)
+        if index is not None:
+            return index
+        return self._indexes.build(self._segments.placed(keys, self._segments.commits(keys, segment)))
+
+    def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
+        commits = self._log.commits.range(keys, first, last)
+        return self._indexes.build(self.messages(keys, commits, first, last), is_shared=_is_shared(keys, commits))
+
+
+def _check_time(until: float) -> None:
+    if time.monotonic() >= until:
+        raise UnavailableError("the session's index was not read in time")
+
+
+def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
+    """Return whether a session reads commits of another session's log."""
+    return any(commit.home != keys.partition for commit in commits)
+
+
+def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]]) -> int:
+    """Keep the newest messages, and return the first position that is known by a card only until it is sealed; 0 for none."""
+    for message, _ in reversed(messages):
+        if len(kept) < KEPT:
+            kept[message.event.position] = message
+    cards = (message.event for message, _ in messages if message.event.body is None)
+    return next((event.position for event in cards if event.payload is not None and not is_blob(event.payload)), 0)
+
+
+class SessionCorpus:
+    """The visible messages of a session as one list of documents, with the refs of their tool calls."""
+
+    def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
+        self.entries = list[IndexedMessage]()
+        self._lengths, self._asked = list[int](), dict[str, Mapping[int, int]]()
+        self._parts = list[tuple[Index, Sequence[int]]]()
+        for part in parts:
+            if part.entries:
+                self._add(part, stretches)
+        self.documents = TermDocuments(self._lengths, self._rows_of)
+
+    def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
+        """Add the visible messages of a part; its rows map to rows of the corpus, -1 for a message that is not visible."""
+        begin, end, start = part.entries[0].position, part.entries[-1].position, len(self.entries)
+        near = [(first, last) for first, last in stretches if first <= end and begin <= last]
+        if near and near[0][0] <= begin and end <= near[0][1]:
+            self.entries += part.entries
+            self._lengths += part.lengths
+            self._parts.append((part, range(start, len(self.entries))))
+            return
+        rows = list[int]()
+        for entry in part.entries:
+            is_shown = any(first <= entry.position <= last for first, last in near)
+            rows.append(len(self.entries) if is_shown else -1)
+            if is_shown:
+                self.entries.append(entry)
+                self._lengths.append(entry.length)
+        self._parts.append((part, rows))
+
+    @cached_property
+    def _calling(self) -> list[IndexedMessage]:
+        """The messages with calls or results."""
+        rows = (rows[row] for part, rows in self._parts for row in part.calling if row < len(rows))
+        return [self.entries[row] for row in rows if row >= 0]
+
+    @cached_property
+    def _pairing(self) -> Pairing:
+        return pair((entry.position, entry.facts) for entry in self._calling)
+
+    @cached_property
+    def _names(self) -> dict[Ref, str]:
+        return {
+            Ref(entry.position, index): call.name
+            for entry in self._calling
+            for index, call in enumerate(entry.facts.calls)
+        }
+
+    @cached_property
+    def has_echoes(self) -> bool:
+        """Whether any message calls the recall and search tools."""
+        return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
+
+    def _rows_of(self, term: str) -> Mapping[int, int]:
+        if (known := self._asked.get(term)) is not None:
+            return known
+        counts = self._asked[term] = dict[int, int]()
+        for part, rows in self._parts:
+            # A part that another search has extended meanwhile has rows which are not of this corpus.
+            size, matches = len(rows), part.rows_of(term).items()
+            counts.update((rows[row], count) for row, count in matches if row < size and rows[row] >= 0)
+        return counts
+
+    def word_counts(self) -> Counter[str]:
+        """Return the number of occurrences of each term in the visible messages."""
+        counts = Counter[str]()
+        for part, rows in self._parts:
+            size = len(rows)
+            for term, term_rows in part.terms.items():
+                counts[term] += sum(row < size and rows[row] >= 0 for row in term_rows)
+        return +counts
+
+    def refs(self, row: int, tool: str | None = None) -> list[Ref]:
+        """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""
+        position, facts = self.entries[row].position, self.entries[row].facts
+        made = [Ref(position, index) for index in range(len(facts.calls))]
+        answered = [self._pairing.call_of.get((position, index)) for index in range(len(facts.results))]
+        refs = [*made, *(ref for ref in answered if ref is not None)]
+        return [ref for ref in refs if tool is None or self._names.get(ref) == tool]
+
+    def is_echo(self, row: int) -> bool:
+        """Return whether a message only calls the recall and search tools, or only holds their results.
+
+        Such messages repeat the words of other messages.
+        """
+        facts: MessageOutline = self.entries[row].facts
+        if facts.head or not (facts.calls or facts.results):
+            return False
+        refs = self.refs(row)
+        return bool(refs) and all(self._names.get(ref) in (RECALL_TOOL, SEARCH_TOOL) for ref in refs)
+
+    def matches(self, row: int, query: SearchQuery) -> bool:
+        """Return whether a message has the role, the loop and the tool that the query names."""
+        entry = self.entries[row]
+        if query.role not in (None, entry.facts.role) or query.loop not in (None, entry.loop):
+            return False
+        return query.tool is None or bool(self.refs(row, query.tool))

@@ -104,6 +104,11 @@ class Message:
     compacts: bool = False
 
     @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of the content, then those of each result."""
+        return (*self.content, *(block for result in self.tool_results for block in result.content))
+
+    @property
     def text(self) -> str:
         """The text blocks joined by newlines, without thinking, media and opaque blocks."""
         return text_of(self.content)

@@ -261,12 +261,11 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
     if content is None:
         return message.role == "assistant" and (bool(message.tool_calls) or is_refusal or is_audio)
     allowed = _PARTS_OF.get(string_of(body.get("role")), _TEXT_ONLY)
-    blocks = (*message.content, *(block for result in message.tool_results for block in result.content))
     return (
         isinstance(content, list)
         and bool(content)
         and all(isinstance(part, dict) and string_of(part.get("type")) in allowed for part in content)
-        and not any(isinstance(block, Opaque) for block in blocks)
+        and not any(isinstance(block, Opaque) for block in message.blocks)
     )
 
 

@@ -16,6 +16,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResul
 from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
 from turnlog.windows.render import Place, Share
+from turnlog.windows.view import OF_ITEMS
 
 
 class MediaLimits(NamedTuple):
@@ -46,9 +47,7 @@ MEDIA_LIMITS: Mapping[str, MediaLimits] = {
     # images and 5 documents. Claude's limits hold too: https://platform.claude.com/docs/en/api/overview has 20 MB for a request.
     "bedrock_converse": MediaLimits(100, 18 * _MB, 5 * _MB, 8_000, 20, 2_000, 20, 5),
     # https://developers.openai.com/api/docs/guides/images-vision: 1,500 images, a request of 512 MB.
-    **dict.fromkeys(
-        ("openai_chat", "openai_responses", "openai_agents_js"), MediaLimits(1_500, 500 * _MB, *[_ANY] * 6)
-    ),
+    **dict.fromkeys(("openai_chat", *OF_ITEMS), MediaLimits(1_500, 500 * _MB, *[_ANY] * 6)),
 }
 _LARGE_CONTEXT, _IMAGES_OF_LARGE = 200_000, 600
 _HEADROOM = 0.5
@@ -145,9 +144,10 @@ def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
     """Yield the media of each turn that has some. An assistant's media are never sent."""
     answers = 0
     for turn, share in enumerate(shares):
-        answers += _separates(share.turn.message)
-        media = list(_media_of(share.turn.message))
-        if media and share.turn.message.role != "assistant":
+        message = share.turn.message
+        answers += _separates(message)
+        media = [block for block in message.blocks if _kind(block)]
+        if media and message.role != "assistant":
             yield [_item(turn, number, block, answers) for number, block in enumerate(media)]
 
 
@@ -165,11 +165,6 @@ def _item(turn: int, number: int, block: Block, answers: int) -> _Item:
     is_image = _kind(block) == "image"
     size = image_size(data) if is_image and data else None
     return _Item(turn, number, is_image, len(data), max(size) if size else 0, answers)
-
-
-def _media_of(message: Message) -> Iterator[Block]:
-    for blocks in (message.content, *(result.content for result in message.tool_results)):
-        yield from (block for block in blocks if _kind(block))
 
 
 def _kind(block: Block) -> str | None:

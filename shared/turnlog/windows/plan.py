@@ -30,6 +30,7 @@ from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Summary
 from turnlog.windows.view import (
     NOT_READ,
+    OF_ITEMS,
     OLDER_TOO,
     Entry,
     Room,
@@ -40,7 +41,7 @@ from turnlog.windows.view import (
     pinned_alone,
 )
 
-_COMPACTING = ("anthropic", "openai_responses", "openai_agents_js")
+_COMPACTING = ("anthropic", *OF_ITEMS)
 """Formats whose providers summarise a conversation in a message of it."""
 _COVERED = ("summary", "compaction", NOT_READ)
 

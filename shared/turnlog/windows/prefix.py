@@ -27,11 +27,11 @@ from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import WindowPlan, WindowRequest
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
-from turnlog.windows.view import Entry, Loop, is_item
+from turnlog.windows.view import OF_ITEMS, Entry, Loop, is_item
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
-_SYSTEM_IS_A_MESSAGE = ("openai_chat", "openai_responses", "openai_agents_js")
+_SYSTEM_IS_A_MESSAGE = ("openai_chat", *OF_ITEMS)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -233,19 +233,16 @@ def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
     stored = max(0, entry.event.tokens - MESSAGE_OVERHEAD) if entry is not None and is_given else 0
     is_verbatim = share.turn.format == codec.format and list(bodies) == [share.turn.body]
     # A codec may rename files when it joins all messages.
-    if is_given and is_verbatim and not _has(message, files=True):
+    if is_given and is_verbatim and "file" not in _media_kinds(message):
         return stored
     parsed = [codec.parse(body) for body in bodies]
-    if is_given and not _has(message) and _counted([message]) == _counted(parsed):
+    if is_given and not _media_kinds(message) and _counted([message]) == _counted(parsed):
         return stored
     return sum(lower_bound_tokens(text) for sent in parsed for text in _texts(sent))
 
 
-def _has(message: Message, *, files: bool = False) -> bool:
-    """Return whether the message has media. ``files``: count only files, which a codec may rename when it joins all messages."""
-    contents = (message.content, *(result.content for result in message.tool_results))
-    media = (block for content in contents for block in content if isinstance(block, Media))
-    return any(not files or block.kind == "file" for block in media)
+def _media_kinds(message: Message) -> set[str]:
+    return {block.kind for block in message.blocks if isinstance(block, Media)}
 
 
 def _counted(messages: Sequence[Message]) -> tuple[object, ...]:

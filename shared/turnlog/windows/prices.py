@@ -31,7 +31,7 @@ from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks
-from turnlog.windows.view import Loop, Unit, WindowDraft
+from turnlog.windows.view import OF_ITEMS, Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
@@ -42,7 +42,6 @@ _ERROR_MARK = 6
 FENCING = ("anthropic", "bedrock_converse")
 """Formats without system messages in the conversation; there they are sent as fenced user text."""
 _WITH_OBJECTS = ("turnlog", "ai_sdk", *FENCING)
-_OF_ITEMS = ("openai_responses", "openai_agents_js")
 _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
 _RESULT_OF = upper_bound_tokens(RESULT_OF) + MAX_ID
@@ -85,12 +84,12 @@ def frame_tokens(sent: str) -> int:
     """Return the most that neutral messages take: before a first message not of the user, behind a last one of the assistant."""
     if sent in FENCING:
         return upper_bound_tokens(FIRST_USER) + upper_bound_tokens(CONTINUE) + 2 * MESSAGE_OVERHEAD
-    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent in _OF_ITEMS else 0
+    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent in OF_ITEMS else 0
 
 
 def _bodies(message: Message, sent: str) -> int:
     """Return the most messages that one message becomes."""
-    if sent in _OF_ITEMS:
+    if sent in OF_ITEMS:
         return bool(message.content) + len(message.tool_calls) + len(message.tool_results)
     return len(message.tool_results) + bool(message.content or message.tool_calls) + bool(message.closing)
 

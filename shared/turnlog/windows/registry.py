@@ -128,6 +128,8 @@ _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OURS = frozenset({"summary", "not_included"})
 """Reasons that steps may not use: a summary covers the loop, or the caller did not want the current loop."""
 _RANKS = {"whole": 0, "digest": 1, "out": 2}
+_LOWERED = ("units", "level", "reason", "notes", "max_message_chars")
+"""What a step may change of a loop."""
 
 
 def applied(step: Step, view: WindowDraft, room: Room) -> WindowDraft:
@@ -170,15 +172,7 @@ def _of_current(before: Loop, after: Loop) -> str:
 def _of_loop(before: Loop, after: Loop) -> str:
     if after is before:
         return ""
-    lowered = replace(
-        before,
-        units=after.units,
-        level=after.level,
-        reason=after.reason,
-        notes=after.notes,
-        max_message_chars=after.max_message_chars,
-    )
-    if lowered != after:
+    if replace(before, **{name: getattr(after, name) for name in _LOWERED}) != after:
         return f"changed more of loop {before.number} than its level and units"
     if after.level not in _RANKS or _RANKS[after.level] < _RANKS[before.level]:
         return f"raised loop {before.number} from {before.level} to {after.level}"

@@ -82,13 +82,8 @@ def most_tokens_of_calls(refs: Iterable[Ref], outlines: Iterable[MessageOutline]
 
 def most_tokens_of_blocks(message: Message, formats: Container[str] = ()) -> int:
     """Return the most tokens that blocks of other formats than these take as text."""
-    blocks = [
-        block
-        for content in (message.content, *(result.content for result in message.tool_results))
-        for block in content
-    ]
-    texts = [placeholder_text(block) for block in blocks if isinstance(block, Opaque) and block.format not in formats]
-    return sum(upper_bound_tokens(text) for text in texts)
+    others = [block for block in message.blocks if isinstance(block, Opaque) and block.format not in formats]
+    return sum(upper_bound_tokens(placeholder_text(block)) for block in others)
 
 
 def summary_body(text: str, facts: Iterable[tuple[int, str]]) -> str:

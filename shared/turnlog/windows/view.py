@@ -16,7 +16,8 @@ from turnlog.core.messages import Message, Role
 from turnlog.core.window_parts import RecalledMessage
 from turnlog.windows.text import summary_tokens
 
-_OF_ITEMS = ("openai_responses", "openai_agents_js")
+OF_ITEMS = ("openai_responses", "openai_agents_js")
+"""Formats in which each item of an answer is a message of its own."""
 NOT_READ = "not_read"
 """The reason in the manifest for messages that were not read."""
 OLDER_TOO = frozenset({NOT_READ, "turns", "messages", "tokens", "max_loops", "max_age", "digests_full", "budget"})
@@ -240,7 +241,7 @@ class Room(NamedTuple):
 
 def is_item(entry: Entry) -> bool:
     """Return whether the entry is an item of an assistant's answer."""
-    return entry.event.format in _OF_ITEMS and entry.facts.role == "assistant"
+    return entry.event.format in OF_ITEMS and entry.facts.role == "assistant"
 
 
 def never_sent(entry: Entry) -> str:

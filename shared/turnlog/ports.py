@@ -488,10 +488,6 @@ def item_size_bytes(item: Item) -> int:
         elif kind is bytes:
             size += len(value)  # type: ignore[arg-type]
         else:
-            size += _number_bytes(value)  # type: ignore[arg-type]
+            digits = str(abs(value)).rstrip("0") or "0"  # type: ignore[arg-type]
+            size += (len(digits) + 1) // 2 + (2 if value < 0 else 1)  # type: ignore[operator]
     return size + len("".join(texts).encode())
-
-
-def _number_bytes(value: int) -> int:
-    digits = str(abs(value)).rstrip("0") or "0"
-    return (len(digits) + 1) // 2 + (2 if value < 0 else 1)

@@ -120,7 +120,7 @@ class Route:
     @property
     def path_names(self) -> list[str]:
         """The names of the path's parameters, in their order."""
-        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+        return [part[1:-1] for part in self.key.split("/") if part.startswith("{")]
 
 
 RESOURCES: Mapping[str, tuple[str, ...]] = {

@@ -14,7 +14,6 @@ from turnlog.core.calls import OpenCalls, Ref, open_call
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
-from turnlog.core.loops import with_open_calls
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.log import reading
 from turnlog.log.commit import VERIFIED, Commit
@@ -372,7 +371,7 @@ def test_what_is_remembered_of_a_written_commit_is_what_is_stored(plain_room: Ro
     def compose(tail: Tail) -> Draft:
         header = following(tail.header, kind="h", events=1, now_ms=plain_room.clock.now_ms())
         calls = [open_call(Ref(header.first, index), key=f"c{index}", name="f") for index in range(20)]
-        flow = with_open_calls(header.flow, OpenCalls(tuple(calls)))
+        flow = replace(header.flow, open_calls=OpenCalls(tuple(calls)))
         return Draft(replace(header, flow=flow), (NoteEvent(header.first, "noted", None, None),))
 
     written = plain_room.log.write(plain_room.keys, compose).commit.header

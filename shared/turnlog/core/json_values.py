@@ -96,6 +96,8 @@ def check_json(value: object) -> None:
     stack: list[tuple[object, int]] = [(value, 1)]
     while stack:
         item, depth = stack.pop()
+        if item is None or isinstance(item, (str, bool)):
+            continue
         if isinstance(item, (dict, Mapping)):
             for key in item:
                 if not isinstance(key, str):
@@ -104,15 +106,13 @@ def check_json(value: object) -> None:
         elif isinstance(item, list | tuple):
             children = item
         else:
-            _check_scalar(item)
+            _check_number(item)
             continue
         _check_depth(depth)
         stack.extend((child, depth + 1) for child in children)
 
 
-def _check_scalar(value: object) -> None:
-    if value is None or isinstance(value, (str, bool)):
-        return
+def _check_number(value: object) -> None:
     if isinstance(value, int):
         _check_int(value)
     elif not isinstance(value, float):

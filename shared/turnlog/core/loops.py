@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, Ref, open_call
@@ -34,12 +34,6 @@ class LoopState:
     answered: bool = False
     final: bool = False
 
-    def opens(self, role: Role, *, timed_out: bool = False, joins: bool = False) -> bool:
-        """Return whether a message of this role opens a new loop. A message that joins opens none but the first."""
-        if self.number == 0:
-            return role != "system"
-        return not joins and role == "user" and (timed_out or (self.has_user and self.answered))
-
     def after(
         self,
         role: Role,
@@ -50,9 +44,14 @@ class LoopState:
         timed_out: bool = False,
         joins: bool = False,
     ) -> LoopState:
-        """Return the newest loop after one more message."""
+        """Return the newest loop after one more message. A message that joins opens no loop but the first."""
         state = self
-        if self.opens(role, timed_out=timed_out, joins=joins) and not (interrupted and self.number):
+        if self.number == 0:
+            opens = role != "system"
+        else:
+            is_due = timed_out or (self.has_user and self.answered)
+            opens = role == "user" and is_due and not joins and not interrupted
+        if opens:
             state = LoopState(number=self.number + 1, start=position)
         if interrupted or state.number == 0:
             return state
@@ -178,20 +177,18 @@ class Accepted:
 
     flow: Flow
     opens_loop: int
-    refs: tuple[Ref, ...]
     unmatched: tuple[int, ...]
     warnings: tuple[Disorder, ...]
 
 
 def accept(flow: Flow, arrival: Arrival) -> Accepted:
     """Return the flow after one more message, with the warnings that follow from the flow and the message alone."""
-    facts, position = arrival.facts, arrival.position
-    findings = _Findings(arrival)
+    facts, findings = arrival.facts, _Findings(arrival)
     _check_role(findings, flow, arrival)
     _check_content(findings, arrival)
     loop = flow.loop.after(
         facts.role,
-        position=position,
+        position=arrival.position,
         has_calls=not facts.is_reply,
         interrupted=arrival.interrupted,
         timed_out=arrival.timed_out,
@@ -208,7 +205,6 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     return Accepted(
         flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
         opens_loop=loop.number if loop.number != flow.loop.number else 0,
-        refs=tuple(Ref(position, index) for index in range(len(facts.calls))),
         unmatched=tuple(unmatched),
         warnings=tuple(findings.warnings),
     )
@@ -340,8 +336,3 @@ def _is_object(arguments: str) -> bool:
         return isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def with_open_calls(flow: Flow, open_calls: OpenCalls) -> Flow:
-    """Return the flow with other open calls."""
-    return flow if open_calls is flow.open_calls else replace(flow, open_calls=open_calls)

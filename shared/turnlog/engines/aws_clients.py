@@ -128,7 +128,10 @@ class _AtFirstUse:
         self._make = make
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._make(), name)
+        """Return a client's attribute and keep it, so that only its first use comes here."""
+        attribute = getattr(self._make(), name)
+        setattr(self, name, attribute)
+        return attribute
 
 
 def fitting(timeout_seconds: int) -> int:

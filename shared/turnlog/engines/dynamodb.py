@@ -171,7 +171,7 @@ def _add_condition(request: PutItemInputTypeDef, condition: Condition) -> None:
         request["ConditionExpression"] = "attribute_not_exists(pk)"
         return
     request["ExpressionAttributeNames"] = {"#a": condition.attribute}
-    request["ExpressionAttributeValues"] = {":v": _encode_value(condition.value)}
+    request["ExpressionAttributeValues"] = _encode({":v": condition.value})
     if isinstance(condition, Equal):
         request["ConditionExpression"] = "#a = :v"
     else:
@@ -202,28 +202,24 @@ def _encode_key(key: Key) -> dict[str, AttributeValueTypeDef]:
 
 
 def _encode(item: Item) -> dict[str, AttributeValueTypeDef]:
-    return {name: _encode_value(value) for name, value in item.items()}
+    return {
+        name: {"S": value}
+        if isinstance(value, str)
+        else {"B": value}
+        if isinstance(value, bytes)
+        else {"N": str(value)}
+        for name, value in item.items()
+    }
 
 
-def _encode_value(value: AttributeValue) -> AttributeValueTypeDef:
-    if isinstance(value, str):
-        return {"S": value}
-    if isinstance(value, bytes):
-        return {"B": value}
-    return {"N": str(value)}
+_READERS: dict[str, Callable[[Any], AttributeValue]] = {"N": int, "B": bytes}
 
 
-def _decode(raw: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    return {name: _decode_value(value) for name, value in raw.items()}
-
-
-def _decode_value(value: Mapping[str, Any]) -> AttributeValue:
-    ((kind, content),) = value.items()
-    if kind == "N":
-        return int(content)
-    if kind == "B":
-        return bytes(content)
-    return str(content)
+def _decode(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, AttributeValue]:
+    """Return an item from DynamoDB's form, in which each attribute is an object of its type and its value."""
+    return {
+        name: _READERS.get(kind, str)(content) for name, attribute in raw.items() for kind, content in attribute.items()
+    }
 
 
 def _chunks(values: Sequence[_T], size: int) -> Iterator[list[_T]]:

@@ -35,10 +35,13 @@ class PieceCounter:
         """Return the tokens of a text; None if tiktoken should count it: from `NEW_BYTES` on, and for an unknown character."""
         try:
             # A piece ends where a space follows what is no white space, so words are counted alone, and only once.
-            words = text.split(" ")
-            if "  " not in text and not words[0][-1:].isspace():
+            first, *words = text.split(" ")
+            if words and "  " not in text and not first[-1:].isspace():
                 with suppress(_BesideSpaceError):
-                    return self._tokens(words[0]) + sum(map(self.words.__getitem__, words[1:]))
+                    last = words.pop()
+                    tokens = self._tokens(first) + sum(map(self.words.__getitem__, words))
+                    # White space at the end of the text is a piece of its own, or the end of the last one.
+                    return tokens + (self.words[last] if last[-1:].strip() else self._tokens(f" {last}"))
             return self._tokens(text)
         except _LeftToTiktokenError:
             return None

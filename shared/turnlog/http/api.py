@@ -135,7 +135,7 @@ class Api:
         """Return the answer to a request; see `Answering`."""
         candidates = (request.headers.get(CORRELATION_HEADER.lower()), request.request_id)
         # An invalid correlation id is ignored, not refused.
-        correlation = next((value for value in candidates if is_correlation_id(value)), None)
+        correlation = next((value for value in candidates if value and is_correlation_id(value)), None)
         with correlated(correlation), with_deadline(seconds_left):
             answer = self._answer(request, admit)
         if correlation is None:

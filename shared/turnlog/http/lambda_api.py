@@ -139,13 +139,14 @@ def make_handler(
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         def admit(app: Application) -> Caller:
             caller = Caller(identify(event, app.settings), is_operator(event, app.settings))
-            _check_event(event, app)
+            _check_size(0 if event.get("isBase64Encoded") else event_bytes(request.body), app)
             return caller
 
         try:
             request = _request(event)
         except MalformedError as error:
-            return _proxy_answer(problem(error, _request_id(event)))
+            request_id = str((event.get("requestContext") or {}).get("requestId", ""))
+            return _proxy_answer(problem(error, request_id))
         seconds_left = (
             None if context is None else lambda: context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS
         )
@@ -188,12 +189,8 @@ def _request(event: Mapping[str, Any]) -> ApiRequest:
         headers={name.lower(): value for name, value in (event.get("headers") or {}).items()},
         query=event.get("queryStringParameters") or {},
         body=_body(event),
-        request_id=_request_id(event),
+        request_id=str(context.get("requestId", "")),
     )
-
-
-def _request_id(event: Mapping[str, Any]) -> str:
-    return str((event.get("requestContext") or {}).get("requestId", ""))
 
 
 def _body(event: Mapping[str, Any]) -> bytes:
@@ -206,10 +203,8 @@ def _body(event: Mapping[str, Any]) -> bytes:
         raise MalformedError("the body is not the base64 that the event says it is") from error
 
 
-def _check_event(event: Mapping[str, Any], app: Application) -> None:
+def _check_size(size: int, app: Application) -> None:
     """Raise `TooLargeError` for a body that exceeds Lambda's limit; only if the blob store has addresses, which means AWS."""
-    body = event.get("body") or ""
-    size = 0 if event.get("isBase64Encoded") else event_bytes(body.encode("utf-8", "surrogatepass"))
     if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:
         raise TooLargeError(
             f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count twice; "

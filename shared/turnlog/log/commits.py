@@ -135,7 +135,7 @@ class CommitLog:
         newest = next((item for item in page.items if item["sk"] != META), None)
         if newest is None or is_slot_tombstone(newest) or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
-        header = header_in(newest)
+        header = VERIFIED.read(newest).header
         self.check_alive(keys, header)
         return Tail(header, newest, meta)
 
@@ -193,13 +193,12 @@ class CommitLog:
         """
         lines, encoded = self._lines(keys, draft, nonce, stored if stored is not None else {})
         pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
-        header = listed(draft.header, pinned)
-        sort_key = commit_sort_key(header.first)
-        attributes = {**header_attributes(header), "n": nonce}
+        header, partition = listed(draft.header, pinned), keys.partition
+        sort_key, attributes = commit_sort_key(header.first), {**header_attributes(header), "n": nonce}
         covered = hashed_header(sort_key, attributes)
-        digests, content = tuple(sha256(line).digest() for line in encoded), b"\n".join(encoded)
+        digests, content = tuple([sha256(line).digest() for line in encoded]), b"\n".join(encoded)
         chained = chain_hash(previous, covered, digests)
-        item: dict[str, Any] = {"pk": keys.partition, "sk": sort_key, **attributes, "h": chained}
+        item: dict[str, Any] = {"pk": partition, "sk": sort_key, **attributes, "h": chained}
         if fork_of is not None:
             item |= {"sk": commit_sort_key(1), "fp": header.first, "bs": fork_of[0].session_id, "fa": fork_of[1]}
         item["b"] = pack(content, beside=covered, item_bytes=item_size_bytes(item) + 1)
@@ -208,7 +207,7 @@ class CommitLog:
             return None
         header = replace(header, nonce=nonce, hash=chained)
         VERIFIED.keep(item, Verified(header, content, covered, digests))
-        return Commit(header, tuple(lines), keys.partition)
+        return Commit(header, tuple(lines), partition)
 
     def _lines(
         self, keys: SessionKeys, draft: Draft, nonce: bytes, stored: Stored
@@ -231,7 +230,8 @@ class CommitLog:
                 data = encode_json(line)
             lines.append(line)
             encoded.append(data)
-        self._payloads.store(prepared)
+        if prepared:
+            self._payloads.store(prepared)
         return lines, encoded
 
     # ------------------------------------------------------------ reading

@@ -189,9 +189,7 @@ def _sealed(item: Item) -> Item:
 
 
 def _unsealed(item: Item) -> Item:
-    rest = dict(item)
-    rest.pop(CHECKSUM, None)
-    return rest
+    return {name: value for name, value in item.items() if name != CHECKSUM}
 
 
 def _checked(item: Item) -> Item | None:
@@ -199,10 +197,10 @@ def _checked(item: Item) -> Item | None:
 
     Items of a newer version pass, because their checksum may be computed differently; their reader refuses them by version.
     """
-    if CHECKSUM not in item or item[CHECKSUM] == checksum(item):
-        return _unsealed(item)
+    if CHECKSUM not in item:
+        return item
     version = item.get("v")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    if item[CHECKSUM] == checksum(item) or (isinstance(version, int) and version > SCHEMA_VERSION):
         return _unsealed(item)
     if item.get("sk") in _REBUILT or str(item.get("sk")).startswith(ORDERS):
         return None

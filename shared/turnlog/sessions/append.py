@@ -13,7 +13,7 @@ from turnlog.core.events import RUN, Event, MessageEvent, Notes, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids, with_open_calls
+from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall
 from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
@@ -44,7 +44,7 @@ from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
 
 if TYPE_CHECKING:
-    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, Watch
 
 _RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"
@@ -85,12 +85,14 @@ class AppendToSession:
                 for event, incoming in zip(written.events, batch, strict=False)  # a state event may be the last
                 if isinstance(event, MessageEvent)
             ]
-        settings = append.settings(written.tail)
-        compression = self._ask.send(owner, session_id, written.commit.header, settings, written.tail.meta)
-        before = written.tail.header
-        self._ask_segments.send(owner, session_id, written.commit.header, before)
-        if settings.snapshots is not None:
-            self._snapshots(owner, session_id, written.commit.header, before, settings)
+        header, before = written.commit.header, written.tail.header
+        if (watch := append.watch) is None:
+            settings = self._log.short_settings(keys, written.tail).settings
+            watch = self._ask.watch(header, settings, written.tail.meta)
+        compression = self._ask.send(owner, session_id, header, watch)
+        self._ask_segments.send(owner, session_id, header, before)
+        if watch.settings.snapshots is not None:
+            self._snapshots(owner, session_id, header, before, watch.settings)
         return _answer(written.commit, answered, compression)
 
 
@@ -121,11 +123,9 @@ class AppendWrite:
         self._body = body
         self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
+        self.watch: Watch | None = None
+        """The trigger and the attempts at the end of the log. Set by `compose` if the append may request a summary."""
         self._state: SessionState | None = None
-
-    def settings(self, tail: Tail) -> SessionSettings:
-        """Return the settings at the end of the log: those that `compose` has read, else read them."""
-        return (self._current or self._log.short_settings(self._keys, tail)).settings
 
     @property
     def state(self) -> SessionState | None:
@@ -151,9 +151,11 @@ class AppendWrite:
         if self._body.parent is not None:
             flow, opens, warnings = header.flow, [0] * len(arrivals), list[Disorder]()
         else:
-            flow, opens, warnings = self._fold(with_open_calls(header.flow, before), arrivals, header)
+            listed = header.flow
+            flow = listed if before is listed.open_calls else replace(listed, open_calls=before)
+            flow, opens, warnings = self._fold(flow, arrivals, header)
         run = self._run_hash(header, flow)
-        warnings += self._check_run(header, flow, timed_out)
+        warnings += self._check_run(header, run, timed_out)
         sent = sent_after(self._body, header, time_ms)
         calibration, ignored = calibration_after(self._body, header, opens_loop=any(opens))
         warnings += ignored
@@ -183,8 +185,10 @@ class AppendWrite:
             pending=has_pending(self._state) if self._state is not None else header.pending,
             lease=lease,
         )
-        if self._ask is not None and (asked := self._ask.asked(new, settings, tail.meta)) != new.asked:
-            new = replace(new, asked=asked)
+        if self._ask is not None:
+            self.watch = self._ask.watch(new, settings, tail.meta)
+            if (asked := self._ask.asked(new, self.watch)) != new.asked:
+                new = replace(new, asked=asked)
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
@@ -276,13 +280,13 @@ class AppendWrite:
             return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
         return header.run if flow.loop.number == header.flow.loop.number else b""
 
-    def _check_run(self, header: Header, flow: Flow, timed_out: bool) -> list[Disorder]:
-        """Return a warning when another run is active in the open loop."""
+    def _check_run(self, header: Header, run: bytes, timed_out: bool) -> list[Disorder]:
+        """Return a warning when another run than ``run`` is active in the open loop."""
         loop = header.flow.loop
         is_running = (
             self._body.parent is None and bool(header.run) and loop.number > 0 and not loop.final and not timed_out
         )
-        if self._body.run_id is None or not is_running or self._run_hash(header, flow) == header.run:
+        if self._body.run_id is None or not is_running or run == header.run:
             return []
         return [Disorder("run_active", header.last + 1, "/run_id")]
 

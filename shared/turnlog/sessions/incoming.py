@@ -180,9 +180,9 @@ def recalls(
     when these calls are in the request or in the newest commit. ``has_tools``: the session's windows offer the recall tools.
     Without them only reports count, since a tool of the same name may be the caller's.
     """
-    claims = {arrival.position: incoming.recalled for arrival, incoming in zip(arrivals, batch, strict=True)}
     if not any(arrival.facts.results for arrival in arrivals):
         return {}
+    claims = {arrival.position: incoming.recalled for arrival, incoming in zip(arrivals, batch, strict=True)}
     recall_calls = {call.ref for call in before.calls if call.name_hash in _RECALL_TOOL_HASHES}
     recall_calls |= {
         Ref(arrival.position, index)

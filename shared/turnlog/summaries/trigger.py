@@ -165,14 +165,32 @@ class Reach:
         return is_over or (step.once is not None and any_crossed(step.once, rest, budget=self.room.tokens))
 
 
-def is_summary_due(
-    header: Header, settings: SessionSettings, meta: Item | None, models: Mapping[str, int] | None
-) -> bool:
+class Watch:
+    """The trigger of a session's summaries, and the attempts since the newest one: they decide about each append.
+
+    ``trigger`` is None when an append to the loop must not start a job.
+    """
+
+    def __init__(self, settings: SessionSettings, meta: Item | None, loop: int) -> None:
+        """Read the attempts from ``meta``, the item ``D#META``, which has nothing of a long policy but its trigger."""
+        self.settings = settings
+        self.attempts = read_attempts(meta)
+        self.trigger: Trigger | None = None
+        policy: Any = settings.policy
+        if self.attempts.is_off(loop):
+            return
+        if isinstance(policy, str):
+            self.trigger = stored_policy(policy).compress
+        elif (trigger := policy.get("compress")) is not None:
+            self.trigger = Trigger.model_validate_json(encode_json(trigger))
+
+
+def is_summary_due(header: Header, watch: Watch, models: Mapping[str, int] | None) -> bool:
     """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
-    trigger, attempts, loop = trigger_of(settings), read_attempts(meta), header.flow.loop.number
-    if trigger is None or attempts.is_off(loop):
+    loop, trigger, attempts = header.flow.loop.number, watch.trigger, watch.attempts
+    if trigger is None:
         return False
-    totals, room, asked = totals_since_summary(header), room_of(header, settings, models), header.asked
+    totals, room, asked = totals_since_summary(header), room_of(header, watch.settings, models), header.asked
     is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
     if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
         return False
@@ -190,23 +208,25 @@ class AskForSummaries:
         self._start_job = start_job
         self._models = models
 
-    def asked(self, header: Header, settings: SessionSettings, meta: Item | None) -> CompressionRequest | None:
+    def watch(self, header: Header, settings: SessionSettings, meta: Item | None) -> Watch:
+        """Return the trigger and the attempts of a session for an append to the loop of ``header``. ``meta``: ``D#META``."""
+        return Watch(settings, meta, header.flow.loop.number)
+
+    def asked(self, header: Header, watch: Watch) -> CompressionRequest | None:
         """Return the compression request for the header of a commit that is about to be written.
 
-        This is a new request if the append crosses the trigger, else the request of the header. ``meta`` is the item ``D#META``.
+        This is a new request if the append crosses the trigger, else the request of the header.
         """
-        if not is_summary_due(header, settings, meta, self._models):
+        if not is_summary_due(header, watch, self._models):
             return header.asked
         return CompressionRequest(header.flow.loop.number, header.time_ms)
 
-    def send(
-        self, owner: Owner, session_id: str, header: Header, settings: SessionSettings, meta: Item | None
-    ) -> Compression:
+    def send(self, owner: Owner, session_id: str, header: Header, watch: Watch) -> Compression:
         """Start the job that a durable commit requests; again for the same commit, the same job.
 
         If the job can't be started in an outage, a later append requests again.
         """
-        if trigger_of(settings) is None or read_attempts(meta).is_off(header.flow.loop.number):
+        if watch.trigger is None:
             return "off"
         if header.asked is None or header.asked.time_ms != header.time_ms:
             return "none"
@@ -242,15 +262,6 @@ class AskForSegments:
 def _job_id(kind: str, session_id: str, header: Header) -> str:
     """Return the id of the job that a commit starts: always the same, so no request is needed to claim one."""
     return f"{header.time_ms:013d}-{short_hash(f'{kind} {session_id} {header.first}').hex()}"
-
-
-def trigger_of(settings: SessionSettings) -> Trigger | None:
-    """Return the trigger of a session's policy. Reads only the trigger, as META stores nothing else of a long policy."""
-    policy: Any = settings.policy
-    if isinstance(policy, str):
-        return stored_policy(policy).compress
-    trigger = policy.get("compress")
-    return Trigger.model_validate_json(encode_json(trigger)) if trigger is not None else None
 
 
 def answered(header: Header, *, read: Header, has_more: bool) -> CompressionRequest:

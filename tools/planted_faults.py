@@ -532,7 +532,13 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "documents",
         "a newer version is read as if it were known",
-        ((f"{_CODE}/sessions/documents.py", "if version > SCHEMA_VERSION:", "if version < 0:"),),
+        (
+            (
+                f"{_CODE}/sessions/documents.py",
+                'if (version := _number(item, "v")) > SCHEMA_VERSION:',
+                'if (version := _number(item, "v")) < 0:',
+            ),
+        ),
         (f"{_DOCUMENTS}::test_damage_is_told_by_its_item",),
     ),
     # ------------------------------------------------------------ codecs, search

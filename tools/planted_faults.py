@@ -235,6 +235,11 @@ PLANTED: tuple[Planted, ...] = (
                 "        return left_out_line(loops=len(loops), messages=len(evicted))\n    # The same",
                 "        return left_out_line(loops=0, messages=0)\n    # The same",
             ),
+            (
+                _RENDER,
+                "loops=len(loops) + older_loops(view), messages=len(evicted) + aside + view.unread)",
+                "loops=0, messages=0)",
+            ),
         ),
         (f"{_LAWS}::test_W5_the_line_counts_what_is_not_shown",),
     ),

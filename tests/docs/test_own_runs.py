@@ -53,7 +53,7 @@ def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
 
 @pytest.mark.parametrize("workers", [["-n", "1"], pytest.param([], marks=pytest.mark.full)])
 def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, workers: list[str]) -> None:
-    told = run(tmp_path / "test_it.py", HANGS, "--timeout", "2", *workers)
+    told = run(tmp_path / "test_it.py", HANGS, "--timeout", "5", *workers)
     assert "test_hangs" in told
     assert not workers or "1 failed, 1 passed" in told, "with workers the other tests go on"
 

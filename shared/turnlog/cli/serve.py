@@ -127,7 +127,8 @@ def _engine_url(engine: str, where: str) -> str:
         return url
     if engine == "memory":
         return "memory://"
-    raise InvalidInputError(f"engine {engine!r} is not one of embedded, memory, moto", code="unknown_engine")
+    message = f"engine {engine!r} is not one of embedded, memory, moto; name a file or a folder with --data"
+    raise InvalidInputError(message, code="unknown_engine")
 
 
 def _announce(

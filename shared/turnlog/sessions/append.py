@@ -44,7 +44,7 @@ from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
 
 if TYPE_CHECKING:
-    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, Watch
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, SummaryTrigger
 
 _RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"
@@ -86,13 +86,13 @@ class AppendToSession:
                 if isinstance(event, MessageEvent)
             ]
         header, before = written.commit.header, written.tail.header
-        if (watch := append.watch) is None:
+        if (summaries := append.summaries) is None:
             settings = self._log.short_settings(keys, written.tail).settings
-            watch = self._ask.watch(header, settings, written.tail.meta)
-        compression = self._ask.send(owner, session_id, header, watch)
+            summaries = self._ask.trigger(header, settings, written.tail.meta)
+        compression = self._ask.send(owner, session_id, header, summaries)
         self._ask_segments.send(owner, session_id, header, before)
-        if watch.settings.snapshots is not None:
-            self._snapshots(owner, session_id, header, before, watch.settings)
+        if summaries.settings.snapshots is not None:
+            self._snapshots(owner, session_id, header, before, summaries.settings)
         return _answer(written.commit, answered, compression)
 
 
@@ -123,7 +123,7 @@ class AppendWrite:
         self._body = body
         self._batch = batch if body.parent is None else _within(batch, body.parent)
         self._current: CurrentSettings | None = None
-        self.watch: Watch | None = None
+        self.summaries: SummaryTrigger | None = None
         """The trigger and the attempts at the end of the log. Set by `compose` if the append may request a summary."""
         self._state: SessionState | None = None
 
@@ -186,8 +186,8 @@ class AppendWrite:
             lease=lease,
         )
         if self._ask is not None:
-            self.watch = self._ask.watch(new, settings, tail.meta)
-            if (asked := self._ask.asked(new, self.watch)) != new.asked:
+            self.summaries = self._ask.trigger(new, settings, tail.meta)
+            if (asked := self._ask.asked(new, self.summaries)) != new.asked:
                 new = replace(new, asked=asked)
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 

@@ -215,14 +215,17 @@ class BuildContexts:
         return answer.model_copy(update={"manifest": manifest})
 
     def _read(self, keys: SessionKeys, body: BuildContext) -> SessionReading:
-        """Read the session at the call's position; at its head with what the process remembers, but for an agent within a call."""
+        """Read the session at the position that the call names, else at its head.
+
+        At the head, what this process remembers of the session is not read again. An agent within a call reads everything.
+        """
         position = position_of_call(self._log, keys, body)
         if position is not None:
             return read_up_to(self._log, keys, position, is_build=body.build is not None)
         return read_newest(self._log, keys, self._warm.take(keys) if body.parent is None else None)
 
     def _settings_and_summary(self, reading: SessionReading) -> tuple[SessionSettings, SummaryEvent | None]:
-        """Return the settings at the position of the window, and the summary where it is known with them."""
+        """Return the settings at the window's position, and the summary there, if reading them has found it."""
         keys, header, caches = reading.keys, reading.header, reading.caches
         if reading.position is not None:
             return self._log.as_of(keys, header)
@@ -233,7 +236,8 @@ class BuildContexts:
         self, keys: SessionKeys, reading: SessionReading, body: BuildContext, stored_build: GivenBuild | None
     ) -> ContextRequest:
         """Return the window request of a call, with the settings and the summary at the position of the window."""
-        header, (settings, summary) = reading.header, self._settings_and_summary(reading)
+        header = reading.header
+        settings, summary = self._settings_and_summary(reading)
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
         if stored_build is not None:
             budget = BudgetAnswer(**stored_build.budget.model_dump())

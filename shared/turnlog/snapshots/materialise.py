@@ -98,7 +98,7 @@ class Materialiser:
             return True
         if existing is None or (again and existing.get(FREE) == BARE):
             if not self._claim(keys, first, token, existing):
-                return self.begin(keys, first, token, again=again)  # It sees what another process has written.
+                return self.begin(keys, first, token, again=again)  # with what another process has written
         elif not _is_claim(existing, first, token, again=again):
             return False
         self._mark(keys, token)

@@ -165,14 +165,14 @@ class Reach:
         return is_over or (step.once is not None and any_crossed(step.once, rest, budget=self.room.tokens))
 
 
-class Watch:
-    """The trigger of a session's summaries, and the attempts since the newest one: they decide about each append.
+class SummaryTrigger:
+    """The trigger of a session's summaries, and the attempts to make one since the newest: what decides at each append.
 
-    ``trigger`` is None when an append to the loop must not start a job.
+    ``trigger`` is None when the policy has none, and when a loop's attempts have turned summaries off.
     """
 
     def __init__(self, settings: SessionSettings, meta: Item | None, loop: int) -> None:
-        """Read the attempts from ``meta``, the item ``D#META``, which has nothing of a long policy but its trigger."""
+        """Read the attempts from ``meta``, the item ``D#META``. Of a long policy it has only the trigger."""
         self.settings = settings
         self.attempts = read_attempts(meta)
         self.trigger: Trigger | None = None
@@ -185,12 +185,12 @@ class Watch:
             self.trigger = Trigger.model_validate_json(encode_json(trigger))
 
 
-def is_summary_due(header: Header, watch: Watch, models: Mapping[str, int] | None) -> bool:
+def is_summary_due(header: Header, summaries: SummaryTrigger, models: Mapping[str, int] | None) -> bool:
     """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
-    loop, trigger, attempts = header.flow.loop.number, watch.trigger, watch.attempts
+    loop, trigger, attempts = header.flow.loop.number, summaries.trigger, summaries.attempts
     if trigger is None:
         return False
-    totals, room, asked = totals_since_summary(header), room_of(header, watch.settings, models), header.asked
+    totals, room, asked = totals_since_summary(header), room_of(header, summaries.settings, models), header.asked
     is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
     if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
         return False
@@ -208,25 +208,25 @@ class AskForSummaries:
         self._start_job = start_job
         self._models = models
 
-    def watch(self, header: Header, settings: SessionSettings, meta: Item | None) -> Watch:
+    def trigger(self, header: Header, settings: SessionSettings, meta: Item | None) -> SummaryTrigger:
         """Return the trigger and the attempts of a session for an append to the loop of ``header``. ``meta``: ``D#META``."""
-        return Watch(settings, meta, header.flow.loop.number)
+        return SummaryTrigger(settings, meta, header.flow.loop.number)
 
-    def asked(self, header: Header, watch: Watch) -> CompressionRequest | None:
+    def asked(self, header: Header, summaries: SummaryTrigger) -> CompressionRequest | None:
         """Return the compression request for the header of a commit that is about to be written.
 
         This is a new request if the append crosses the trigger, else the request of the header.
         """
-        if not is_summary_due(header, watch, self._models):
+        if not is_summary_due(header, summaries, self._models):
             return header.asked
         return CompressionRequest(header.flow.loop.number, header.time_ms)
 
-    def send(self, owner: Owner, session_id: str, header: Header, watch: Watch) -> Compression:
+    def send(self, owner: Owner, session_id: str, header: Header, summaries: SummaryTrigger) -> Compression:
         """Start the job that a durable commit requests; again for the same commit, the same job.
 
         If the job can't be started in an outage, a later append requests again.
         """
-        if watch.trigger is None:
+        if summaries.trigger is None:
             return "off"
         if header.asked is None or header.asked.time_ms != header.time_ms:
             return "none"

@@ -182,7 +182,7 @@ def _frame_tokens(made: Made) -> int:
 
 
 def _begun_tokens(made: Made, turns: int, codec: Codec) -> int:
-    """Return a lower bound of the tokens of tools, system text and the first ``turns`` turns; without turns of the frame alone."""
+    """Return a lower bound of the tokens of tools, system text and the first turns; if no message begins so, `_frame_tokens`."""
     end = made.end_of(turns)
     if end is None:
         return _frame_tokens(made)

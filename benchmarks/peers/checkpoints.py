@@ -39,7 +39,7 @@ SAVERS: dict[str, Callable[[Any], Any]] = {"TurnlogSaver": TurnlogSaver, "Sqlite
 
 
 def table() -> Table:
-    """Measure both savers. Another saver is of the same log, a first load opens the file, a process imports all."""
+    """Measure both savers. Another saver is of the same log, a first load is of a file just opened, a process imports all."""
     rows = list[tuple[str, ...]]()
     for size in PUTS:
         rows.append(_row(f"put of {size:,} bytes of noise", [_put(name, size) for name in SAVERS], "4"))

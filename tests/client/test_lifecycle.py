@@ -52,6 +52,19 @@ CALLS: dict[str, Callable[[Turnlog], object]] = {
 }
 
 
+def test_a_file_that_cannot_be_used_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("no database, " * 20)
+    with pytest.raises(UnavailableError, match="is not a SQLite database"):
+        Turnlog.open(tmp_path / "notes.db")
+
+
+@pytest.mark.parametrize("options", [{"tenant": ""}, {"user": ""}, {"summariser": "gpt"}])
+def test_options_that_are_refused_create_no_file(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Turnlog.open(tmp_path / "new" / "agent.db", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.network
 @pytest.mark.parametrize("name", CALLS)
 def test_after_close_every_call_is_unavailable(url: str, name: str) -> None:

@@ -35,7 +35,6 @@ from turnlog.cli.options import (
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock, location_url
 from turnlog.http.api import FILE, Answering, ApiAnswer, ApiRequest, Caller
 from turnlog.server import local_server
@@ -99,8 +98,6 @@ def serve(  # noqa: PLR0913
 def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
     app = make_application(served_settings(_engine_url(engine, where)))
     try:
-        # Engines open at first use. Use it once, so that an unusable folder is an error here and not of each request.
-        app.list_sessions(Owner.of("local", "me"), limit=1)
         server = local_server.LocalServer(app, SystemClock(), **listening)
         _announce(server.url, engine, where, json=json)
         server.run()

@@ -321,10 +321,11 @@ def open_backend(
     if summariser is not None and not callable(summariser):
         raise InvalidInputError(f"summariser is a function of a Prompt, not a {type(summariser).__name__}")
     model = FunctionModel(summariser) if summariser is not None else None
+    owner = Owner.of(tenant, user)
     app = make_application(Settings.from_environment().model_copy(update={"engine": url}), summary_model=model)
     is_embedded = app.engine.next_job_ms is not None
     if worker and not is_embedded:
         raise InvalidInputError(
             "worker=True is for sqlite:/// and memory://; on dynamodb:// deployed functions do the jobs"
         )
-    return InProcessBackend(app, Owner.of(tenant, user), worker=is_embedded if worker is None else worker)
+    return InProcessBackend(app, owner, worker=is_embedded if worker is None else worker)

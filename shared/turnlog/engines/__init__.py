@@ -91,7 +91,7 @@ def location_url(location: str | os.PathLike[str]) -> str:
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
-    """Return the engine that ``settings.engine`` names. Raises `InvalidInputError` for a bad URL."""
+    """Return the engine that the settings name; open its SQLite file, or create it. Raises `InvalidInputError` for a bad URL."""
     url = urlsplit(settings.engine)
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise InvalidInputError(
@@ -131,6 +131,7 @@ def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings,
     from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 
     database = SqliteDatabase(path)
+    database.connection()  # so that a file that can't be used is refused here, and not by the first call
     queue = SqliteJobQueue(
         database,
         ids,

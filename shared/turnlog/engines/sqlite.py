@@ -406,8 +406,9 @@ class SqliteDatabase:
         self._closed = False
 
     def connection(self) -> sqlite3.Connection:
-        """Return this thread's connection, which is opened at first use. A forked child opens its own."""
-        return self._in_memory() if self.path == MEMORY else self._own().connection
+        """Return this thread's connection. At first use, in a forked child too, it is opened, and a missing file created."""
+        with self.reading() as connection:
+            return connection
 
     @property
     def open_connections(self) -> int:

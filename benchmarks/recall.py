@@ -141,7 +141,7 @@ def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Se
                 memory = memories[name, budget]
                 # Each question is the newest message, in place of the one before.
                 memory.entries.pop(asked[-1].event.position, None)
-                memory.recalled = None
+                memory.recalled.clear()
                 window = build(MessageList(asked, total + asked[-1].event.tokens), request, memory)
                 share = _shown(conversation, evidence, window.messages)
                 _count(cells, name, budget, category, share, window.tokens)

@@ -54,6 +54,7 @@ class Move:
 TEXTS = (
     "",
     "Please look at order W-10023 and tell me what is wrong with it.",
+    "Which order was it that had something wrong with it?",
     "查询一下北京的天气，谢谢。订单号是 88231-B。",
     "주문 번호는 12345입니다. 배송이 언제 되나요?",
     "हमें कल सुबह की ट्रेन चाहिए।",

@@ -5,6 +5,7 @@ Windows are built before each answer of a history, as an agent does, and compare
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -101,6 +102,31 @@ def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History
 @given(disorderly(max_size=LONGEST), asked, asked)
 def test_nor_do_those_of_a_log_in_disorder(history: History, wanted: Asked, other: Asked) -> None:
     assert_memory_changes_nothing(stored(history), wanted, other)
+
+
+ASKING = (
+    "Which order was it, {0}?",
+    "That is fine, {0}. The order may come in the morning or in the evening. Which order was it?",
+    "Order W-{0} is the one that had something wrong with it.",
+    "Thank you for number {0}, that is all for now.",
+)
+"""What a user says: a message that only asks, one that asks in passing, and two that do not ask."""
+
+
+@laws
+@given(
+    st.lists(st.tuples(st.sampled_from((0, 1, 2, 2, 3, 3, 3)), st.integers(1, 8)), min_size=20, max_size=3 * LONGEST),
+    st.integers(700, 2_500),
+    st.sampled_from((0.0, 0.15, 0.3)),
+)
+def test_W11_holds_while_questions_come_and_go(loops: list[tuple[int, int]], budget: int, in_passing: float) -> None:
+    history = [
+        message
+        for number, (kind, length) in enumerate(loops)
+        for message in (_said("user", ASKING[kind].format(number)), _said("assistant", LONG[: 40 * length]))
+    ]
+    step = {"step": "recall", "min_score": 0.01, "neighbours": 1, "in_passing": in_passing}
+    assert_W11(stored(history), Asked(json.dumps({"steps": [{"step": "digest_when_full"}, step]}), budget=budget))
 
 
 def _called(call_id: str) -> Given:

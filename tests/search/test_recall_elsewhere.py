@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +71,23 @@ def test_what_the_users_other_sessions_have_comes_back_with_where_and_when(harne
     assert later.messages[: len(window.messages)] == window.messages, "what came behind the question changes nothing"
     assert (later.manifest.epoch, later.prefix.broke_at) == (window.manifest.epoch, None)
     assert part(session.context(policy="recall")) == "", "the session alone has nothing that is left out"
+
+
+def test_windows_begin_alike_whether_something_comes_back_or_not(harness: Harness) -> None:
+    said(harness, "bikes", *(f"The green bicycle {number} has the order number AX-{number}." for number in range(12)))
+    session = harness.log().sessions.create("now", policy=POLICY, recall="never")
+    for number in range(30):
+        session.append(
+            user(f"{number}: the weather is fine, and the coffee too"), {"role": "assistant", "content": "Yes."}
+        )
+    windows = list[WindowAnswer]()
+    for text in (str(QUESTION["content"]), "Thanks.", "Fine weather today.", "And the green bicycle?", "Thanks."):
+        session.append(user(text))
+        windows.append(session.context(budget=1_200))
+        session.append({"role": "assistant", "content": "Done."})
+    assert {part(window) == "" for window in windows} == {True, False}
+    for before, after in pairwise(windows):
+        assert after.messages[0] == before.messages[0] or after.prefix.broke_at == "base"
 
 
 def test_titles_and_summaries_are_recalled(harness: Harness) -> None:

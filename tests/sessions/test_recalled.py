@@ -152,14 +152,43 @@ def test_a_part_takes_what_is_set_aside_and_stays_while_its_loop_grows(harness: 
     assert sizes == [sizes[0]] * 6
 
 
-def test_nothing_is_set_aside_where_nothing_comes_back(harness: Harness) -> None:
+def test_where_nothing_comes_back_only_the_share_for_messages_that_ask_in_passing_is_set_aside(
+    harness: Harness,
+) -> None:
     session = harness.log().sessions.create(policy="recall")
+    nothing = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "in_passing": 0}]}
     talk(session, 80)
     for text in ("Yes, please go ahead.", "Thank you!"):
         session.append({"role": "user", "content": text})
-        window, plain = session.context(budget=1_500), session.context(budget=1_500, policy="default")
-        assert (window.messages, window.tokens) == (plain.messages, plain.tokens)
+        window, without, plain = (
+            session.context(budget=1_500, policy=policy) for policy in ("recall", nothing, "default")
+        )
+        assert (without.messages, without.tokens) == (plain.messages, plain.tokens)
+        assert window.tokens <= 0.85 * 1_500
         session.append({"role": "assistant", "content": "Done."})
+
+
+def test_what_comes_back_for_a_message_that_asks_in_passing_moves_nothing(harness: Harness) -> None:
+    policy = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "min_score": 0.01}]}
+    session, shown = harness.log().sessions.create(), set[bool]()
+    session.append({"role": "user", "content": ORDER}, {"role": "assistant", "content": "Noted."})
+    talk(session, 60)
+    session.append({"role": "user", "content": "Now to something else."})
+    before = session.context(budget=1_800, policy=policy)
+    for number in range(40):
+        session.append({"role": "assistant", "content": f"Yes, {number}. {SMALL_TALK}"})
+        session.append({"role": "user", "content": f"That is the one, {number}! Which green bicycle was it?"})
+        window = session.context(budget=1_800, policy=policy)
+        count = len(before.messages)
+        if window.prefix.broke_at is None:
+            assert window.messages[:count] == before.messages
+        # An earlier part may leave, which stands before the newest two loops.
+        assert window.messages[: count - 4] == before.messages[: count - 4] or window.prefix.reason == "crossing"
+        assert window.manifest.totals.get("recalled", 0) <= 0.15 * 1_800
+        assert cold(harness, session, budget=1_800, policy=policy) == window.model_dump(mode="json")
+        shown.add(part(window) is not None)
+        before = window
+    assert shown == {True, False}
 
 
 def test_each_question_has_its_own_part_and_no_message_twice(harness: Harness) -> None:

@@ -30,6 +30,7 @@ from turnlog.providers.alternation import (
     with_thinking_first,
 )
 from turnlog.providers.blocks import (
+    content_blocks,
     convert_tools,
     given_role,
     invalid_message,
@@ -67,7 +68,7 @@ class AnthropicCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
         content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
-        provided = _content(body.get("content"), "/content")
+        provided = content_blocks(body.get("content"), "/content")
         for index, block in enumerate(provided):
             kind = _kind(block, f"/content/{index}")
             if is_call(kind) and (kind == "tool_use" or block.get("id")):
@@ -133,16 +134,6 @@ def _is_own_block(block: JsonValue) -> bool:
     return is_known or (kind == "thinking" and isinstance(block.get("thinking"), str))
 
 
-def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [{"type": "text", "text": value}]
-    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
-        raise invalid_message(pointer, "content is neither a string, a list of blocks nor null")
-    return [block for block in value if isinstance(block, dict)]
-
-
 def _kind(block: JsonObject, pointer: str) -> str:
     if not isinstance(block.get("type"), str):
         raise invalid_message(pointer, "a content block has no type")
@@ -170,7 +161,7 @@ def _parsed_result(block: JsonObject, pointer: str, is_error: bool | None, *, ho
     call_id, value = string_of(block.get("tool_use_id")), block.get("content")
     failed = block.get("is_error") is True if is_error is None else is_error
     if block["type"] == "tool_result":
-        blocks = tuple(_block(inner, pointer) for inner in _content(value, pointer))
+        blocks = tuple(_block(inner, pointer) for inner in content_blocks(value, pointer))
         return ToolResult(call_id, blocks, is_error=failed)
     document = value.get("content") if isinstance(value, dict) else None
     if isinstance(value, dict) and isinstance(document, dict):

@@ -27,9 +27,9 @@ from turnlog.providers.alternation import (
     with_thinking_first,
 )
 from turnlog.providers.blocks import (
+    content_blocks,
     convert_tools,
     given_role,
-    invalid_message,
     is_safe_id,
     is_tool_name,
     json_text,
@@ -177,7 +177,7 @@ class BedrockConverseCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name = given_role(body)
         content, calls, results = list[Block](), list[ToolCall](), list[ToolResult]()
-        for index, block in enumerate(_content(body.get("content"), "/content")):
+        for index, block in enumerate(content_blocks(body.get("content"), "/content")):
             use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
             if use is not None:
                 calls.append(
@@ -185,7 +185,7 @@ class BedrockConverseCodec:
                 )
             elif result is not None:
                 failed = result.get("status") == "error" if is_error is None else is_error
-                inner = _content(result.get("content"), f"/content/{index}/toolResult/content")
+                inner = content_blocks(result.get("content"), f"/content/{index}/toolResult/content")
                 results.append(
                     ToolResult(string_of(result.get("toolUseId")), tuple(map(_block, inner)), is_error=failed)
                 )
@@ -230,16 +230,6 @@ def _bodies(turn: Turn) -> list[JsonObject]:
     repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
     bodies = _rendered_message(turn) if repaired is None else repaired
     return [legal for body in bodies if (legal := _legal(body)) is not None]
-
-
-def _content(value: JsonValue, pointer: str) -> list[JsonObject]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [{"text": value}]
-    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
-        raise invalid_message(pointer, "content is neither a list of blocks, a string nor null")
-    return [block for block in value if isinstance(block, dict)]
 
 
 def _block(block: JsonObject) -> Block:

@@ -157,6 +157,17 @@ def invalid_message(pointer: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])
 
 
+def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
+    """Return the blocks of a content, of a text one of the type ``text``. Raises `InvalidInputError` for what is no content."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise invalid_message(pointer, "content is neither a string, a list of blocks nor null")
+    return [block for block in content if isinstance(block, dict)]
+
+
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
 

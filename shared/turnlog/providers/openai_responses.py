@@ -18,6 +18,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers import BEFORE_ALL, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
+    content_blocks,
     convert_tools,
     given_role,
     invalid_message,
@@ -68,7 +69,7 @@ class OpenAIResponsesCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         kind = body.get("type", "message")
         if kind == "message":
-            content = _content(body.get("content"), "/content")
+            content = tuple(map(_part, content_blocks(body.get("content"), "/content")))
             return Message(role_of(body), content, given_role=given_role(body))
         if not isinstance(kind, str) or not _ITEM_TYPE.fullmatch(kind):
             raise invalid_message("/type", "an item's type is letters and _")
@@ -76,7 +77,7 @@ class OpenAIResponsesCodec:
             results = () if shape.output else (result_of(body, shape, is_error=is_error),)
             return Message("assistant", (), (call_of(body, shape),), results, given_role=kind)
         if kind in _WITH_PARTS and isinstance(body.get("output"), list):
-            blocks = _content(body["output"], "/output")
+            blocks = tuple(map(_part, content_blocks(body["output"], "/output")))
             text = "\n".join(block.text for block in blocks if isinstance(block, Text))
             failed = marked_error(text) if is_error is None else is_error
             result = ToolResult(string_of(body.get("call_id")), blocks, is_error=failed)
@@ -122,16 +123,6 @@ def _bodies(turn: Turn) -> list[JsonObject]:
     if legal is not None:
         return [legal]
     return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
-
-
-def _content(value: JsonValue, pointer: str) -> tuple[Block, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (Text(value),)
-    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
-        raise invalid_message(pointer, "content is neither a string, a list of parts nor null")
-    return tuple(_part(part) for part in value if isinstance(part, dict))
 
 
 def _part(part: JsonObject) -> Block:

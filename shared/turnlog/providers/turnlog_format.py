@@ -18,6 +18,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers import End, Rendered, Turn
 from turnlog.providers.blocks import (
     arguments_value,
+    content_blocks,
     given_role,
     invalid_message,
     json_text,
@@ -46,7 +47,7 @@ class TurnlogCodec:
         for name, value in (("tool_results", results), ("tool_calls", calls)):
             if value is not None and not isinstance(value, list):
                 raise invalid_message(f"/{name}", f"{name} is neither a list nor null")
-        content = _content(body.get("content"))
+        content = tuple(map(_block, content_blocks(body.get("content"), "/content")))
         return Message(
             role_with(body, content, calls=bool(calls), results=bool(results)),
             content=content,
@@ -75,19 +76,7 @@ class TurnlogCodec:
         return list(tools)
 
 
-def _content(value: JsonValue) -> tuple[Block, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (Text(value),)
-    if not isinstance(value, list):
-        raise invalid_message("/content", "content is neither a string, a list of blocks nor null")
-    return tuple(_block(block) for block in value)
-
-
-def _block(block: JsonValue) -> Block:
-    if not isinstance(block, dict):
-        raise invalid_message("/content", "a content block is not an object")
+def _block(block: JsonObject) -> Block:
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(string_of(block["text"]))

@@ -80,12 +80,13 @@ class Memory:
     """Keeps what a window found out about a log, for the next window of the same log in the same format.
 
     ``entries`` are its messages by position. ``assembled`` is the part of the view that newer messages no longer change.
+    ``recalled`` has what comes back for messages that only ask (True), and for all.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
     requests: list[object] = field(default_factory=list)
-    recalled: RecalledParts | None = None
+    recalled: dict[bool, RecalledParts] = field(default_factory=dict)
 
     def begin(self, request: object) -> None:
         """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""

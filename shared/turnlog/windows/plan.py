@@ -398,7 +398,9 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     """
     memory.begin((request.budget.tokens, request.policy))
     read = _Entries(history, memory.entries, request)
-    recall, recalled = request.policy.recall if request.recaller is not None else None, Recollection()
+    step, recalled, breaks = request.policy.recall, Recollection(), tuple[EpochStart, ...]()
+    ways = step.ways(request.query) if step is not None and request.recaller is not None else iter(())
+    recall, only_asking = next(ways, (None, False))
     while True:
         read.make()
         plan = WindowPlan.of(history, memory, request)
@@ -421,14 +423,14 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted and recall is not None and fitted.reserve:
-                recalled = _recalling(fitted, recall, request, history, memory)
-                # Where nothing comes back, nothing is set aside.
-                recall = recall if any(part.text for part in recalled.parts) else None
-                if recall is None:
+                recalled = _recalling(fitted, (recall, only_asking), request, history, memory)
+                if only_asking and not recalled.parts:
+                    # Less is set aside. Windows before this epoch may have had more.
+                    (recall, only_asking), breaks = next(ways), recalled.breaks
                     continue
             if not wanted:
                 view = replace(fitted.view, recalled=recalled.parts)
-                breaks = (*fitted.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
+                breaks = (*fitted.breaks, *breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
                 return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
         read.bring(wanted)
 
@@ -446,13 +448,14 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 
 def _recalling(
-    fitted: Fitted, step: RecallMessages, request: WindowRequest, history: History, memory: Memory
+    fitted: Fitted, way: tuple[RecallMessages, bool], request: WindowRequest, history: History, memory: Memory
 ) -> Recollection:
-    """Return the parts that the window recalls, in the room that the fit has set aside."""
+    """Return the parts that the window recalls in a way of `RecallMessages.ways`, in the room that the fit has set aside."""
     begun = (*fitted.breaks, *history.breaks())
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
-    recalled, memory.recalled = recalled_in(
-        fitted.view, step, fitted.reserve, since, request.recaller, memory.recalled, query=request.query
+    known = memory.recalled.get(way[1])
+    recalled, memory.recalled[way[1]] = recalled_in(
+        fitted.view, way, fitted.reserve, since, request.recaller, known, query=request.query
     )
     return recalled
 

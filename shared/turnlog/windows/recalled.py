@@ -43,6 +43,8 @@ MAX_LOOPS = 64
 """Loops that have their parts in a window: a process that has not made them searches for each."""
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
 _QUESTION_MARKS = "?？؟"
+_ONLY_ASKING = 0.95
+"""The share of a text that asks, from which on it only asks."""
 _LEAST_ASKED = 0.2
 """The sixth power of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier"
@@ -60,20 +62,24 @@ sentence does."""
 class RecallMessages(Step):
     """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
-    ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such limit), while something comes back.
-    Messages come with up to ``neighbours`` on either side. Nothing is recalled when the best
-    message has less than ``min_score`` of the score that the question could have. A user's message that does not only ask needs
-    more: twice as much when nine tenths of it are sentences with a question mark, at most five times. With ``questions_only``
-    nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
+    For a user's message that only asks, ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such
+    limit). While nothing comes back for one, ``in_passing`` of the room is set aside, and at most half of ``tokens``, for what
+    comes back for any message. Messages come with up to ``neighbours`` on either side.
+
+    Nothing is recalled when the best message has less than ``min_score`` of the score that the question could have. A message
+    that does not only ask needs more: twice as much when nine tenths of it are sentences with a question mark, at most five times.
+    With ``questions_only`` nothing is recalled for a message without such a sentence. ``query`` is what is searched for: what the
     ``user`` says at the loop's beginning, or that with the ``last_messages`` before it.
 
     With the scope ``user`` the part, of the current loop only, has messages, summaries and titles of the user's other sessions,
-    and facts of long-term memory, too; also where this session is sent whole. Nothing that came behind the question is searched.
+    and facts of long-term memory, too; also where this session is sent whole. Then ``share`` is always set aside. Nothing that came
+    behind the question is searched.
     """
 
     step: Literal["recall"] = "recall"
     share: float = Field(default=0.5, gt=0, le=0.6)
     tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
+    in_passing: float = Field(default=0.15, ge=0, le=0.6)
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.05, ge=0, lt=1)
     questions_only: bool = False
@@ -92,6 +98,18 @@ class RecallMessages(Step):
         most = min(int(self.share * room), self.tokens or room)
         tokens = most if self.scope == "user" else min(most, earlier)
         return tokens if tokens >= _LEAST_TOKENS else 0
+
+    def ways(self, query: str | None) -> Iterator[tuple[RecallMessages, bool]]:
+        """Yield the ways to recall, and whether for messages that only ask. The first one that brings something back holds.
+
+        What a caller's query or other sessions bring back differs for each loop, so the same room is set aside for all loops.
+        """
+        if query is not None or self.scope == "user":
+            yield self, False
+            return
+        yield self, True
+        half = self.tokens // 2 if self.tokens is not None else None
+        yield self.model_copy(update={"share": min(self.share, self.in_passing), "tokens": half}), False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -147,19 +165,20 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 class RecalledParts:
     """The parts of an epoch's loops up to one of them. A part stays before its loop until a newer one needs its room.
 
-    ``search`` is without questions; ``reserve`` is set aside for all parts. ``asked`` has the question of each loop, None where
-    nothing is searched for it. ``breaks`` say since when parts have come or left.
+    ``search`` is without questions; ``reserve`` is set aside for all parts, with ``only_asking`` since the first of them came.
+    ``asked`` has the question of each loop, None where nothing is searched for it. ``breaks`` are where parts came or left.
     """
 
     search: RecallSearch
     reserve: int
+    only_asking: bool
     asked: tuple[Question | None, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
     def begins(self, other: RecalledParts) -> bool:
         """Return whether another one of the same searches has these loops first."""
-        is_same = (self.search, self.reserve) == (other.search, other.reserve)
+        is_same = replace(self, asked=(), parts=(), breaks=()) == replace(other, asked=(), parts=(), breaks=())
         return is_same and other.asked[: len(self.asked)] == self.asked
 
     def followed(
@@ -180,7 +199,7 @@ class RecalledParts:
             part, parts = _part(view, loop, hits, self.reserve, lines), ()
         if part is None:
             return replace(made, breaks=breaks)
-        if not parts:
+        if not self.parts and self.only_asking:
             breaks = (*breaks, EpochStart(question.position, "recall", "base"))
         return replace(made, parts=(*parts, part), breaks=breaks)
 
@@ -195,7 +214,7 @@ class Recollection:
 
 def recalled_in(
     view: WindowDraft,
-    step: RecallMessages,
+    way: tuple[RecallMessages, bool],
     reserve: int,
     since: int,
     recaller: Recaller | None,
@@ -203,20 +222,21 @@ def recalled_in(
     *,
     query: str | None = None,
 ) -> tuple[Recollection, RecalledParts]:
-    """Return the parts that the step recalls for the loops of a view's epoch, and what the next window goes on from.
+    """Return the parts that come back for the loops of a view's epoch, and what the next window goes on from.
 
     ``reserve`` is the room of all parts in tokens. ``since`` is the position from which the window's base holds. A loop's part
     depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
     searched, a part without text says so.
     """
+    step, only_asking = way
     of_user = step.scope == "user"
     loops, breaks = _current_loop(view) if of_user or query is not None else _loops_since(view, since)
     # In the epoch before, something else may have been recalled, and room set aside.
     breaks = (*breaks, EpochStart(since, "recall", "base"))
-    asked = tuple(_question(view, loop, step, query) for loop in loops)
+    asked = tuple(_question(view, loop, way, query) for loop in loops)
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user)
-    made = RecalledParts(scope, reserve)
+    made = RecalledParts(scope, reserve, only_asking)
     known = memory if memory is not None and memory.begins(replace(made, asked=asked)) else None
     # What other sessions have may be erased at any time, so it is searched for each window.
     made = known if known is not None and not of_user else made
@@ -227,7 +247,7 @@ def recalled_in(
         last = view.loops[-1]
         mark, start = RecalledPart(last.number, last.first, "", 0, ()), EpochStart(last.last, "recall", "base")
         # Without room, it is no beginning of what the next window recalls.
-        return Recollection((mark,), (start,)), RecalledParts(scope, 0)
+        return Recollection((mark,), (start,)), RecalledParts(scope, 0, only_asking)
     hits = iter(results)
     for loop, question in zip(loops[count:], asked[count:], strict=True):
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
@@ -260,12 +280,13 @@ def _place(loop: Loop) -> int:
     return loop.units[0].position if loop.units else loop.first
 
 
-def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
+def _question(view: WindowDraft, loop: Loop, way: tuple[RecallMessages, bool], query: str | None) -> Question | None:
     """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
     Of a long text it is the beginning and the end, because the question may stand at either. Earlier messages come before it
-    where the step asks for them.
+    where the step asks for them. None when nothing is recalled for the loop.
     """
+    step, only_asking = way
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
     if query is not None:
@@ -276,7 +297,7 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
         if len(text) >= _LEAST_CHARS:
             break
     asked = _share_asked(text)
-    if not text or (step.questions_only and not asked):
+    if not text or (step.questions_only and not asked) or (only_asking and asked < _ONLY_ASKING):
         return None
     half = MAX_QUESTION_CHARS // 2
     if len(text) > MAX_QUESTION_CHARS:

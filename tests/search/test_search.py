@@ -21,13 +21,14 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.core.json_values import encode_json
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.ports import Key, TermDocuments
 from turnlog.search.corpus import WarmIndex
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import Fts5SearchEngine
-from turnlog.search.index import Index
+from turnlog.search.index import Index, StoredTerms
 from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
 from turnlog.sessions.session_history import WarmSessions
 
@@ -317,6 +318,20 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     assert Index.decode(index.encode("e"), "f") is None
 
 
+# JSON has no two halves of a character behind one another that are not this character.
+WORDS = st.text(st.characters(exclude_categories=()), max_size=12).filter(
+    lambda word: json.loads(json.dumps(word)) == word
+)
+
+
+@given(st.dictionaries(WORDS, st.lists(st.integers(0, 255), min_size=1, max_size=300), max_size=60))
+def test_stored_terms_are_found_where_they_stand(terms: dict[str, list[int]]) -> None:
+    stored = StoredTerms(encode_json(dict(sorted(terms.items()))))
+    assert stored.parsed() == terms
+    near = [near for term in terms for near in (term, term[1:], f"{term}a", f'{term}"')]
+    assert {term: list(stored.rows_of(term)) for term in near} == {term: terms.get(term, []) for term in near}
+
+
 @pytest.mark.parametrize("length", [10, 2_000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_requests_of_a_first_search_and_of_the_next_ones(moto: Any, length: int) -> None:
     session = moto.log().sessions.create("s", policy="turns")
@@ -441,10 +456,11 @@ def test_the_memory_of_indexes_is_bounded(harness: Any) -> None:
         assert session.search("boats").results
     assert 0 < warm._bytes <= 30_000 and 0 < len(sessions) < 8
     assert warm._bytes == sum(index.size_bytes for index, _ in sessions.values())
-    large = log.sessions.create("large")
+    large, others = log.sessions.create("large"), set(sessions)
     spoken(large, 60)
     before = asked(large)
     assert SessionKeys(OWNER, "large") not in sessions and asked(large) == before
+    assert set(sessions) == others, "it has no room, and takes none from others"
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -19,16 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from turnlog import __version__
-from turnlog.cli.options import (
-    DEFAULT_DATA,
-    Connection,
-    Json,
-    Where,
-    has_data,
-    open_client,
-    remember,
-    with_connection,
-)
+from turnlog.cli.options import DEFAULT_DATA, Connection, Json, Where, has_data, open_client, remember, with_connection
 from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
 from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client.model import Turnlog
@@ -117,10 +108,7 @@ def _print(linted: Sequence[_Linted]) -> None:
     screen.print(verdict, style="red" if broken else "green")
 
 
-def schema(
-    name: Annotated[str, typer.Argument(metavar="message|policy|state|window")],
-    json: Json = False,
-) -> None:
+def schema(name: Annotated[str, typer.Argument(metavar="message|policy|state|window")], json: Json = False) -> None:
     """Print a JSON Schema."""
     from turnlog.app import load_steps
     from turnlog.http.openapi import json_schemas

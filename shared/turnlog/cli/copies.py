@@ -12,15 +12,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
-from turnlog.cli.options import (
-    Connection,
-    Json,
-    Session,
-    has_data,
-    open_client,
-    open_or_make_client,
-    with_connection,
-)
+from turnlog.cli.options import Connection, Json, Session, has_data, open_client, open_or_make_client, with_connection
 from turnlog.cli.screen import (
     MAX_CHARS,
     Column,
@@ -153,8 +145,7 @@ def restore(
     session: Session,
     snapshot: Name,
     as_: Annotated[
-        str,
-        typer.Option("--as", metavar="HOW", help="fork: into a new session. rewind: take this session back."),
+        str, typer.Option("--as", metavar="HOW", help="fork: into a new session. rewind: take this session back.")
     ] = "fork",
     session_id: Annotated[
         str | None, typer.Option("--session-id", metavar="ID", help="Id of the new session. By default generated.")

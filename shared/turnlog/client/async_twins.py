@@ -6,17 +6,7 @@ import functools
 from collections.abc import Coroutine
 from typing import Any
 
-from turnlog.client.async_calls import (
-    CallThreads,
-    Method,
-    P,
-    Twin,
-    answering,
-    finish,
-    paged,
-    plain,
-    read,
-)
+from turnlog.client.async_calls import CallThreads, Method, P, Twin, answering, finish, paged, plain, read
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 

@@ -73,15 +73,7 @@ class FindingCalls(SessionResource):
         before: int | str | None = None,
     ) -> SearchAnswer:
         """Search messages by the words of a question, best match first. ``after`` and ``before`` are a position or a time."""
-        query = {
-            "q": q,
-            "limit": limit,
-            "role": role,
-            "loop": loop,
-            "tool": tool,
-            "after": after,
-            "before": before,
-        }
+        query = {"q": q, "limit": limit, "role": role, "loop": loop, "tool": tool, "after": after, "before": before}
         answer: SearchAnswer = self._backend.call("search_session", path=self._path, query=query)
         return answer
 

@@ -74,12 +74,7 @@ _DENIED_CODES = frozenset(
     }
 )
 _MISSING_CODES = frozenset(
-    {
-        "AWS.SimpleQueueService.NonExistentQueue",
-        "NoSuchBucket",
-        "QueueDoesNotExist",
-        "ResourceNotFoundException",
-    }
+    {"AWS.SimpleQueueService.NonExistentQueue", "NoSuchBucket", "QueueDoesNotExist", "ResourceNotFoundException"}
 )
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _THROTTLED = frozenset(

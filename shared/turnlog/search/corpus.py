@@ -35,7 +35,7 @@ from turnlog.snapshots.segments import Segment, Segments
 KEPT = 1_024
 """Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
 INDEX_BYTES = 32 * 1024 * 1024
-"""Estimated memory of the indexes that a process remembers: of some 50,000 messages of 600 characters."""
+"""Estimated memory of the indexes that a process remembers: of some 40,000 messages of 600 characters."""
 PART_MESSAGES = 4_096
 """Number of messages after which a new part of an index begins."""
 PARALLEL = 8

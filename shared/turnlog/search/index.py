@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from array import array
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
-from turnlog.core.json_values import encode_json
+from turnlog.core.json_values import encode_ascii_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
 from turnlog.core.times import milliseconds_since_epoch
@@ -31,8 +33,12 @@ VERSION = 2
 _ASKED_TERMS = 64
 """Number of terms whose rows are remembered."""
 _ROW = "I"
-_ENTRY_BYTES, _TERM_BYTES, _OCCURRENCE_BYTES = 300, 150, 12
-"""Estimated memory of an entry, of a stored term without its rows, and of an occurrence of a term."""
+_TERMS = b',"w":'
+"""What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
+_BLOCK_BYTES = 4_096
+"""Size of the parts of the text of a stored index, of which one is searched for a term."""
+_ENTRY_BYTES, _OCCURRENCE_BYTES = 300, 12
+"""Estimated memory of an entry, and of an occurrence of a term in an added one."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -52,6 +58,42 @@ class IndexedMessage:
     facts: MessageOutline
 
 
+class StoredTerms:
+    """The terms of a stored index, as they are stored: most are never asked for, and objects take six times the memory.
+
+    ``text``: a JSON object of the rows by term, in the order of the terms' bytes.
+    """
+
+    def __init__(self, text: bytes = b"{}") -> None:
+        self.size_bytes = len(text)
+        self._text = b"," + text[1:]  # so that a comma and a quote stand before each term, and nowhere else
+
+    def parsed(self) -> dict[str, list[int]]:
+        """Return the rows of all terms."""
+        terms: dict[str, list[int]] = json.loads(b"{" + self._text[1:])
+        return terms
+
+    def rows_of(self, term: str) -> Sequence[int]:
+        """Return the rows of a term."""
+        encode, firsts, begins = self._blocks
+        key = encode(term)
+        block = bisect_right(firsts, key[1:-1])
+        place = self._text.find(b",%b:[" % key, begins[block - 1], begins[block])
+        start = place + len(key) + 2
+        return json.loads(self._text[start : self._text.index(b"]", start) + 1]) if place >= 0 else ()
+
+    @cached_property
+    def _blocks(self) -> tuple[Callable[[object], bytes], list[bytes], list[int]]:
+        """How terms are encoded; the first term of each block of the text; where each begins, and the text's end."""
+        text, begins, place = self._text, [0], _BLOCK_BYTES
+        # Where terms have escapes, the order of the text is not theirs, and all of it is one block.
+        while b"\\" not in text and (place := text.find(b'],"', place)) >= 0:
+            begins.append(place + 1)
+            place += _BLOCK_BYTES
+        firsts = [b"", *(text[begin + 2 : text.index(b'":', begin)] for begin in begins[1:])]
+        return encode_ascii_json if text.isascii() else encode_json, firsts, [*begins, len(text)]
+
+
 class Index:
     """Messages in order of position, with their terms.
 
@@ -65,7 +107,7 @@ class Index:
         self.entries = list[IndexedMessage]()
         self.lengths, self.calling = list[int](), list[int]()
         """The numbers of terms of the entries, and the rows of those with calls or results."""
-        self._stored: Mapping[str, Sequence[int]] = {}
+        self._stored = StoredTerms()
         self._first_added = 0
         self._added = list[str]()
         """The terms of the entries from the first added one on, each term between two spaces."""
@@ -102,16 +144,13 @@ class Index:
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index."""
-        return (
-            _TERM_BYTES * len(self._stored) + _OCCURRENCE_BYTES * sum(self.lengths) + _ENTRY_BYTES * len(self.entries)
-        )
+        added = sum(self.lengths[self._first_added :])
+        return self._stored.size_bytes + _OCCURRENCE_BYTES * added + _ENTRY_BYTES * len(self.entries)
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:
         """All terms, each with the rows of the messages that contain it, a row for each occurrence."""
-        if not self._added:
-            return self._stored
-        terms = defaultdict[str, list[int]](list, {term: list(rows) for term, rows in self._stored.items()})
+        terms = defaultdict[str, list[int]](list, self._stored.parsed())
         for row, text in enumerate(self._added, self._first_added):
             for term in text.split():
                 terms[term].append(row)
@@ -119,7 +158,7 @@ class Index:
 
     def rows_of(self, term: str) -> Mapping[int, int]:
         """Return the rows of the messages that contain a term, each with the number of occurrences."""
-        rows, read = self._asked.get(term) or (array(_ROW, self._stored.get(term, ())), 0)
+        rows, read = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), 0)
         if read < len(self._added):
             key, texts = f" {term} ", self._added[read:]
             new = enumerate(texts, self._first_added + read)
@@ -157,7 +196,8 @@ class Index:
     @classmethod
     def decode(cls, data: bytes, engine: str) -> Index | None:
         """Read a stored index; return None if another engine or version made it."""
-        record: dict[str, Any] = json.loads(data)
+        end = data.index(_TERMS)
+        record: dict[str, Any] = json.loads(data[:end] + b"}")
         if (record["v"], record["e"]) != (VERSION, engine):
             return None
         positions, loops, times = _sums(record["p"]), _sums(record["o"]), _sums(record["t"])
@@ -170,7 +210,7 @@ class Index:
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
         index._enter(entries)
-        index._stored, index._first_added = record["w"], len(index.entries)
+        index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
         return index
 
 

@@ -135,10 +135,9 @@ class WarmSessions(Generic[_Warm]):
         return session
 
     def put(self, keys: SessionKeys, session: _Warm | None) -> None:
-        """Add a session, if there is one, and drop the oldest ones for which there is no room any more."""
-        if session is None:
+        """Add a session, if there is one that fits, and drop the oldest ones for which there is no room any more."""
+        if session is None or (size := session.size_bytes) > self._max_bytes:
             return
-        size = session.size_bytes
         with self._lock:
             self._bytes += size - self._sessions.pop(keys, (None, 0))[1]
             self._sessions[keys] = session, size

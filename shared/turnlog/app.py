@@ -244,8 +244,7 @@ class Application:
 
     # snapshots, exports
     segments: Segments = use_case(
-        *("snapshots.segments.Segments", "items", "engine.blobs", "payloads", "log.commits"),
-        "index_segment",
+        *("snapshots.segments.Segments", "items", "engine.blobs", "payloads", "log.commits"), "index_segment"
     )
     seal_session: SealSessions = use_case("snapshots.segments.SealSessions", "log", "segments")
     full_snapshots: FullSnapshots = use_case(
@@ -298,8 +297,7 @@ class Application:
     # privacy
     erasure: Erasure = use_case("privacy.fence_and_delete.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
-        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"),
-        "signals",
+        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"), "signals"
     )
     erase_user: EraseUsers = use_case(
         "privacy.erase.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"

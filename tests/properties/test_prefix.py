@@ -23,7 +23,7 @@ from tests.properties.building import (
     window,
     window_by_cards,
 )
-from tests.properties.histories import FORMATS, History, disorderly, orderly, orderly_in, sample_histories
+from tests.properties.histories import FORMATS, Given, History, disorderly, orderly, orderly_in, sample_histories
 from tests.properties.own_steps import Whim, registered
 from tests.properties.pipelines import STEPS, pipelines
 from tests.support.prefix_laws import (
@@ -102,6 +102,25 @@ def test_W6_of_what_is_sent_as_it_was_given_the_stable_tokens_are_all_but_lines(
         real = Real.of(then, now, wanted)
         assert now.prefix.broke_at is None
         assert now.prefix.stable_tokens == real.tokens
+
+
+def _looked_up(number: int, arguments: str, result: str) -> list[Given]:
+    function = {"name": "search", "arguments": arguments}
+    call = {"id": f"c{number}", "type": "function", "function": function}
+    return [
+        Given({"role": "user", "content": f"{number}: what is there?"}),
+        Given({"role": "assistant", "content": None, "tool_calls": [call]}),
+        Given({"role": "tool", "tool_call_id": f"c{number}", "content": result}),
+        Given({"role": "assistant", "content": "There it is, in each of the lines, as always."}),
+    ]
+
+
+@pytest.mark.parametrize("budget", range(2_632, 2_664, 4))
+def test_a_large_result_that_no_longer_fits_beside_notes_of_the_same_values_is_a_break(budget: int) -> None:
+    orders = "orders W-10023, W-10024 and W-10025 of ada@example.org at /srv/app/main.py"
+    alike = [message for number in range(2) for message in _looked_up(number, '{"email": "ada@example.org"}', orders)]
+    log = "\n".join(f"line {number}: all is well" for number in range(300))
+    assert_prefix(stored([*alike, *_looked_up(2, '{"path": "/srv/app/log"}', log)]), Asked("run_loops", budget=budget))
 
 
 REAL_ASKED = tuple(

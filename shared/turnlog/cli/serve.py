@@ -226,10 +226,7 @@ def forwarding(backend: HttpBackend) -> Answering:
     """Return a function that sends each request to a service, as the owner and with the credentials of the backend."""
 
     def forward(
-        request: ApiRequest,
-        admit: Callable[[Application], Caller],
-        *,
-        seconds_left: Callable[[], float] | None = None,
+        request: ApiRequest, admit: Callable[[Application], Caller], *, seconds_left: Callable[[], float] | None = None
     ) -> ApiAnswer:
         query = urlencode(request.query, quote_via=quote)
         target = quote(request.path) + (f"?{query}" if query else "")

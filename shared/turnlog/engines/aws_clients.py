@@ -79,10 +79,7 @@ class Clients:
             signature_version="s3v4" if service == "s3" else None,
         )
         client = self._session_of(service).create_client(
-            service,
-            region_name=self._region,
-            endpoint_url=self._endpoint_url,
-            config=config,
+            service, region_name=self._region, endpoint_url=self._endpoint_url, config=config
         )
         _keep_deadlines(client, service, CONNECT_SECONDS + read_timeout_seconds)
         return client
@@ -144,11 +141,7 @@ def fitting(timeout_seconds: int) -> int:
 
 
 def make_clients(
-    region: str | None,
-    endpoint_url: str | None = None,
-    *,
-    max_attempts: int = _MAX_ATTEMPTS,
-    tenant_role_arn: str = "",
+    region: str | None, endpoint_url: str | None = None, *, max_attempts: int = _MAX_ATTEMPTS, tenant_role_arn: str = ""
 ) -> Clients:
     """Return the clients of a region, or of an emulator at ``endpoint_url``. Does no I/O.
 

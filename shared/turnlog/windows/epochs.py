@@ -261,7 +261,11 @@ class _Epoch:
         room = self._base_room(index)
         base = Base(self.view, self._place(index), room, self.step) if index else None
         taken = room - base.left if base is not None else room
-        missing, shrunk = _cuts(self.elements[index:], self._room(index) - taken, self._margin)
+        # Behind no border, all notes stand in the tail, and none says again what one before it says.
+        tail = self.elements[index:]
+        if not index:
+            tail = [replace(element, tokens=element.tokens - element.saved) for element in tail]
+        missing, shrunk = _cuts(tail, self._room(index) - taken, self._margin)
         cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
         view = _assembled(self.view, base, self._place(index), cuts)
         start, is_full = self._start(index), base is None or base.is_full

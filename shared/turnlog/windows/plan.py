@@ -33,6 +33,7 @@ from turnlog.windows.view import (
     OF_ITEMS,
     OLDER_TOO,
     Entry,
+    Loop,
     Room,
     WindowDraft,
     is_item,
@@ -313,7 +314,8 @@ class WindowPlan:
         if self._has_own_steps:
             return view
         is_older = [
-            loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
+            _is_out_but_pinned(loop)
+            or (loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO))
             for loop in view.past
         ]
         oldest = next(
@@ -379,6 +381,12 @@ def _with_what_may_be_sent(view: WindowDraft, request: WindowRequest) -> WindowD
         return view
     left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
     return replace(view, loops=(*view.past, *left_out), open_calls=())
+
+
+def _is_out_but_pinned(loop: Loop) -> bool:
+    """Return whether a step that counts messages has left out all messages of a loop but pinned ones."""
+    left_out = [unit for unit in loop.units if not unit.pinned]
+    return bool(left_out) and all(unit.level == "out" and unit.reason in OLDER_TOO for unit in left_out)
 
 
 def _unfinished(sources: Sequence[Source]) -> int:

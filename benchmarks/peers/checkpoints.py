@@ -19,7 +19,7 @@ from benchmarks.scenarios import chat_message
 from turnlog import Turnlog
 from turnlog.integrations.langgraph import TurnlogSaver
 
-LOADS, PUTS, _RUNS, _STARTS = (10, 100, 1_000), (1_000, 1_000_000, 20_000_000), 5, 3
+LOADS, PUTS, _RUNS, _STARTS = (100, 1_000), (1_000, 1_000_000, 20_000_000), 5, 3
 _KINDS = ("load", "by another saver", "first load", "process")
 _CONFIG: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
@@ -47,6 +47,8 @@ def table() -> Table:
         goal = "2" if count == 100 else ""
         for what, values in zip(_KINDS, _loads(count), strict=True):
             rows.append(_row(f"{what}, {count:,} checkpoints", values, goal))
+        at_once = dict(zip(_KINDS, _loads(count, at_once=True), strict=True))
+        rows.append(_row(f"first load, {count:,} messages at once", at_once["first load"], goal))
     return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal ≤"), rows)
 
 
@@ -66,8 +68,11 @@ def _put(name: str, size: int) -> float:
     return statistics.median(times[1:])
 
 
-def _loads(count: int) -> list[list[float]]:
-    """Return the CPU of both savers for each of `_KINDS`. They take turns, because the speed of a machine changes."""
+def _loads(count: int, *, at_once: bool = False) -> list[list[float]]:
+    """Return the CPU of both savers for each of `_KINDS`. They take turns, because the speed of a machine changes.
+
+    Each checkpoint has a message more than the one before; with ``at_once`` there is one checkpoint, which has all messages.
+    """
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: f"{folder}/{name}.db" for name in SAVERS}
         opened = {name: OPENED[name](path) for name, path in paths.items()}
@@ -77,7 +82,10 @@ def _loads(count: int) -> list[list[float]]:
             for number in range(count):
                 kind = HumanMessage if number % 2 else AIMessage
                 messages.append(kind(chat_message(number)["content"], id=f"m{number}"))
-                _step(saver, number, {"messages": list(messages)})
+                if not at_once:
+                    _step(saver, number, {"messages": list(messages)})
+            if at_once:
+                _step(saver, 0, {"messages": messages})
         medians = [
             _medians(savers.__getitem__),
             _medians(lambda name: SAVERS[name](opened[name])),

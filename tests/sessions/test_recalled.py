@@ -304,6 +304,24 @@ def test_where_the_log_can_not_be_searched_the_window_goes_without(
     assert window.messages[-1]["content"] == QUESTION["content"]
 
 
+def test_a_search_that_can_not_be_made_sets_aside_what_one_does_that_finds_nothing(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = harness.log().sessions.create(policy="recall")
+    talk(session, 80)
+    session.append({"role": "user", "content": "Xyzzy plugh?"})
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("no index")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(harness.app.corpus, "read_before", fail)
+        skipped = session.context(budget=1_500)
+    vain = session.context(budget=1_500)
+    assert (part(skipped), part(vain)) == ({"level": "out", "reason": "skipped", "tokens": 0}, None)
+    assert skipped.messages == vain.messages
+
+
 def test_a_window_does_not_wait_for_an_index_that_takes_too_long(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,7 +254,7 @@ def _place(hit: FoundInSessions) -> str:
 
 
 class _Found(NamedTuple):
-    """What a recall tool found: a text, refs of calls and positions of messages, and media."""
+    """An answer of a recall tool: a text, refs of calls and positions of messages, and media."""
 
     text: str
     recalled: tuple[str | int, ...]

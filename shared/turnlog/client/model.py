@@ -76,7 +76,8 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         of API Gateway or of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or
         ``aws=True`` signs requests to other addresses too; ``aws=False`` never signs. ``timeout_seconds`` (30) limits
         connecting and each wait. ``deadline_seconds`` limits a call with all its tries; after it the call raises
-        `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL of another kind.
+        `UnavailableError`, code ``deadline_exceeded``. Raises `InvalidInputError` for a URL of another kind. A SQLite file is
+        opened here, or created: raises `UnavailableError` for one that can't be used.
         """
         url = location_url(url)
         if url.startswith(("http://", "https://")):

@@ -158,7 +158,7 @@ def invalid_message(pointer: str, message: str) -> InvalidInputError:
 
 
 def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
-    """Return the blocks of a content, of a text one of the type ``text``. Raises `InvalidInputError` for what is no content."""
+    """Return the blocks of a message's content; of a string, one text block. Raises `InvalidInputError` for another value."""
     if content is None:
         return []
     if isinstance(content, str):

@@ -74,7 +74,7 @@ class StoredTerms:
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
-        """Return the rows of a term."""
+        """Return the rows of a term; none when no message has it."""
         encode, firsts, begins = self._blocks
         key = encode(term)
         block = bisect_right(firsts, key[1:-1])
@@ -84,7 +84,7 @@ class StoredTerms:
 
     @cached_property
     def _blocks(self) -> tuple[Callable[[object], bytes], list[bytes], list[int]]:
-        """How terms are encoded; the first term of each block of the text; where each begins, and the text's end."""
+        """The encoder of terms; the first term of each block of the text; where each block begins, and the text's end."""
         text, begins, place = self._text, [0], _BLOCK_BYTES
         # Where terms have escapes, the order of the text is not theirs, and all of it is one block.
         while b"\\" not in text and (place := text.find(b'],"', place)) >= 0:

@@ -19,7 +19,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.recalled import RecalledParts
+from turnlog.windows.recalled import Messages, RecalledParts
 from turnlog.windows.text import SETTLEMENT_TOKENS, most_tokens_of_blocks, most_tokens_of_calls
 from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
 
@@ -80,13 +80,13 @@ class Memory:
     """Keeps what a window found out about a log, for the next window of the same log in the same format.
 
     ``entries`` are its messages by position. ``assembled`` is the part of the view that newer messages no longer change.
-    ``recalled`` has what comes back for messages that only ask (True), and for all.
+    ``recalled`` has what came back, by the messages for which it did.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
     requests: list[object] = field(default_factory=list)
-    recalled: dict[bool, RecalledParts] = field(default_factory=dict)
+    recalled: dict[Messages, RecalledParts] = field(default_factory=dict)
 
     def begin(self, request: object) -> None:
         """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""

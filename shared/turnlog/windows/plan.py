@@ -24,7 +24,7 @@ from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
-from turnlog.windows.recalled import Recaller, RecallMessages, Recollection, recalled_in
+from turnlog.windows.recalled import Recaller, RecallMessages, RecallWay, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Summary
@@ -406,14 +406,14 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     """
     memory.begin((request.budget.tokens, request.policy))
     read = _Entries(history, memory.entries, request)
-    step, recalled, breaks = request.policy.recall, Recollection(), tuple[EpochStart, ...]()
+    step, recalled, before = request.policy.recall, Recollection(), Recollection()
     ways = step.ways(request.query) if step is not None and request.recaller is not None else iter(())
-    recall, only_asking = next(ways, (None, False))
+    way = next(ways, None)
     while True:
         read.make()
         plan = WindowPlan.of(history, memory, request)
         try:
-            fitted = plan.fitted(recall)
+            fitted = plan.fitted(way.step if way is not None else None)
         except BudgetTooSmallError as error:
             # Where all has been read, there may be no line about what has not.
             fits_without_line = int(error.details["needed"]) - LINE_TOKENS <= request.budget.tokens
@@ -430,15 +430,15 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
                 continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
-            if not wanted and recall is not None and fitted.reserve:
-                recalled = _recalling(fitted, (recall, only_asking), request, history, memory)
-                if only_asking and not recalled.parts:
+            if not wanted and way is not None and fitted.reserve:
+                recalled = _recalling(fitted, way, request, history, memory)
+                if way.messages == "only_asking" and not any(part.text for part in recalled.parts):
                     # Less is set aside. Windows before this epoch may have had more.
-                    (recall, only_asking), breaks = next(ways), recalled.breaks
+                    way, before = next(ways), recalled
                     continue
             if not wanted:
-                view = replace(fitted.view, recalled=recalled.parts)
-                breaks = (*fitted.breaks, *breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
+                view = replace(fitted.view, recalled=(*before.parts, *recalled.parts))
+                breaks = (*fitted.breaks, *before.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
                 return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
         read.bring(wanted)
 
@@ -456,13 +456,13 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 
 def _recalling(
-    fitted: Fitted, way: tuple[RecallMessages, bool], request: WindowRequest, history: History, memory: Memory
+    fitted: Fitted, way: RecallWay, request: WindowRequest, history: History, memory: Memory
 ) -> Recollection:
-    """Return the parts that the window recalls in a way of `RecallMessages.ways`, in the room that the fit has set aside."""
+    """Return the parts that the window recalls in this way, in the room that the fit has set aside."""
     begun = (*fitted.breaks, *history.breaks())
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
-    known = memory.recalled.get(way[1])
-    recalled, memory.recalled[way[1]] = recalled_in(
+    known = memory.recalled.get(way.messages)
+    recalled, memory.recalled[way.messages] = recalled_in(
         fitted.view, way, fitted.reserve, since, request.recaller, known, query=request.query
     )
     return recalled

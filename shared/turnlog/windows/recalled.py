@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import islice, takewhile
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -44,7 +44,7 @@ MAX_LOOPS = 64
 _SENTENCE = re.compile(r"[^.!?…。！？؟\n]+[.!?…。！？؟]*")
 _QUESTION_MARKS = "?？؟"
 _ONLY_ASKING = 0.95
-"""The share of a text that asks, from which on it only asks."""
+"""A text only asks when at least this share of it is questions."""
 _LEAST_ASKED = 0.2
 """The sixth power of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier"
@@ -63,8 +63,8 @@ class RecallMessages(Step):
     """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
     For a user's message that only asks, ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such
-    limit). While nothing comes back for one, ``in_passing`` of the room is set aside, and at most half of ``tokens``, for what
-    comes back for any message. Messages come with up to ``neighbours`` on either side.
+    limit); what comes back for later messages takes what is left of it. While nothing comes back for such a message, ``in_passing``
+    of the room is set aside, for the others. Messages come with up to ``neighbours`` on either side.
 
     Nothing is recalled when the best message has less than ``min_score`` of the score that the question could have. A message
     that does not only ask needs more: twice as much when nine tenths of it are sentences with a question mark, at most five times.
@@ -99,24 +99,33 @@ class RecallMessages(Step):
         tokens = most if self.scope == "user" else min(most, earlier)
         return tokens if tokens >= _LEAST_TOKENS else 0
 
-    def ways(self, query: str | None) -> Iterator[tuple[RecallMessages, bool]]:
-        """Yield the ways to recall, and whether for messages that only ask. The first one that brings something back holds.
+    def ways(self, query: str | None) -> Iterator[RecallWay]:
+        """Yield the ways to recall for a caller's query, or None. The first one that brings something back holds, else the last.
 
-        What a caller's query or other sessions bring back differs for each loop, so the same room is set aside for all loops.
+        What a query or other sessions bring back differs for each loop, so the same room is set aside for all loops.
         """
         if query is not None or self.scope == "user":
-            yield self, False
+            yield RecallWay(self, "all")
             return
-        yield self, True
-        half = self.tokens // 2 if self.tokens is not None else None
-        yield self.model_copy(update={"share": min(self.share, self.in_passing), "tokens": half}), False
+        yield RecallWay(self, "only_asking")
+        yield RecallWay(self.model_copy(update={"share": min(self.share, self.in_passing)}), "in_passing")
+
+
+Messages: TypeAlias = Literal["all", "only_asking", "in_passing"]
+
+
+class RecallWay(NamedTuple):
+    """A step with the room that it may take, and for which messages: all, the first that only asks and later ones, or others."""
+
+    step: RecallMessages
+    messages: Messages
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Question:
     """A question to search for: its text, when it was asked, and the position of its last message.
 
-    Nothing is found when the best message has less than ``min_score`` of the highest score.
+    Nothing is found when the best message has less than ``min_score`` of the highest score. ``only_asks``: the user said no more.
     """
 
     text: str
@@ -124,6 +133,7 @@ class Question:
     position: int
     min_score: float
     time_ms: int = 0
+    only_asks: bool = True
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -165,13 +175,13 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 class RecalledParts:
     """The parts of an epoch's loops up to one of them. A part stays before its loop until a newer one needs its room.
 
-    ``search`` is without questions; ``reserve`` is set aside for all parts, with ``only_asking`` since the first of them came.
+    ``search`` is without questions; ``reserve`` is set aside for all parts; for messages that only ask, since the first part came.
     ``asked`` has the question of each loop, None where nothing is searched for it. ``breaks`` are where parts came or left.
     """
 
     search: RecallSearch
     reserve: int
-    only_asking: bool
+    messages: Messages
     asked: tuple[Question | None, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
@@ -193,13 +203,15 @@ class RecalledParts:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
         newer, lines = [hit for hit in hits if hit.place or hit.entry.position not in there], dict[int, _Line]()
-        part, taken = _part(view, loop, newer, self.reserve, lines), sum(part.tokens for part in parts)
+        taken = sum(part.tokens for part in parts)
+        may_replace = question.only_asks or self.messages == "in_passing"
+        part = _part(view, loop, newer, self.reserve if may_replace else self.reserve - taken, lines)
         if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
             part, parts = _part(view, loop, hits, self.reserve, lines), ()
         if part is None:
             return replace(made, breaks=breaks)
-        if not self.parts and self.only_asking:
+        if not self.parts and self.messages == "only_asking":
             breaks = (*breaks, EpochStart(question.position, "recall", "base"))
         return replace(made, parts=(*parts, part), breaks=breaks)
 
@@ -214,7 +226,7 @@ class Recollection:
 
 def recalled_in(
     view: WindowDraft,
-    way: tuple[RecallMessages, bool],
+    way: RecallWay,
     reserve: int,
     since: int,
     recaller: Recaller | None,
@@ -228,15 +240,14 @@ def recalled_in(
     depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
     searched, a part without text says so.
     """
-    step, only_asking = way
-    of_user = step.scope == "user"
+    step, of_user = way.step, way.step.scope == "user"
     loops, breaks = _current_loop(view) if of_user or query is not None else _loops_since(view, since)
     # In the epoch before, something else may have been recalled, and room set aside.
     breaks = (*breaks, EpochStart(since, "recall", "base"))
-    asked = tuple(_question(view, loop, way, query) for loop in loops)
+    asked = _asked_in(way, tuple(_question(view, loop, step, query) for loop in loops))
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user)
-    made = RecalledParts(scope, reserve, only_asking)
+    made = RecalledParts(scope, reserve, way.messages)
     known = memory if memory is not None and memory.begins(replace(made, asked=asked)) else None
     # What other sessions have may be erased at any time, so it is searched for each window.
     made = known if known is not None and not of_user else made
@@ -247,7 +258,7 @@ def recalled_in(
         last = view.loops[-1]
         mark, start = RecalledPart(last.number, last.first, "", 0, ()), EpochStart(last.last, "recall", "base")
         # Without room, it is no beginning of what the next window recalls.
-        return Recollection((mark,), (start,)), RecalledParts(scope, 0, only_asking)
+        return Recollection((mark,), (start,)), RecalledParts(scope, 0, way.messages)
     hits = iter(results)
     for loop, question in zip(loops[count:], asked[count:], strict=True):
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
@@ -280,13 +291,12 @@ def _place(loop: Loop) -> int:
     return loop.units[0].position if loop.units else loop.first
 
 
-def _question(view: WindowDraft, loop: Loop, way: tuple[RecallMessages, bool], query: str | None) -> Question | None:
+def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
     """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
     Of a long text it is the beginning and the end, because the question may stand at either. Earlier messages come before it
-    where the step asks for them. None when nothing is recalled for the loop.
+    where the step asks for them.
     """
-    step, only_asking = way
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
     if query is not None:
@@ -297,18 +307,27 @@ def _question(view: WindowDraft, loop: Loop, way: tuple[RecallMessages, bool], q
         if len(text) >= _LEAST_CHARS:
             break
     asked = _share_asked(text)
-    if not text or (step.questions_only and not asked) or (only_asking and asked < _ONLY_ASKING):
+    if not text or (step.questions_only and not asked):
         return None
     half = MAX_QUESTION_CHARS // 2
     if len(text) > MAX_QUESTION_CHARS:
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
         text = "\n".join((*_said_before(view, loop), text))
-    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**6))
+    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**6), only_asks=asked >= _ONLY_ASKING)
 
 
-def _asked(text: str, entry: Entry, min_score: float) -> Question:
-    return Question(text, _day_of(entry), entry.position, min_score, entry.time_ms)
+def _asked(text: str, entry: Entry, min_score: float, *, only_asks: bool = True) -> Question:
+    return Question(text, _day_of(entry), entry.position, min_score, entry.time_ms, only_asks)
+
+
+def _asked_in(way: RecallWay, questions: tuple[Question | None, ...]) -> tuple[Question | None, ...]:
+    """Return the questions of loops that are searched for in this way, None in place of the others."""
+    if way.messages == "in_passing":
+        return tuple(None if question is None or question.only_asks else question for question in questions)
+    places = (place for place, question in enumerate(questions) if question is not None and question.only_asks)
+    first = next(places, len(questions)) if way.messages == "only_asking" else 0
+    return (*[None] * first, *questions[first:])
 
 
 def _said_before(view: WindowDraft, loop: Loop) -> list[str]:

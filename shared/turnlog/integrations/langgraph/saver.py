@@ -46,23 +46,8 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.known import CheckpointCache, ListState, is_by_element
-from turnlog.integrations.langgraph.reading import (
-    CheckpointValues,
-    Loaded,
-    Loader,
-    Plain,
-    Reader,
-    StoredCheckpoint,
-)
-from turnlog.integrations.langgraph.records import (
-    Elements,
-    Stored,
-    Typed,
-    Version,
-    WholeValue,
-    Write,
-    larges_of,
-)
+from turnlog.integrations.langgraph.reading import CheckpointValues, Loaded, Loader, Plain, Reader, StoredCheckpoint
+from turnlog.integrations.langgraph.records import Elements, Stored, Typed, Version, WholeValue, Write, larges_of
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
 from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
 
@@ -454,11 +439,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             return
 
     def _tuple(
-        self,
-        namespace: Namespace,
-        loaded: Loaded,
-        values: CheckpointValues,
-        config: RunnableConfig | None = None,
+        self, namespace: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None = None
     ) -> CheckpointTuple:
         stored, metadata = loaded.stored, loaded.metadata
         channels = {

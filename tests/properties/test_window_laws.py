@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
@@ -35,6 +35,7 @@ from tests.properties.histories import (
     FORMATS,
     ROOT,
     Format,
+    Given,
     History,
     disorderly,
     given_openai,
@@ -255,7 +256,14 @@ def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: His
 many = settings(laws, max_examples=examples(300))
 
 
+PINNED_IN_OLDER = tuple(
+    Given({"role": role, "content": f"{role}#{number};"}, pin=number == 3)
+    for number, role in enumerate(("user", "user", "user", "assistant", "user"), start=1)
+)
+
+
 @many
+@example(PINNED_IN_OLDER, Asked('{"steps": [{"step": "recent", "messages": 0, "tokens": 0}]}', AMPLE))
 @given(disorderly(), st.builds(replace, asked, policy=st.one_of(pipelines(max_size=6), options_made)))
 def test_W1_to_W5_hold_for_any_pipeline_of_steps(history: History, wanted: Asked) -> None:
     assert_laws(stored(history), wanted)

@@ -325,7 +325,7 @@ class WindowPlan:
         if not older:
             return replace(view, oldest=oldest)
         numbers = {loop.number for loop in older}
-        reason = older[-1].reason
+        reason = older[-1].reason or next(unit.reason for unit in older[-1].units if not unit.pinned)
         pinned = [pinned_alone(loop, reason) for loop in older if any(unit.pinned for unit in loop.units)]
         loops = [loop for loop in view.loops if loop.number not in numbers]
         shown = {entry.position for loop in (*pinned, *loops) for unit in loop.units for entry in unit.entries}

@@ -45,9 +45,9 @@ class DocumentReading:
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
         """Return the documents that exist, by key. Makes a request for each 100 keys and each 4 MiB."""
-        unread, documents = list(dict.fromkeys(keys)), dict[str, Document]()
+        unread, documents, reading = list(dict.fromkeys(keys)), dict[str, Document](), self._begin()
         while unread:
-            answer = self._read({"keys": unread[:MAX_READ]})
+            answer = reading._read({"keys": unread[:MAX_READ]})
             documents |= {document.key: document for document in answer.documents}
             unread = [*answer.unread, *unread[MAX_READ:]]
         return documents
@@ -66,17 +66,21 @@ class DocumentReading:
         The range begins after ``after`` and ends with ``until``, in the direction of ``order``. Makes a request for each page
         of about 1 MB of stored data.
         """
+        reading = self._begin()
 
         def fetch(place: _Place | None) -> tuple[Sequence[Document], _Place | None]:
             begin, left = place or (after, limit)
             if left is not None and left <= 0:
                 return (), None
             fields = {"prefix": prefix, "after": begin, "until": until, "limit": min(left or MAX_LISTED, MAX_LISTED)}
-            answer = self._read(without_none(fields) | {"order": order})
+            answer = reading._read(without_none(fields) | {"order": order})
             left = left - len(answer.documents) if left is not None else None
             return answer.documents, (answer.next, left) if answer.next is not None and left != 0 else None
 
         return Paged(fetch)
+
+    def _begin(self) -> DocumentReading:
+        return self
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
         reading = checked_body(ReadDocuments, without_none({**body, "reading": self._reading}))
@@ -85,38 +89,16 @@ class DocumentReading:
         return answer
 
 
-class Documents:
-    """The documents of a session. Reads see every write that has returned. Raises `NotFoundError` when the session does not
+class Documents(DocumentReading):
+    """The documents of a session. Each call sees every write that has returned. Raises `NotFoundError` when the session does not
     exist.
     """
-
-    def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
-        self._backend = backend
-        self._path = path
 
     def reading(self) -> DocumentReading:
         """Return an object for several reads in a row: together they check once that the session exists."""
         return DocumentReading(self._backend, self._path)
 
-    def get(self, key: str) -> Document | None:
-        """Return a document, or None."""
-        return self.reading().get(key)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
-        """Return the documents that exist, by key. See `DocumentReading.get_many`."""
-        return self.reading().get_many(keys)
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        after: str | None = None,
-        until: str | None = None,
-        order: Literal["asc", "desc"] = "asc",
-        limit: int | None = None,
-    ) -> Paged[Document]:
-        """Iterate over documents by prefix. See `DocumentReading.list`."""
-        return self.reading().list(prefix, after=after, until=until, order=order, limit=limit)
+    _begin = reading
 
     def put(
         self,

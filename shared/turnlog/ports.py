@@ -372,11 +372,12 @@ class SearchEngine(Protocol):
     def terms(self, texts: Sequence[str]) -> list[str]:
         """Return the terms of each text as one, each term between two spaces; a term that occurs several times is repeated."""
 
-    def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
+    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
         """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.
 
         A greater score is better; of equal scores, the later row comes first. Each text is ranked together with its
-        neighbours, because an answer follows its question. Statistics are those of all documents.
+        neighbours, because an answer follows its question. Statistics are those of all documents. With ``limit`` at most
+        so many rows are returned, and of more documents only the neighbourhoods that have most of the question are ranked.
         """
 
     def highest_score(self, documents: TermDocuments, question: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date
@@ -27,7 +28,7 @@ from turnlog.log.packing import pack
 from turnlog.ports import Key, TermDocuments
 from turnlog.search.corpus import WarmIndex
 from turnlog.search.days import named_days
-from turnlog.search.fts5 import Fts5SearchEngine
+from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine
 from turnlog.search.index import Index, StoredTerms
 from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
 from turnlog.sessions.session_history import WarmSessions
@@ -272,6 +273,26 @@ def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
     assert [row for row, _ in same][:2] == [8, 1], "of equals the later"
     alone = Fts5SearchEngine(is_conversation=False)
     assert [row for row, _ in ranked(alone, texts, "boating")] == [3, 1]
+
+
+def test_the_best_rows_of_a_short_list_are_those_of_all() -> None:
+    engine, names = Fts5SearchEngine(), random.Random(1)
+    texts = [" ".join(names.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]
+    documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
+    for limit in (1, 40):
+        assert engine.rank(documents, "red boats at sea", limit) == engine.rank(documents, "red boats at sea")[:limit]
+
+
+@pytest.mark.parametrize("row", [0, 7, 8, 4_095, 4_096, 9_998])
+def test_the_best_row_of_a_long_list_is_found_where_ever_it_stands(row: int) -> None:
+    engine, names = Fts5SearchEngine(), random.Random(row)
+    texts = [" ".join(names.choices(["boat", *"abcdefghijklmno"], k=8)) for _ in range(10_000)]
+    texts[row : row + 2] = ["Which boat was it?", "The red one, of the harbour master."]
+    documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
+    best = engine.rank(documents, "Did the harbour master have a red boat?", 20)
+    assert len(best) == 20 and best[0][0] == row + 1 and row in {place for place, _ in best[:3]}
+    asked = engine.rank(documents, "Who has a boat?", 20)
+    assert len(asked) == 20 and all(score > 0 for _, score in asked), "a word of most rows finds some of them"
 
 
 def test_a_message_with_more_of_the_question_comes_before_one_that_repeats_a_word() -> None:

@@ -30,15 +30,7 @@ from turnlog.log.commit import (
     with_body,
 )
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
-from turnlog.log.headers import (
-    GENESIS,
-    Header,
-    chain_hash,
-    hashed_header,
-    header_attributes,
-    item_name,
-    listed,
-)
+from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes, item_name, listed
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
@@ -295,13 +287,7 @@ class CommitLog:
         return [commit for commit in checked_chain(items) if commit.header.last >= first]
 
     def in_view(
-        self,
-        keys: SessionKeys,
-        header: Header,
-        *,
-        first: int = 1,
-        read: Sequence[Item] = (),
-        limit: PageSize = None,
+        self, keys: SessionKeys, header: Header, *, first: int = 1, read: Sequence[Item] = (), limit: PageSize = None
     ) -> Iterator[list[Commit]]:
         """Yield pages of the commits in view at a header, from the header back to position ``first``.
 

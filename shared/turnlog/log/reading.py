@@ -12,12 +12,7 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from turnlog.core.calls import MessageOutline, outline_of
-from turnlog.core.errors import (
-    CorruptError,
-    InvalidInputError,
-    NotFoundError,
-    Problem,
-)
+from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, Problem
 from turnlog.core.events import Event, MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept

@@ -13,6 +13,8 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from heapq import nlargest
+from itertools import pairwise
 from operator import itemgetter
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
@@ -24,6 +26,8 @@ CHARACTER_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too."""
 K1, B = 1.5, 0.5
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
+BLOCKS, BLOCK = 64, 8
+"""How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _LETTERS = re.compile(r"[^\W_]+")
@@ -73,16 +77,13 @@ class Fts5SearchEngine:
         spaced = {word: "".join(f" {term} " for term in its) for word, its in terms.items()}
         return ["".join(map(spaced.__getitem__, text_words)) for text_words in words]
 
-    def rank(self, documents: TermDocuments, question: str) -> list[tuple[int, float]]:
-        total, matching, by_term = len(documents.lengths), set[int](), list[tuple[float, dict[int, float]]]()
-        for term, weight in _question_terms(question).items():
-            rows = documents.rows_of(term)
-            if rows:
-                counts = self._counts(rows, total)
-                by_term.append((weight * math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5)), counts))
-                matching.update(*({row + distance for row in rows} for distance in self._found_at))
-        matching.discard(total)
-        of_question, scores = sum(rarity for rarity, _ in by_term), dict[int, float]()
+    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
+        total, held = len(documents.lengths), _terms_in(documents, question)
+        terms = [(weight * _rarity(total, self._reached(rows, total)), rows) for weight, rows in held]
+        of_question, scores = sum(rarity for rarity, _ in terms), dict[int, float]()
+        wanted = terms if limit is None else _in_best_blocks(terms)
+        by_term = [(rarity, self._counts(rows, total)) for rarity, rows in wanted]
+        matching = {row + distance for _, rows in wanted for distance in self._found_at for row in rows} - {total}
         mean, size_of = self._sizes(documents.lengths)
         # Of equal scores the later row comes first, and sorting is stable.
         for row in sorted(matching, reverse=True):
@@ -94,13 +95,11 @@ class Fts5SearchEngine:
                     covered += rarity
             # A message that has more of the question comes before one that repeats a single word of it.
             scores[row] = (K1 + 1) * score * (1 + covered / of_question)
-        return sorted(scores.items(), key=itemgetter(1), reverse=True)
+        return sorted(scores.items(), key=itemgetter(1), reverse=True)[:limit]
 
     def highest_score(self, documents: TermDocuments, question: str) -> float:
-        total = len(documents.lengths)
-        terms = ((weight, len(documents.rows_of(term))) for term, weight in _question_terms(question).items())
-        rarities = (weight * math.log(1 + (total - count + 0.5) / (count + 0.5)) for weight, count in terms if count)
-        return 2 * (K1 + 1) * sum(rarities)
+        total, terms = len(documents.lengths), _terms_in(documents, question)
+        return 2 * (K1 + 1) * sum(weight * _rarity(total, len(rows)) for weight, rows in terms)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         asked = {term for term, weight in _question_terms(question).items() if weight == 1.0}
@@ -116,6 +115,12 @@ class Fts5SearchEngine:
         mean = (3 * sum(lengths) - lengths[0] - lengths[-1]) / len(lengths) or 1.0
         return mean, lambda row: padded[row] + padded[row + 1] + padded[row + 2]
 
+    def _reached(self, rows: Mapping[int, int], total: int) -> int:
+        """Return how many rows have a term, or have it near."""
+        places, reach = sorted(rows), NEIGHBOUR_REACH if self._is_conversation else 0
+        gaps = (later - place - 2 * reach - 1 for place, later in pairwise(places))
+        return min(total, places[-1] + reach + 1) - max(0, places[0] - reach) - sum(gap for gap in gaps if gap > 0)
+
     def _counts(self, rows: Mapping[int, int], total: int) -> dict[int, float]:
         """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
         counts = defaultdict[int, float](float)
@@ -125,6 +130,27 @@ class Fts5SearchEngine:
         for outside in (*range(-NEIGHBOUR_REACH, 0), *range(total, total + NEIGHBOUR_REACH)):
             counts.pop(outside, None)
         return counts
+
+
+def _terms_in(documents: TermDocuments, question: str) -> list[tuple[float, Mapping[int, int]]]:
+    """Return the terms of the question that the documents have: the weight of each, and the rows that have it."""
+    terms = ((weight, documents.rows_of(term)) for term, weight in _question_terms(question).items())
+    return [(weight, rows) for weight, rows in terms if rows]
+
+
+def _rarity(total: int, count: int) -> float:
+    return math.log((total + 1) / (count + 0.5))
+
+
+def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tuple[float, Mapping[int, int]]]:
+    """Return the terms with only the rows of the blocks that have most of the question, in themselves or beside them."""
+    values = defaultdict[int, float](float)
+    for rarity, rows in terms:
+        for block in {row // BLOCK for row in rows}:
+            values[block] += rarity
+    beside = {block: max(values.get(block - 1, 0.0), values.get(block + 1, 0.0)) for block in values}
+    best = set(nlargest(BLOCKS, values, key=lambda block: values[block] + beside[block] / 2))
+    return [(rarity, {row: count for row, count in rows.items() if row // BLOCK in best}) for rarity, rows in terms]
 
 
 @lru_cache(maxsize=32)

@@ -301,11 +301,11 @@ class ListSearch:
 def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> Rows:
     """Return the rows of the messages that match a question best; none when the best has too low a score."""
     documents, text = corpus.documents, with_days(question.text.lower(), question.day)
-    ranked, highest = engine.rank(documents, text), engine.highest_score(documents, text)
+    ranked, highest = engine.rank(documents, text, search.limit), engine.highest_score(documents, text)
     if not ranked or ranked[0][1] < question.min_score * highest:
         return []
     share = 1 / highest if search.of_user else 1
-    return [(row, score * share) for row, score in ranked[: search.limit] if not corpus.is_echo(row)]
+    return [(row, score * share) for row, score in ranked if not corpus.is_echo(row)]
 
 
 def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: int | None = None) -> dict[int, float]:

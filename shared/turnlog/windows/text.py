@@ -119,10 +119,14 @@ MOST_AROUND = 64
 
 
 def _label(event: SummaryEvent, label: str | None) -> str:
-    if label is not None:
-        return _line(label)
-    script = main_script(event.text[:_TOLD_CHARS])
-    return _line(_LABELS.get(script, "")) if script else ""
+    return _line(label if label is not None else _label_for(event.text[:_TOLD_CHARS]))
+
+
+@lru_cache(maxsize=64)
+def _label_for(text: str) -> str:
+    """Return the label in the text's language, empty where it has none or too few words. Each window asks several times."""
+    script = main_script(text)
+    return _LABELS.get(script, "") if script else ""
 
 
 def _line(label: str) -> str:

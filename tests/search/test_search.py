@@ -295,6 +295,13 @@ def test_the_best_row_of_a_long_list_is_found_where_ever_it_stands(row: int) -> 
     assert len(asked) == 20 and all(score > 0 for _, score in asked), "a word of most rows finds some of them"
 
 
+def test_of_equal_rows_of_a_long_list_the_latest_are_found() -> None:
+    documents = TermDocuments.from_terms([["boat"] if row % BLOCK == 0 else ["x"] for row in range(10_000)])
+    found = Fts5SearchEngine().rank(documents, "boat", 8)
+    # The first row has no texts before it, so it is shorter than the others with theirs.
+    assert found == [hit for hit in Fts5SearchEngine().rank(documents, "boat") if hit[0] > 1][:8]
+
+
 def test_a_message_with_more_of_the_question_comes_before_one_that_repeats_a_word() -> None:
     texts = ["boat " * 9, *["x"] * 6, "a painted boat at dusk", *["x"] * 6]
     assert ranked(Fts5SearchEngine(), texts, "painted boat")[0][0] == 7

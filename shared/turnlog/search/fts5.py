@@ -149,7 +149,7 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tu
         for block in {row // BLOCK for row in rows}:
             values[block] += rarity
     beside = {block: max(values.get(block - 1, 0.0), values.get(block + 1, 0.0)) for block in values}
-    best = set(nlargest(BLOCKS, values, key=lambda block: values[block] + beside[block] / 2))
+    best = set(nlargest(BLOCKS, values, key=lambda block: (values[block] + beside[block] / 2, block)))
     return [(rarity, {row: count for row, count in rows.items() if row // BLOCK in best}) for rarity, rows in terms]
 
 

@@ -141,15 +141,16 @@ def once(function: Callable[[_Lasting, *_More], _Result]) -> Callable[[_Lasting,
 
     @wraps(function)
     def remembering(value: _Lasting, *more: *_More) -> _Result:
-        try:
-            followed = value.followed
-        except AttributeError:
-            followed = dict[object, Any]()
-            _set_followed(value, followed)
         key = (function, more) if more else function
-        if key not in followed:
-            followed[key] = function(value, *more)
-        result: _Result = followed[key]
+        try:  # most calls find a result, thousands of them for a window
+            known: _Result = value.followed[key]
+        except AttributeError:
+            _set_followed(value, dict[object, Any]())
+        except KeyError:
+            pass
+        else:
+            return known
+        result = value.followed[key] = function(value, *more)
         return result
 
     return remembering

@@ -142,6 +142,9 @@ def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float,
         app.corpus._warm = WarmSessions(INDEX_BYTES)
         yield "first search", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), "at most 300"
         yield "next search", "ms", TURNLOG, _median(lambda: session.search(QUESTION)), "at most 5 x"
+        asked = lambda: session.append(chat_message(1), {"role": "user", "content": f"{QUESTION}?"})  # noqa: E731
+        spent = _median(lambda: session.context(budget=_BUDGET, policy="recall"), asked)
+        yield "window that recalls, first of a loop", "ms", TURNLOG, spent, "at most 5 more"
 
 
 async def _appends_of_agents(folder: Path, size: int) -> float:

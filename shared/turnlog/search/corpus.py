@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -40,6 +41,7 @@ PART_MESSAGES = 4_096
 """Number of messages after which a new part of an index begins."""
 PARALLEL = 8
 """Number of indexes or sessions that are read at the same time."""
+_NOT_VISIBLE = -1
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -312,7 +314,7 @@ class SessionCorpus:
 
     def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
         self.entries = list[IndexedMessage]()
-        self._lengths, self._asked = list[int](), dict[str, Mapping[int, int]]()
+        self._lengths, self._asked = list[int](), dict[str, Counter[int]]()
         self._parts = list[tuple[Index, Sequence[int]]]()
         for part in parts:
             if part.entries:
@@ -320,7 +322,7 @@ class SessionCorpus:
         self.documents = TermDocuments(self._lengths, self._rows_of)
 
     def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
-        """Add the visible messages of a part; its rows map to rows of the corpus, -1 for a message that is not visible."""
+        """Add the visible messages of a part; its rows map to rows of the corpus, or `_NOT_VISIBLE`."""
         begin, end, start = part.entries[0].position, part.entries[-1].position, len(self.entries)
         near = [(first, last) for first, last in stretches if first <= end and begin <= last]
         if near and near[0][0] <= begin and end <= near[0][1]:
@@ -331,7 +333,7 @@ class SessionCorpus:
         rows = list[int]()
         for entry in part.entries:
             is_shown = any(first <= entry.position <= last for first, last in near)
-            rows.append(len(self.entries) if is_shown else -1)
+            rows.append(len(self.entries) if is_shown else _NOT_VISIBLE)
             if is_shown:
                 self.entries.append(entry)
                 self._lengths.append(entry.length)
@@ -363,11 +365,12 @@ class SessionCorpus:
     def _rows_of(self, term: str) -> Mapping[int, int]:
         if (known := self._asked.get(term)) is not None:
             return known
-        counts = self._asked[term] = dict[int, int]()
+        counts = self._asked[term] = Counter[int]()
         for part, rows in self._parts:
+            matches = part.rows_of(term)
             # A part that another search has extended meanwhile has rows which are not of this corpus.
-            size, matches = len(rows), part.rows_of(term).items()
-            counts.update((rows[row], count) for row, count in matches if row < size and rows[row] >= 0)
+            counts.update(map(rows.__getitem__, matches[: bisect_left(matches, len(rows))]))
+        del counts[_NOT_VISIBLE]
         return counts
 
     def word_counts(self) -> Counter[str]:

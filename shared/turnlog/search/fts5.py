@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
-from itertools import pairwise
-from operator import itemgetter
+from operator import itemgetter, sub
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
 
@@ -118,8 +117,9 @@ class Fts5SearchEngine:
     def _reached(self, rows: Mapping[int, int], total: int) -> int:
         """Return how many rows have a term, or have it near."""
         places, reach = sorted(rows), NEIGHBOUR_REACH if self._is_conversation else 0
-        gaps = (later - place - 2 * reach - 1 for place, later in pairwise(places))
-        return min(total, places[-1] + reach + 1) - max(0, places[0] - reach) - sum(gap for gap in gaps if gap > 0)
+        steps: Counter[int] = Counter(map(sub, places[1:], places))
+        gaps = sum((step - 2 * reach - 1) * times for step, times in steps.items() if step > 2 * reach)
+        return min(total, places[-1] + reach + 1) - max(0, places[0] - reach) - gaps
 
     def _counts(self, rows: Mapping[int, int], total: int) -> dict[int, float]:
         """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
@@ -149,8 +149,9 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tu
         for block in {row // BLOCK for row in rows}:
             values[block] += rarity
     beside = {block: max(values.get(block - 1, 0.0), values.get(block + 1, 0.0)) for block in values}
-    best = set(nlargest(BLOCKS, values, key=lambda block: (values[block] + beside[block] / 2, block)))
-    return [(rarity, {row: count for row, count in rows.items() if row // BLOCK in best}) for rarity, rows in terms]
+    best = nlargest(BLOCKS, values, key=lambda block: (values[block] + beside[block] / 2, block))
+    wanted = {row for block in best for row in range(BLOCK * block, BLOCK * (block + 1))}
+    return [(rarity, {row: rows[row] for row in rows.keys() & wanted}) for rarity, rows in terms]
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -156,8 +156,8 @@ class Index:
                 terms[term].append(row)
         return terms
 
-    def rows_of(self, term: str) -> Mapping[int, int]:
-        """Return the rows of the messages that contain a term, each with the number of occurrences."""
+    def rows_of(self, term: str) -> Sequence[int]:
+        """Return the rows of the messages that contain a term in order, a row for each occurrence."""
         rows, read = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), 0)
         if read < len(self._added):
             key, texts = f" {term} ", self._added[read:]
@@ -166,7 +166,7 @@ class Index:
             if len(self._asked) >= _ASKED_TERMS:
                 self._asked.clear()
             self._asked[term] = rows, read + len(texts)
-        return Counter(rows)
+        return rows
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

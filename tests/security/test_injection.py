@@ -105,15 +105,16 @@ def told(log: Turnlog, text: str) -> Session:
     app = log._backend._app  # type: ignore[attr-defined]
     app.__dict__["memory"] = ScriptedMemory((Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)))
     app.compress_session._summariser = ScriptedSummariser(then=lambda _: text)
+    title = text[:200].encode("utf-8", "replace").decode()  # a title has no halves of characters
     session = log.sessions.create(
-        system="Be brief.", title=text[:200], metadata={"m": text}, state={"s": text}, bootstrap=True
+        system="Be brief.", title=title, metadata={"m": text}, state={"s": text}, bootstrap=True
     )
     session.put_state({"s": text, "agents": {"main": {"agent_id": "main", "error": text}}})
     for loop in range(4):
         session.append({"role": "user", "content": f"{loop} {text}"}, meta=[{"author": text[:100]}])
         call = {"id": f"c{loop}", "type": "function", "function": {"name": text, "arguments": text}}
         session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20}
+        result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20 + PLAIN * 20}
         session.append(result, meta=[{"is_error": loop == 1}])
         session.append({"role": "assistant", "content": text})
         if loop == 1:

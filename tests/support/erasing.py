@@ -50,9 +50,9 @@ def said(harness: Harness, session_id: str = "s", *, sealed: bool = False) -> Se
     return session
 
 
-def message_of(job: Job, user: str = "ada") -> str:
+def message_of(job: Job, user: str = "ada", tenant: str = OWNER.tenant_id) -> str:
     """What is in the queue for a job. On moto a delay is real time, so tests bring the message themselves."""
-    ids = {"tenant": OWNER.tenant_id, "user": user, "session_id": job.session_id or ""}
+    ids = {"tenant": tenant, "user": user, "session_id": job.session_id or ""}
     return json.dumps({"v": 1, "job_id": job.job_id, "kind": job.kind, **ids})
 
 

@@ -82,7 +82,7 @@ def location_url(location: str | os.PathLike[str]) -> str:
         return text
     if not text or "\0" in text or text.startswith(":") or _SCHEME.match(text):
         raise InvalidInputError(
-            f"{text!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST",
+            f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST",
             code="invalid_settings",
         )
     path = Path(text).expanduser()
@@ -95,19 +95,19 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     url = urlsplit(settings.engine)
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise InvalidInputError(
-            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine!r}",
+            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine[:200]!r}",
             code="invalid_settings",
         )
     if url.scheme == "sqlite":
         if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
-            raise InvalidInputError(f"engine {settings.engine!r} is not sqlite:///PATH", code="invalid_settings")
+            raise InvalidInputError(f"engine {settings.engine[:200]!r} is not sqlite:///PATH", code="invalid_settings")
         return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
     if url.scheme == "memory":
         return _memory(settings, clock, ids)
     if url.scheme == "dynamodb":
         return _aws(url.netloc, parse_qs(url.query), settings)
     raise InvalidInputError(
-        f"engine {settings.engine!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
+        f"engine {settings.engine[:200]!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
     )
 
 
@@ -164,7 +164,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
-        message = f"engine {settings.engine!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
+        message = f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
         raise InvalidInputError(message, code="invalid_settings")
     from turnlog.engines.aws_clients import make_clients
     from turnlog.engines.dynamodb import DynamoItemTable

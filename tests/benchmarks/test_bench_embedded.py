@@ -41,6 +41,7 @@ def test_turnlog_is_measured_at_each_size(tmp_path: Path) -> None:
         "first search, nothing sealed",
         "first search",
         "next search",
+        "window that recalls, first of a loop",
     ]
     assert all(value > 0 for *_, value, _goal in lines)
     assert embedded._file_of_turnlog(2) > 0

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -45,10 +45,10 @@ def table() -> Table:
         rows.append(_row(f"put of {size:,} bytes of noise", [_put(name, size) for name in SAVERS], "4"))
     for count in LOADS:
         goal = "2" if count == 100 else ""
-        for what, values in zip(_KINDS, _loads(count), strict=True):
+        for what, values in _loads(count, _KINDS).items():
             rows.append(_row(f"{what}, {count:,} checkpoints", values, goal))
-        at_once = dict(zip(_KINDS, _loads(count, at_once=True), strict=True))
-        rows.append(_row(f"first load, {count:,} messages at once", at_once["first load"], goal))
+        for what, values in _loads(count, ("first load",), at_once=True).items():
+            rows.append(_row(f"{what}, {count:,} messages at once", values, goal))
     return Table("LangGraph's checkpoints, CPU in ms", ("", *SAVERS, "ratio", "goal ≤"), rows)
 
 
@@ -68,8 +68,8 @@ def _put(name: str, size: int) -> float:
     return statistics.median(times[1:])
 
 
-def _loads(count: int, *, at_once: bool = False) -> list[list[float]]:
-    """Return the CPU of both savers for each of `_KINDS`. They take turns, because the speed of a machine changes.
+def _loads(count: int, kinds: Sequence[str], *, at_once: bool = False) -> dict[str, list[float]]:
+    """Return the CPU of both savers for each kind of load. They take turns, because the speed of a machine changes.
 
     Each checkpoint has a message more than the one before; with ``at_once`` there is one checkpoint, which has all messages.
     """
@@ -86,13 +86,18 @@ def _loads(count: int, *, at_once: bool = False) -> list[list[float]]:
                     _step(saver, number, {"messages": list(messages)})
             if at_once:
                 _step(saver, 0, {"messages": messages})
-        medians = [
-            _medians(savers.__getitem__),
-            _medians(lambda name: SAVERS[name](opened[name])),
-            _medians(lambda name: SAVERS[name](OPENED[name](paths[name]))),
-        ]
-        starts = [{name: _process(name, path) for name, path in paths.items()} for _ in range(_STARTS)]
-    return [*medians, [min(start[name] for start in starts) for name in SAVERS]]
+        measures: dict[str, Callable[[], list[float]]] = {
+            "load": lambda: _medians(savers.__getitem__),
+            "by another saver": lambda: _medians(lambda name: SAVERS[name](opened[name])),
+            "first load": lambda: _medians(lambda name: SAVERS[name](OPENED[name](paths[name]))),
+            "process": lambda: _starts(paths),
+        }
+        return {kind: measures[kind]() for kind in kinds}
+
+
+def _starts(paths: dict[str, str]) -> list[float]:
+    starts = [{name: _process(name, path) for name, path in paths.items()} for _ in range(_STARTS)]
+    return [min(start[name] for start in starts) for name in SAVERS]
 
 
 def _medians(make: Callable[[str], Any]) -> list[float]:

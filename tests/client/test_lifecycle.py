@@ -298,3 +298,10 @@ def test_a_client_is_shown_as_its_place_and_its_owner(tmp_path: Path) -> None:
         == "Turnlog(http://127.0.0.1:1, user='ada')"
     )
     assert repr(Turnlog.open("http://127.0.0.1:1")) == "Turnlog(http://127.0.0.1:1)"
+
+
+@pytest.mark.parametrize("location", ["A" * 10_000, "sqlite:////tmp/" + "A" * 10_000])
+def test_a_path_that_is_too_long_is_refused_in_short(location: str) -> None:
+    with pytest.raises((InvalidInputError, UnavailableError)) as refused:
+        Turnlog.open(location)
+    assert len(str(refused.value)) < 400

@@ -276,17 +276,17 @@ def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
 
 
 def test_the_best_rows_of_a_short_list_are_those_of_all() -> None:
-    engine, names = Fts5SearchEngine(), random.Random(1)
-    texts = [" ".join(names.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]
+    engine, dice = Fts5SearchEngine(), random.Random(1)
+    texts = [" ".join(dice.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]
     documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
     for limit in (1, 40):
         assert engine.rank(documents, "red boats at sea", limit) == engine.rank(documents, "red boats at sea")[:limit]
 
 
 @pytest.mark.parametrize("row", [0, 7, 8, 4_095, 4_096, 9_998])
-def test_the_best_row_of_a_long_list_is_found_where_ever_it_stands(row: int) -> None:
-    engine, names = Fts5SearchEngine(), random.Random(row)
-    texts = [" ".join(names.choices(["boat", *"abcdefghijklmno"], k=8)) for _ in range(10_000)]
+def test_the_best_row_of_a_long_list_is_found_wherever_it_stands(row: int) -> None:
+    engine, dice = Fts5SearchEngine(), random.Random(row)
+    texts = [" ".join(dice.choices(["boat", *"abcdefghijklmno"], k=8)) for _ in range(10_000)]
     texts[row : row + 2] = ["Which boat was it?", "The red one, of the harbour master."]
     documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
     best = engine.rank(documents, "Did the harbour master have a red boat?", 20)

@@ -111,10 +111,13 @@ def told(log: Turnlog, text: str) -> Session:
     )
     session.put_state({"s": text, "agents": {"main": {"agent_id": "main", "error": text}}})
     for loop in range(4):
+        session.append(
+            {"role": "user", "content": PLAIN * 20}
+        )  # so that a summary of the shortest text saves something
         session.append({"role": "user", "content": f"{loop} {text}"}, meta=[{"author": text[:100]}])
         call = {"id": f"c{loop}", "type": "function", "function": {"name": text, "arguments": text}}
         session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20 + PLAIN * 20}
+        result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20}
         session.append(result, meta=[{"is_error": loop == 1}])
         session.append({"role": "assistant", "content": text})
         if loop == 1:

@@ -322,6 +322,17 @@ def test_a_search_that_can_not_be_made_sets_aside_what_one_does_that_finds_nothi
     assert skipped.messages == vain.messages
 
 
+def test_a_message_comes_back_where_a_summary_takes_most_of_the_room(harness: Harness) -> None:
+    session = asked(harness)
+    session.compress(keep_loops=1, max_tokens=4_000)
+    full = session.context(budget=8_000).manifest.totals
+    room = full["summary"] + 400
+    assert 2 * full["summary"] > room
+    window = session.context(budget=full["system"] + full["tools"] + room)
+    assert window.manifest.totals["summary"] == full["summary"]
+    assert part(window) is not None and "AX-77012" in text(window)
+
+
 def test_a_window_does_not_wait_for_an_index_that_takes_too_long(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ class DocumentReading:
 
 
 class Documents(DocumentReading):
-    """The documents of a session. Each call sees every write that has returned. Raises `NotFoundError` when the session does not
+    """The documents of a session. Reads see every write that has returned. Raises `NotFoundError` when the session does not
     exist.
     """
 

@@ -86,7 +86,11 @@ def location_url(location: str | os.PathLike[str]) -> str:
             code="invalid_settings",
         )
     path = Path(text).expanduser()
-    is_folder = path.is_dir() or (not path.suffix and not path.is_file())
+    try:
+        is_folder = path.is_dir() or (not path.suffix and not path.is_file())
+    except OSError as error:
+        message = f"{text[:200]!r} can't be a path: {(error.strerror or '').lower()}"
+        raise InvalidInputError(message, code="invalid_settings") from error
     return "sqlite:///" + quote(str(path / DATABASE if is_folder else path))
 
 

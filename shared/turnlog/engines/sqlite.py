@@ -103,7 +103,7 @@ def check_file(path: Path) -> None:
         return
     except (OSError, sqlite3.OperationalError) as error:
         reason = str(getattr(error, "strerror", error)).lower()
-        raise UnavailableError(f"can't read {str(path)!r}: {reason}", code="no_access") from error
+        raise UnavailableError(f"can't read {str(path)[:200]!r}: {reason}", code="no_access") from error
     except sqlite3.DatabaseError as error:
         if _is_damaged(path):
             raise UnavailableError(f"SQLite: the header of {str(path)!r} is damaged", code="storage_damaged") from error

@@ -108,11 +108,7 @@ def reflected_position(item: Item) -> int:
 
 def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
     """Return the attributes of META, without key and position."""
-    item: dict[str, AttributeValue] = {
-        "v": SCHEMA_VERSION,
-        "c": created_ms,
-        "b": _packed(short, missing),
-    }
+    item: dict[str, AttributeValue] = {"v": SCHEMA_VERSION, "c": created_ms, "b": _packed(short, missing)}
     if has_schema:
         item["ss"] = 1
     return item

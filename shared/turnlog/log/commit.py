@@ -18,15 +18,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import Event, MessageEvent, Payload
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
-from turnlog.log.headers import (
-    GENESIS,
-    Header,
-    chain_hash,
-    hashed_header,
-    item_name,
-    log_key,
-    read_header,
-)
+from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import count_content, decoding, line_digest, unpack
 from turnlog.log.payloads import read_card

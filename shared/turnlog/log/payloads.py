@@ -203,13 +203,7 @@ def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: i
         for call in facts.calls
     ]
     results: list[JsonValue] = [
-        [
-            result.key,
-            result.name[:_MAX_NAME],
-            result.by_name + 2 * result.is_error,
-            result.text[:preview],
-            result.chars,
-        ]
+        [result.key, result.name[:_MAX_NAME], result.by_name + 2 * result.is_error, result.text[:preview], result.chars]
         for result in facts.results
     ]
     optional: JsonObject = {

@@ -1,6 +1,6 @@
 """Assembling: a log's messages become units and loops, the view of which a window is planned.
 
-Messages are grouped into units that are in or out together (a call with its results), and units into loops. Messages that can
+RecallFor are grouped into units that are in or out together (a call with its results), and units into loops. RecallFor that can
 never be sent (an interrupted stream, an unknown role, a result without a call) are set aside with the reason.
 """
 
@@ -19,7 +19,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.recalled import Messages, RecalledParts
+from turnlog.windows.recalled import RecalledParts, RecallFor
 from turnlog.windows.text import SETTLEMENT_TOKENS, most_tokens_of_blocks, most_tokens_of_calls
 from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
 
@@ -86,7 +86,7 @@ class Memory:
     entries: dict[int, Entry] = field(default_factory=dict)
     assembled: Assembled | None = None
     requests: list[object] = field(default_factory=list)
-    recalled: dict[Messages, RecalledParts] = field(default_factory=dict)
+    recalled: dict[RecallFor, RecalledParts] = field(default_factory=dict)
 
     def begin(self, request: object) -> None:
         """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""
@@ -210,7 +210,7 @@ class _Grouping:
     def _units_of(self, entry: Entry) -> Iterator[Unit]:
         """Yield the unit that the message leads, if any.
 
-        Messages with only results belong to the unit of their calls, items to the unit of their leader.
+        RecallFor with only results belong to the unit of their calls, items to the unit of their leader.
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         # Reasoning at the end of a group: the item that it belongs to is missing.

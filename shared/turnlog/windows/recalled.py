@@ -62,9 +62,10 @@ sentence does."""
 class RecallMessages(Step):
     """Where something is left out, messages that are about a loop's question come back as one fenced part before the loop.
 
-    For a user's message that only asks, ``share`` of the room for messages is set aside, but at most ``tokens`` (null: no such
-    limit); what comes back for later messages takes what is left of it. While nothing comes back for such a message, ``in_passing``
-    of the room is set aside, for the others. Messages come with up to ``neighbours`` on either side.
+    For a user's message that only asks, ``share`` of the room that a summary leaves is set aside, but at most ``tokens`` (null:
+    no such limit). A later message that only asks may take it over; for others something comes back in what is left of it.
+    While nothing comes back for a message that only asks, ``in_passing`` of the room is set aside for the others. Messages come
+    with up to ``neighbours`` on either side.
 
     Nothing is recalled when the best message has less than ``min_score`` of the score that the question could have. A message
     that does not only ask needs more: twice as much when nine tenths of it are sentences with a question mark, at most five times.
@@ -90,10 +91,11 @@ class RecallMessages(Step):
         return view
 
     def reserve(self, view: WindowDraft, room: int) -> int:
-        """Return the tokens that are set aside of a room for messages; 0 for too little room.
+        """Return the tokens that are set aside of the room that a summary leaves for messages; 0 for too little room.
 
         For this session alone they are no more than its earlier loops have.
         """
+        room -= view.summary_tokens
         earlier = view.loops[-1].before - sum(unit.entry.event.tokens for unit in view.preamble) if view.loops else 0
         most = min(int(self.share * room), self.tokens or room)
         tokens = most if self.scope == "user" else min(most, earlier)
@@ -111,21 +113,22 @@ class RecallMessages(Step):
         yield RecallWay(self.model_copy(update={"share": min(self.share, self.in_passing)}), "in_passing")
 
 
-Messages: TypeAlias = Literal["all", "only_asking", "in_passing"]
+RecallFor: TypeAlias = Literal["all", "only_asking", "in_passing"]
+"""The user's messages that something comes back for: all, from the first that only asks on, or those that do more than ask."""
 
 
 class RecallWay(NamedTuple):
-    """A step with the room that it may take, and for which messages: all, the first that only asks and later ones, or others."""
+    """A step with the room that it may take, and the messages that something comes back for."""
 
     step: RecallMessages
-    messages: Messages
+    messages: RecallFor
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Question:
     """A question to search for: its text, when it was asked, and the position of its last message.
 
-    Nothing is found when the best message has less than ``min_score`` of the highest score. ``only_asks``: the user said no more.
+    Nothing is found when the best message has less than ``min_score`` of the highest score. ``only_asks``: it is all that is said.
     """
 
     text: str
@@ -175,13 +178,13 @@ Recaller: TypeAlias = Callable[[RecallSearch], "Sequence[Sequence[RecallHit]] | 
 class RecalledParts:
     """The parts of an epoch's loops up to one of them. A part stays before its loop until a newer one needs its room.
 
-    ``search`` is without questions; ``reserve`` is set aside for all parts; for messages that only ask, since the first part came.
+    ``search`` is without questions; ``reserve`` is set aside for all parts; for messages that only ask, from the first part on.
     ``asked`` has the question of each loop, None where nothing is searched for it. ``breaks`` are where parts came or left.
     """
 
     search: RecallSearch
     reserve: int
-    messages: Messages
+    messages: RecallFor
     asked: tuple[Question | None, ...] = ()
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()

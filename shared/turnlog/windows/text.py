@@ -124,7 +124,7 @@ def _label(event: SummaryEvent, label: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def _label_for(text: str) -> str:
-    """Return the label in the text's language, empty where it has none or too few words. Each window asks several times."""
+    """Return the label in the text's language; empty for other languages and for texts of fewer than two words."""
     script = main_script(text)
     return _LABELS.get(script, "") if script else ""
 

@@ -145,7 +145,7 @@ _THINKING = {"thinking", "redacted_thinking", "reasoning", "reasoning_content", 
 def _is_sent(kind: str, value: Any) -> bool:
     """Return whether a block of the type is sent."""
     names = _THINKING if kind == "thinking" else {kind}
-    if isinstance(value, dict) and (value.get("type") in names or not names.isdisjoint(value)):
+    if isinstance(value, dict) and (value.get("type") in [*names] or not names.isdisjoint(value)):
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_is_sent(kind, member) for member in inner)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
@@ -42,6 +43,7 @@ PART_MESSAGES = 4_096
 PARALLEL = 8
 """Number of indexes or sessions that are read at the same time."""
 _NOT_VISIBLE = -1
+_position = attrgetter("position")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -323,20 +325,14 @@ class SessionCorpus:
 
     def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
         """Add the visible messages of a part; its rows map to rows of the corpus, or `_NOT_VISIBLE`."""
-        begin, end, start = part.entries[0].position, part.entries[-1].position, len(self.entries)
-        near = [(first, last) for first, last in stretches if first <= end and begin <= last]
-        if near and near[0][0] <= begin and end <= near[0][1]:
-            self.entries += part.entries
-            self._lengths += part.lengths
-            self._parts.append((part, range(start, len(self.entries))))
-            return
-        rows = list[int]()
-        for entry in part.entries:
-            is_shown = any(first <= entry.position <= last for first, last in near)
-            rows.append(len(self.entries) if is_shown else _NOT_VISIBLE)
-            if is_shown:
-                self.entries.append(entry)
-                self._lengths.append(entry.length)
+        entries = part.entries[:]  # another search may add some meanwhile
+        rows = [_NOT_VISIBLE] * len(entries)
+        for first, last in stretches:
+            begin = bisect_left(entries, first, key=_position)
+            end = bisect_left(entries, last + 1, begin, key=_position)
+            rows[begin:end] = range(len(self.entries), len(self.entries) + end - begin)
+            self.entries += entries[begin:end]
+            self._lengths += part.lengths[begin:end]
         self._parts.append((part, rows))
 
     @cached_property

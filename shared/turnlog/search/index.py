@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, pairwise
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -109,10 +109,10 @@ class Index:
         """The numbers of terms of the entries, and the rows of those with calls or results."""
         self._stored = StoredTerms()
         self._first_added = 0
-        self._added = list[str]()
-        """The terms of the entries from the first added one on, each term between two spaces."""
+        self._added, self._begins = "", list[int]()
+        """The terms of the entries from the first added one on, each term between two spaces, and where each entry begins."""
         self._asked: dict[str, tuple[array[int], int]] = {}
-        """The rows of terms that were asked for, and the number of added entries that they were looked up in."""
+        """The rows of terms that were asked for, and the length of the added text that they were looked up in."""
 
     def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
@@ -131,9 +131,15 @@ class Index:
             # A message's day, its speaker's name, its text, and other days that the text names.
             day, text = moment.date(), searchable_text(located, message, facts)
             texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
-        for (position, commit, loop, time_ms, outline), terms in zip(places, engine.terms(texts), strict=True):
-            self._enter([IndexedMessage(position, commit, loop, time_ms, terms.count(" ") // 2, outline)])
-            self._added.append(terms)
+        terms = engine.terms(texts)
+        self._enter(
+            [
+                IndexedMessage(position, commit, loop, time_ms, its.count(" ") // 2, outline)
+                for (position, commit, loop, time_ms, outline), its in zip(places, terms, strict=True)
+            ]
+        )
+        self._begins += [*accumulate(map(len, terms), initial=len(self._added))][:-1]
+        self._added += "".join(terms)
 
     def _enter(self, entries: Sequence[IndexedMessage]) -> None:
         rows = enumerate(entries, len(self.entries))
@@ -151,22 +157,29 @@ class Index:
     def terms(self) -> Mapping[str, Sequence[int]]:
         """All terms, each with the rows of the messages that contain it, a row for each occurrence."""
         terms = defaultdict[str, list[int]](list, self._stored.parsed())
-        for row, text in enumerate(self._added, self._first_added):
-            for term in text.split():
+        for row, (begin, end) in enumerate(pairwise([*self._begins, len(self._added)]), self._first_added):
+            for term in self._added[begin:end].split():
                 terms[term].append(row)
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
         """Return the rows of the messages that contain a term in order, a row for each occurrence."""
         rows, read = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), 0)
-        if read < len(self._added):
-            key, texts = f" {term} ", self._added[read:]
-            new = enumerate(texts, self._first_added + read)
-            rows = rows + array(_ROW, chain.from_iterable([row] * text.count(key) for row, text in new if key in text))
+        text = self._added
+        if read < len(text):
+            rows = rows + array(_ROW, self._added_rows(text, f" {term} ", read))
             if len(self._asked) >= _ASKED_TERMS:
                 self._asked.clear()
-            self._asked[term] = rows, read + len(texts)
+            self._asked[term] = rows, len(text)
         return rows
+
+    def _added_rows(self, text: str, key: str, start: int) -> Iterator[int]:
+        """Yield the row of each occurrence in the added text, from a place on."""
+        entry, place = 0, text.find(key, start)
+        while place >= 0:
+            entry = bisect_right(self._begins, place, entry)
+            yield self._first_added + entry - 1
+            place = text.find(key, place + len(key))
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

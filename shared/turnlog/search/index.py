@@ -167,19 +167,22 @@ class Index:
         rows, read = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), 0)
         text = self._added
         if read < len(text):
-            rows = rows + array(_ROW, self._added_rows(text, f" {term} ", read))
+            rows = rows + array(_ROW, self._added_rows(text, term, read))
             if len(self._asked) >= _ASKED_TERMS:
                 self._asked.clear()
             self._asked[term] = rows, len(text)
         return rows
 
-    def _added_rows(self, text: str, key: str, start: int) -> Iterator[int]:
-        """Yield the row of each occurrence in the added text, from a place on."""
-        entry, place = 0, text.find(key, start)
+    def _added_rows(self, text: str, term: str, start: int) -> Iterator[int]:
+        """Yield the row of each occurrence of a term in the added text, from a place on."""
+        key, entry = f" {term}", 0  # without the space behind it, which makes `find` twice as slow
+        place = text.find(key, start)
         while place >= 0:
-            entry = bisect_right(self._begins, place, entry)
-            yield self._first_added + entry - 1
-            place = text.find(key, place + len(key))
+            end = place + len(key)
+            if text[end] == " ":
+                entry = bisect_right(self._begins, place, entry)
+                yield self._first_added + entry - 1
+            place = text.find(key, end)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

@@ -540,9 +540,12 @@ def entry_of(source: Source) -> Entry:
         facts = card or _NO_FACTS
         return Entry(event, facts, source.loop, source.time_ms, values=lambda: facts.ledger)
     message = CODECS[event.format].parse(event.body, is_error=event.envelope.is_error)
-    # A card may be of an older extractor: its values stay those of the message when the body is read.
-    values = cache(lambda: card.ledger if card is not None else bounded(ledger_of_message(message)))
-    return Entry(event, outline_of(message), source.loop, source.time_ms, message, values=values)
+    facts = outline_of(message)
+    if card is not None:
+        # A card may be of an older extractor: its values stay those of the message when the body is read.
+        return Entry(event, facts, source.loop, source.time_ms, message, values=lambda: card.ledger)
+    values = cache(lambda: bounded(ledger_of_message(message))) if facts.calls or facts.results else tuple[str, ...]
+    return Entry(event, facts, source.loop, source.time_ms, message, values=values)
 
 
 _NO_FACTS = outline_of(Message("unknown"))

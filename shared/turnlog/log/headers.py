@@ -6,7 +6,7 @@ The attribute ``h`` chains commits: 16 bytes of a SHA-256 over the previous hash
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -32,6 +32,11 @@ _NONE_PINNED = "-"
 CREATION = "c"
 """The kind of a session's first commit."""
 _KINDS = frozenset({CREATION, "m", "s", "y", "d", "h", "p", "e", "r", "f"})
+_NUMBERS = ("v", "l", "t", "om", "ls", "lc", "lf", "pa", "en", "xd", "it", "rw", "rd")
+_TEXTS = ("k", "ct", "ol", "pr", "lt", "vw", "sm", "ws", "cf", "ca", "pn", "le")
+_TYPES: dict[str, type] = (
+    dict.fromkeys(_NUMBERS, int) | dict.fromkeys(_TEXTS, str) | dict.fromkeys(("n", "h", "ik", "oc", "rn"), bytes)
+)
 _OUTSIDE = frozenset({"pk", "sk", "h", "b", "fp", "bs", "fa", "fu"})
 """Attributes that the chain hash does not cover: the item's key, the hash, the body, and a fork's link to its parent."""
 
@@ -219,49 +224,54 @@ def read_header(item: Item) -> Header:
 
 
 def _read(item: Item) -> Header:
-    messages, tokens = _text(item, "ct").split(" ")
-    loop_totals = [int(number) for number in _text(item, "lt", "0 0 0 0").split(" ")]
+    values: Mapping[str, Any] = item
+    for name, value in item.items():
+        if type(value) is not _TYPES.get(name, type(value)):
+            raise TypeError(name)
+    get = values.get
+    messages, tokens = values["ct"].split(" ")
+    loop_totals = [int(number) for number in get("lt", "0 0 0 0").split(" ")]
     if len(loop_totals) != 4:
         raise ValueError("lt")
-    kind = _text(item, "k")
+    kind = values["k"]
     if kind not in _KINDS:
         raise ValueError(kind)
-    first = position_of(log_key(item))
+    last_settings = get("lc", 1)
     return Header(
-        first=first,
-        last=_number(item, "l"),
+        first=position_of(log_key(item)),
+        last=values["l"],
         kind=kind,
-        time_ms=_number(item, "t"),
-        nonce=_bytes(item, "n"),
-        hash=_bytes(item, "h"),
-        idempotency=_bytes(item, "ik"),
+        time_ms=values["t"],
+        nonce=get("n", b""),
+        hash=get("h", b""),
+        idempotency=get("ik", b""),
         flow=Flow(
-            loop=LoopState.decode(_text(item, "ol")),
-            open_calls=OpenCalls.decode(_bytes(item, "oc"), _number(item, "om", 0)),
+            loop=LoopState.decode(values["ol"]),
+            open_calls=OpenCalls.decode(get("oc", b""), get("om", 0)),
             messages=int(messages),
             tokens=int(tokens),
-            previous_role=_text(item, "pr", ""),
+            previous_role=get("pr", ""),
             lead=Amount(*loop_totals[:2]),
             closed=Amount(*loop_totals[2:]),
         ),
-        last_state=_number(item, "ls", 0),
-        last_settings=_number(item, "lc", 1),
-        last_frame=_number(item, "lf", _number(item, "lc", 1)),
-        run=_bytes(item, "rn"),
-        pending=_number(item, "pa", 0) == 1,
-        ended=_number(item, "en", 0),
-        ttl_days=_number(item, "xd", 0),
-        idle_ms=_number(item, "it", 0),
-        summary=Covered.decode(_text(item, "sm")) if "sm" in item else None,
-        sent=Sent.decode(_text(item, "ws")) if "ws" in item else None,
-        calibration=Calibration.decode(_text(item, "cf")) if "cf" in item else Calibration(),
-        asked=CompressionRequest.decode(_text(item, "ca")) if "ca" in item else None,
-        view=VisibleRanges.decode(_text(item, "vw")) if "vw" in item else VisibleRanges(),
-        rewound=_number(item, "rw", 0),
-        redacted=_number(item, "rd", 0),
-        pinned=_decode_pinned(_text(item, "pn", "")),
-        lease=RunLease.decode(_text(item, "le")) if "le" in item else None,
-        version=_number(item, "v"),
+        last_state=get("ls", 0),
+        last_settings=last_settings,
+        last_frame=get("lf", last_settings),
+        run=get("rn", b""),
+        pending=get("pa", 0) == 1,
+        ended=get("en", 0),
+        ttl_days=get("xd", 0),
+        idle_ms=get("it", 0),
+        summary=Covered.decode(values["sm"]) if "sm" in values else None,
+        sent=Sent.decode(values["ws"]) if "ws" in values else None,
+        calibration=Calibration.decode(values["cf"]) if "cf" in values else Calibration(),
+        asked=CompressionRequest.decode(values["ca"]) if "ca" in values else None,
+        view=VisibleRanges.decode(values["vw"]) if "vw" in values else VisibleRanges(),
+        rewound=get("rw", 0),
+        redacted=get("rd", 0),
+        pinned=_decode_pinned(get("pn", "")),
+        lease=RunLease.decode(values["le"]) if "le" in values else None,
+        version=values["v"],
     )
 
 
@@ -295,7 +305,7 @@ def _decode_pinned(text: str) -> tuple[tuple[int, int], ...] | None:
 def log_key(item: Item) -> str:
     """Return the sort key of a commit in its log. A fork's first commit is stored under another key, in slot 1."""
     fork = item.get("fp")
-    return commit_sort_key(fork) if isinstance(fork, int) else _text(item, "sk")
+    return commit_sort_key(fork) if isinstance(fork, int) else str(item["sk"])
 
 
 def hashed_header(sort_key: str, attributes: Item) -> bytes:
@@ -321,24 +331,3 @@ def short_hash(text: str) -> bytes:
 def item_name(item: Item) -> str:
     """Return the name of an item for errors: its sort key, which reveals neither contents nor owner."""
     return str(item.get("sk", "?"))
-
-
-def _text(item: Item, name: str, default: str | None = None) -> str:
-    value = item.get(name, default)
-    if not isinstance(value, str):
-        raise TypeError(name)
-    return value
-
-
-def _number(item: Item, name: str, default: int | None = None) -> int:
-    value = item.get(name, default)
-    if not isinstance(value, int):
-        raise TypeError(name)
-    return value
-
-
-def _bytes(item: Item, name: str) -> bytes:
-    value = item.get(name, b"")
-    if not isinstance(value, bytes):
-        raise TypeError(name)
-    return value

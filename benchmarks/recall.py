@@ -15,6 +15,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -27,7 +28,7 @@ from benchmarks.search import CATEGORIES
 from benchmarks.windows.histories import COUNTER, FORMAT, sources_of
 from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Plan, run
-from turnlog import Turnlog
+from turnlog import Session, Turnlog
 from turnlog.cli.transcripts import Transcript
 from turnlog.core.calls import outline_of
 from turnlog.providers.registry import CODECS
@@ -44,6 +45,8 @@ from turnlog.windows.recalled import MAX_HITS, Question, RecallSearch
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""
 TURNS, DAYS, SUMMARIES = "hits, by turn", "hits, by day", "summaries"
+BESIDE = "`recall`, summarised"
+"""The preset `recall` after all of the conversation was summarised as the worker does it, without a model."""
 _BEST = 10
 _SHOWN_CHARS = 80
 """Characters of a message by which it is known in a window."""
@@ -148,9 +151,18 @@ def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Se
         for name, share in _ranked(conversation, recaller, asked[-1], evidence).items():
             _count(cells, name, _BEST, category, share)
     for budget in budgets:
-        messages = summarised(conversation.bodies, budget)
+        with summarised(conversation, keep_loops=budget // 160, max_tokens=budget // 2) as session:
+            messages = session.context(budget=budget).messages
         for _, category, evidence in conversation.questions:
             _count(cells, SUMMARIES, budget, category, _shown(conversation, evidence, messages))
+    with summarised(conversation) as session:
+        for text, category, evidence in conversation.questions:
+            head = session.append({"role": "user", "content": text}).head
+            for budget in budgets:
+                window = session.context(budget=budget, policy="recall")
+                share = _shown(conversation, evidence, window.messages)
+                _count(cells, BESIDE, budget, category, share, window.tokens)
+            session.rewind(head - 1)
 
 
 def _shown(conversation: Conversation, evidence: Sequence[int], messages: Sequence[Mapping[str, Any]]) -> float:
@@ -181,14 +193,16 @@ def _ranked(conversation: Conversation, search: ListSearch, asked: Source, evide
     }
 
 
-def summarised(bodies: Sequence[Mapping[str, Any]], budget: int) -> Sequence[Mapping[str, Any]]:
-    """Return a window half of newest messages, half of a summary of those before, made without a model."""
+@contextmanager
+def summarised(conversation: Conversation, **compression: int) -> Iterator[Session]:
+    """Yield a session with a summary of its messages, made without a model."""
     with Turnlog.open("memory://") as log:
         session = log.sessions.create(recall="never")
-        for first in range(0, len(bodies), 25):
-            session.append(*bodies[first : first + 25])
-        session.compress(keep_loops=budget // 160, max_tokens=budget // 2)
-        return session.context(budget=budget).messages
+        times = [{"created_at": source.event.envelope.created_at} for source in conversation.sources]
+        for first in range(0, len(times), 25):
+            session.append(*conversation.bodies[first : first + 25], meta=times[first : first + 25])
+        session.compress(**compression)
+        yield session
 
 
 def _next(sources: Sequence[Source], text: str) -> list[Source]:
@@ -212,7 +226,7 @@ def _next(sources: Sequence[Source], text: str) -> list[Source]:
 def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
     heads = [f"{budget:,}" for budget in budgets]
     print(f"\n{'evidence in the window, %':24}" + "".join(f"{head:>9}" for head in heads))
-    for name in (*names, SUMMARIES):
+    for name in (*names, BESIDE, SUMMARIES):
         print(f"{name:24}" + "".join(f"{100 * cells[name, budget, 0].share:9.1f}" for budget in budgets))
     for number, category in CATEGORIES.items():
         row = [cells.get(("`recall`", budget, number)) for budget in budgets]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from tests.effort import examples, is_full
 from tests.properties.building import Asked, stored, texts, window
@@ -45,6 +45,7 @@ def test_each_call_has_its_result_behind_it_within_the_budget(format: Any, histo
 @pytest.mark.parametrize("format", JAVASCRIPT)
 @laws
 @given(disorderly(fates=False))
+@example([Given({"role": "user", "content": ""}, "openai_chat")])
 def test_a_window_says_what_one_in_the_plain_format_says_and_is_a_window_again(format: Any, history: History) -> None:
     wanted = Asked("full", format=format, answer_open_calls=True)
     sent, plain = (window(stored(history), replace(wanted, format=name)) for name in (format, "turnlog"))

@@ -15,6 +15,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import End, Rendered, Turn
+from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
     convert_tools,
     given_role,
@@ -76,6 +77,7 @@ class AiSdkCodec:
             messages += sent
             bodies.append(sent)
             ends.append(End(len(messages) - 1, _blocks_of(messages[-1]) if messages else 0))
+        messages = messages or [{"role": "user", "content": FIRST_USER}]
         return Rendered(messages, system=system, tools=self.tools(tools), ends=tuple(ends), bodies=bodies)
 
     def bodies(self, turn: Turn) -> list[JsonObject]:

@@ -81,10 +81,9 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
 
 
 def frame_tokens(sent: str) -> int:
-    """Return the most that neutral messages take: before a first message not of the user, behind a last one of the assistant."""
-    if sent in FENCING:
-        return upper_bound_tokens(FIRST_USER) + upper_bound_tokens(CONTINUE) + 2 * MESSAGE_OVERHEAD
-    return upper_bound_tokens(FIRST_USER) + MESSAGE_OVERHEAD if sent in OF_ITEMS else 0
+    """Return the most that neutral messages take: for none, before a first one not of the user, and behind an answer."""
+    lines = (FIRST_USER, CONTINUE) if sent in FENCING else (FIRST_USER,) if sent in (*OF_ITEMS, "ai_sdk") else ()
+    return sum(upper_bound_tokens(line) + MESSAGE_OVERHEAD for line in lines)
 
 
 def _bodies(message: Message, sent: str) -> int:

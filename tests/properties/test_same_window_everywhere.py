@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.effort import is_full
 from tests.properties.building import PRESETS
-from tests.properties.histories import DISORDERLY, TEXTS, Format, History, Move, moves, played, sample_histories
+from tests.properties.histories import DISORDERLY, TEXTS, Format, Given, History, Move, moves, played, sample_histories
 from turnlog import Turnlog, build_window
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.sessions.context_models import WindowAnswer
@@ -70,7 +70,11 @@ def test_a_session_sends_what_build_window_sends(log: Turnlog, history: History,
 
 
 @some
-@given(st.lists(short_moves, max_size=40).map(played), policies, st.integers(50, 1500))
+@given(
+    st.lists(short_moves, max_size=40).map(played),
+    policies.filter(lambda policy: policy != "recall"),
+    st.integers(50, 1500),
+)
 def test_under_a_budget_too_and_with_the_same_tokens(log: Turnlog, history: History, policy: str, budget: int) -> None:
     try:
         wanted = of_list(history, policy, "openai_chat", budget)
@@ -83,6 +87,24 @@ def test_under_a_budget_too_and_with_the_same_tokens(log: Turnlog, history: Hist
         assert sent(found, SESSION_OFFSET) == sent(wanted)
         assert found.tokens == wanted.tokens
         assert found.manifest.totals == wanted.manifest.totals
+
+
+def test_what_comes_back_has_a_day_where_it_is_known(log: Turnlog) -> None:
+    """A session knows when a message was said; a list does not, and its windows said that it was in 1970."""
+    said = [f"Parcel {number} went to {town}." for number, town in enumerate(("Riga", "Oslo", "Bern", "Graz") * 10)]
+    said += ["Which parcel went to Narvik?", "Number 99 went to Narvik.", *said, "So which parcel went to Narvik?"]
+    roles = ("user", "assistant")
+    history = [Given({"role": roles[at % 2], "content": text}, "openai_chat") for at, text in enumerate(said, start=1)]
+    history[-1] = Given({"role": "user", "content": said[-1]}, "openai_chat")
+    (with_day,), (without,) = (
+        re.findall("recalled from earlier.*?turnlog-data", sent(answer, offset))
+        for answer, offset in (
+            (of_session(log, history, "recall", "openai_chat", 700), SESSION_OFFSET),
+            (of_list(history, "recall", "openai_chat", 700), 0),
+        )
+    )
+    assert "Number 99 went to Narvik." in without and "1970" not in without
+    assert re.sub(r"\\n20\d\d-\d\d-\d\d", "", with_day, count=1) == without
 
 
 @pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])

@@ -379,7 +379,7 @@ def _part(
     said = [summary_body(view.summary.text, ())] if view.summary is not None else []
     said += [unit.entry.facts.head for unit in view.preamble]
     heads = _shown_heads(view, loop) if any(hit.place for hit in hits) else set[str]()
-    lines, days, left = list[_Line](), set[str](), room - _FENCE_TOKENS
+    lines, days, left = list[_Line](), {""}, room - _FENCE_TOKENS
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
@@ -454,7 +454,8 @@ def _day_tokens(day: str) -> int:
 def _line(hit: RecallHit, most: int) -> _Line:
     """Return a message in at most about ``most`` tokens: its text, its calls, and its results with their values."""
     entry, facts = hit.entry, hit.entry.facts
-    day = " ".join(filter(None, (_day_of(entry).isoformat(), escaped(hit.place))))
+    has_time = entry.time_ms or entry.event.envelope.created_at  # messages of a list have none
+    day = " ".join(filter(None, (_day_of(entry).isoformat() if has_time else "", escaped(hit.place))))
     said = f"{_one_line(facts.name or facts.role)}: "
     is_counted = not facts.calls and not facts.results and _is_one_text(entry) and escaped(facts.head) == facts.head
     if is_counted and entry.event.tokens <= most:

@@ -105,7 +105,7 @@ def told(log: Turnlog, text: str) -> Session:
     app = log._backend._app  # type: ignore[attr-defined]
     app.__dict__["memory"] = ScriptedMemory((Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)))
     app.compress_session._summariser = ScriptedSummariser(then=lambda _: text)
-    title = text[:200].encode("utf-8", "replace").decode()  # a title has no halves of characters
+    title = text[:200].encode("utf-8", "replace").decode()  # titles and authors have no halves of characters
     session = log.sessions.create(
         system="Be brief.", title=title, metadata={"m": text}, state={"s": text}, bootstrap=True
     )
@@ -114,7 +114,7 @@ def told(log: Turnlog, text: str) -> Session:
         session.append(
             {"role": "user", "content": PLAIN * 20}
         )  # so that a summary of the shortest text saves something
-        session.append({"role": "user", "content": f"{loop} {text}"}, meta=[{"author": text[:100]}])
+        session.append({"role": "user", "content": f"{loop} {text}"}, meta=[{"author": title[:100]}])
         call = {"id": f"c{loop}", "type": "function", "function": {"name": text, "arguments": text}}
         session.append({"role": "assistant", "content": None, "tool_calls": [call]})
         result = {"role": "tool", "tool_call_id": f"c{loop}", "content": text * 20}

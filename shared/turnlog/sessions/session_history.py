@@ -354,15 +354,14 @@ class SessionHistory:
         return self._log.fetch(self._keys, events)
 
     @property
-    def is_at_limit(self) -> bool:
-        return self._is_at_floor and len(self.sources) == self._header.flow.messages - self._floor and self.unread > 0
+    def limit_since(self) -> int | None:
+        has_all = len(self.sources) == self._header.flow.messages - self._floor
+        if not (self._is_at_floor and has_all and self.unread > 0):
+            return None
+        return self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)].event.position
 
     def breaks(self) -> Sequence[EpochStart]:
-        breaks = self._requests.breaks(self._commits)
-        if not self.is_at_limit:
-            return breaks
-        moved = self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)]
-        return (*breaks, EpochStart(moved.event.position, "not_read", "base"))
+        return self._requests.breaks(self._commits)
 
     def _read_page(self) -> bool:
         """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""

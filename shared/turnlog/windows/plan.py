@@ -80,8 +80,8 @@ class History(Protocol):
         """The number of other messages before the first of ``sources``, without those that the current summary covers."""
 
     @property
-    def is_at_limit(self) -> bool:
-        """Whether no more may be read. For many messages to come, ``sources`` begin as now; `breaks` says since when."""
+    def limit_since(self) -> int | None:
+        """Since which position ``sources`` begin as now, where no more may be read: so it is for many messages to come."""
 
     def read_on(self) -> bool:
         """Read older messages. Returns False when there are none, or no more may be read."""
@@ -102,7 +102,7 @@ class MessageList:
     kept: Sequence[Source] = ()
     unread: int = 0
     has_all_kept: bool = True
-    is_at_limit: bool = False
+    limit_since: int | None = None
 
     def read_on(self) -> bool:
         return False
@@ -431,7 +431,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
             if not wanted and way is not None and fitted.reserve:
-                recalled = _recalling(fitted, way, request, history, memory)
+                recalled = _recalling(plan, fitted, way, history, memory)
                 if way.messages == "only_asking" and not any(part.text for part in recalled.parts):
                     # Less is set aside. Windows before this epoch may have had more.
                     way, before = next(ways), recalled
@@ -455,11 +455,9 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
     return 0
 
 
-def _recalling(
-    fitted: Fitted, way: RecallWay, request: WindowRequest, history: History, memory: Memory
-) -> Recollection:
+def _recalling(plan: WindowPlan, fitted: Fitted, way: RecallWay, history: History, memory: Memory) -> Recollection:
     """Return the parts that the window recalls in this way, in the room that the fit has set aside."""
-    begun = (*fitted.breaks, *history.breaks())
+    request, begun = plan.request, (*fitted.breaks, *history.breaks(), *_limit_breaks(plan, fitted, history))
     since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
     known = memory.recalled.get(way.messages)
     recalled, memory.recalled[way.messages] = recalled_in(
@@ -516,16 +514,23 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
 
 
 def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
-    """Yield the breaks that late results caused; and when not all that matters could be read, one with each message.
-
-    While all messages up to the limit of reading are sent, the next window begins with them, too.
-    """
+    """Yield the breaks that late results caused, and the limit of reading."""
     yield from breaks_of_results(fitted.view, answer_open_calls=plan.request.answer_open_calls)
+    yield from _limit_breaks(plan, fitted, history)
+
+
+def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
+    """Where not all that matters could be read, yield a break with each message.
+
+    While all messages up to the limit of reading are sent, the next window begins with them, too: then since they do.
+    """
+    if fitted.is_final:
+        return
     is_sent_whole = plan.is_final and all(
         is_whole(loop) for loop in fitted.view.loops if loop.number >= fitted.view.oldest
     )
-    if not fitted.is_final and not (history.is_at_limit and is_sent_whole):
-        yield EpochStart(fitted.view.last, "not_read", "base")
+    since = history.limit_since if is_sent_whole else None
+    yield EpochStart(fitted.view.last if since is None else since, "not_read", "base")
 
 
 def fixed_tokens(request: WindowRequest) -> int:

@@ -100,6 +100,47 @@ def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
         assert window(session, **options) == cold(harness, session, **options)
 
 
+QUESTION = {"role": "user", "content": "Which order was shipped from Lyon to Graz?"}
+OPTIONS: list[dict[str, Any]] = [
+    *WINDOWS[:4],
+    *({"budget": 1_500, "policy": policy} for policy in ("recall", "turns(2)", "messages(6)")),
+    *({"budget": 20_000, "policy": policy} for policy in ("default", "full")),
+]
+inputs = st.lists(st.sampled_from((MESSAGES[0], MESSAGES[1], MESSAGES[6], QUESTION)), min_size=1, max_size=3)
+calls = st.tuples(inputs, st.sampled_from(("reply", "reply", "call", "open call")), st.booleans())
+
+
+@settings(
+    max_examples=examples(200),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(calls, min_size=4, max_size=25), options=st.sampled_from(OPTIONS))
+@pytest.mark.parametrize("most_messages", [20, 7])
+def test_W11_holds_at_the_limit_of_reading(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any, options: dict[str, Any]
+) -> None:
+    """Also where some windows are built by a process that remembers nothing."""
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", most_messages)
+    session, before = harness.log().sessions.create(system="Be brief."), dict[str, Any]()
+    for number, (messages, kind, is_cold) in enumerate(steps):
+        session.append(*messages)
+        now = cold(harness, session, **options) if is_cold else window(session, **options)
+        if before.get("messages") and "prefix" in now and now["prefix"]["reason"] is None:
+            assert now["messages"][: len(before["messages"])] == before["messages"]
+            assert now["tools"] == before["tools"]
+        before = now
+        if kind == "reply":
+            session.append(MESSAGES[2])
+            continue
+        call, result = {**CALL, "id": f"c{number}"}, {**MESSAGES[4], "tool_call_id": f"c{number}"}
+        session.append({**MESSAGES[3], "tool_calls": [call]})
+        if kind == "call":
+            session.append(result, MESSAGES[2])
+            before = {}
+
+
 def talk(session: Session, count: int) -> None:
     for number in range(count):
         session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}: {WORDS}"})

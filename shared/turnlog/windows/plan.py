@@ -81,7 +81,7 @@ class History(Protocol):
 
     @property
     def limit_since(self) -> int | None:
-        """Since which position ``sources`` begin as now, where no more may be read: so it is for many messages to come."""
+        """The position since which ``sources`` begin with the same message because no more may be read; None otherwise."""
 
     def read_on(self) -> bool:
         """Read older messages. Returns False when there are none, or no more may be read."""
@@ -514,15 +514,15 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
 
 
 def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
-    """Yield the breaks that late results caused, and the limit of reading."""
+    """Yield the breaks that late results caused, and that of the limit of reading."""
     yield from breaks_of_results(fitted.view, answer_open_calls=plan.request.answer_open_calls)
     yield from _limit_breaks(plan, fitted, history)
 
 
 def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
-    """Where not all that matters could be read, yield a break with each message.
+    """Yield a break at the newest message where not all that matters could be read.
 
-    While all messages up to the limit of reading are sent, the next window begins with them, too: then since they do.
+    While all messages up to the limit of reading are sent, the next window begins with them, too; then the break is older.
     """
     if fitted.is_final:
         return

@@ -140,11 +140,12 @@ def closed_steps(sources: Sequence[Source], *, before: int, border: float) -> in
     ends, newest = dict(map(_span, units)), min(first for first, _ in steps[-KEEP_STEPS:])
     count, end = 0, 0.0
     for number, entry in enumerate(entries, start=1):
-        is_behind = before >= border or entry.position >= newest
-        if is_behind and entry.position > end:
+        if before >= border and entry.position > end:
             break
         before += entry.event.tokens
         end = max(end, ends.get(entry.position, entry.position))
+        if end >= newest:  # also for a result that comes late
+            break
         if entry.position == end:
             count = number
     return count if count and entries[count - 1].position >= steps[0][0] else 0

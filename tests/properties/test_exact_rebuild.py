@@ -152,6 +152,44 @@ def test_at_any_position_is_what_a_log_that_ends_there_gives(
         assert _but_its_commit(found) == _but_its_commit(wanted)
 
 
+@laws
+@given(histories, st.integers(1, 9), options)
+def test_the_least_budget_that_an_error_names_is_enough(
+    log: Turnlog, history: History, size: int, asked: Options
+) -> None:
+    """However little of the log had been read when it was too small."""
+    session = log.sessions.create()
+    for start in range(0, len(history), size):
+        append(session, history[start : start + size], None, 100)
+    window = built(session, {**asked, "budget": 150})
+    assert window.tokens <= window.manifest.budget.tokens
+
+
+PINNED_CALL: Options = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+LOOK: Options = {"role": "user", "content": "Look at order W-10023, and tell me what is wrong."}
+OPENED: list[Options] = [{"role": "user", "content": f"Question {number}"} for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [*OPENED, {"role": "assistant", "content": None, "tool_calls": [PINNED_CALL]}, OPENED[0], "result"],
+        [{**OPENED[0], "pin": True}, LOOK, *OPENED[1:8], {**LOOK, "content": "the lazy dog " * 100}, *OPENED[1:4]],
+    ],
+    ids=["a pinned result of an earlier loop's call", "a pinned opening of a long loop"],
+)
+def test_the_least_budget_counts_what_is_pinned_far_back(log: Turnlog, messages: list[Any]) -> None:
+    session = log.sessions.create()
+    for message in messages:
+        body = {"role": "tool", "tool_call_id": "c1", "content": "found " * 250} if message == "result" else message
+        body, pin = {name: value for name, value in body.items() if name != "pin"}, message == "result" or "pin" in body
+        session.append(body, meta=[{"pin": pin}])
+    with pytest.raises(BudgetTooSmallError) as raised:
+        session.context(budget=100)
+    window = session.context(budget=int(raised.value.details["needed"]))
+    assert window.tokens <= int(raised.value.details["needed"])
+
+
 REAL_ASKED: tuple[Options, ...] = tuple(
     {"policy": policy, "format": (*FORMATS, "openai_responses")[at % 5], "budget": (1_000_000, 4_000, 2_000)[at % 3]}
     for at, policy in enumerate(PRESETS)

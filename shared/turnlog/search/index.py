@@ -132,12 +132,8 @@ class Index:
             day, text = moment.date(), searchable_text(located, message, facts)
             texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
         terms = engine.terms(texts)
-        self._enter(
-            [
-                IndexedMessage(position, commit, loop, time_ms, its.count(" ") // 2, outline)
-                for (position, commit, loop, time_ms, outline), its in zip(places, terms, strict=True)
-            ]
-        )
+        pairs = zip(places, terms, strict=True)
+        self._enter([IndexedMessage(*place[:4], its.count(" ") // 2, place[4]) for place, its in pairs])
         self._begins += [*accumulate(map(len, terms), initial=len(self._added))][:-1]
         self._added += "".join(terms)
 

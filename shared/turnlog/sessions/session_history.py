@@ -355,8 +355,7 @@ class SessionHistory:
 
     @property
     def limit_since(self) -> int | None:
-        has_all = len(self.sources) == self._header.flow.messages - self._floor
-        if not (self._is_at_floor and has_all and self.unread > 0):
+        if not (self._is_at_floor and self.unread and len(self.sources) == self._header.flow.messages - self._floor):
             return None
         return self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)].event.position
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
-from turnlog.core.calls import outline_of
+from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.json_values import JsonObject
@@ -38,6 +38,7 @@ from turnlog.windows.view import (
     WindowDraft,
     is_item,
     is_whole,
+    never_sent,
     out,
     pinned_alone,
 )
@@ -161,12 +162,13 @@ class WindowPlan:
     """The messages known so far, and the view of everything that could be sent of them; once settled, of all that is sent.
 
     ``breaks`` separate the settled view from earlier windows. ``outgrown`` is the position with which the log became larger than
-    the room; None while it is not, 0 for one that was not read.
+    the room; None while it is not, 0 for one that was not read. From the position ``gapless`` on all messages are known.
     """
 
     entries: Sequence[Entry]
     request: WindowRequest
     view: WindowDraft
+    gapless: int = 0
     breaks: tuple[EpochStart, ...] = ()
     outgrown: int | None = None
 
@@ -188,7 +190,8 @@ class WindowPlan:
         )
         has_system = (request.plain or request).system is not None
         view = replace(view, oldest=oldest, is_open=view.unread > 0, has_system=has_system, summary=request.summary)
-        return cls(chosen, request, _with_what_may_be_sent(view, request))
+        gapless = sources[skipped].event.position if skipped < len(sources) else 0
+        return cls(chosen, request, _with_what_may_be_sent(view, request), gapless)
 
     @property
     def is_final(self) -> bool:
@@ -199,8 +202,15 @@ class WindowPlan:
         covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
-        read = (entry for entry in self.entries if entry.position > covered_to)
-        return not is_paired and any(entry.event.opens_loop == oldest for entry in read)
+        read = [entry for entry in self.entries if entry.position > covered_to]
+        # A pinned opening is known before what follows it.
+        begun = (entry for entry in read if entry.position >= self.gapless or not entry.event.envelope.pin)
+        if is_paired or not any(entry.event.opens_loop == oldest for entry in begun):
+            return False
+        # The call of a result may be in an earlier loop.
+        results = {entry.position for entry in read if entry.event.envelope.pin and entry.facts.results}
+        sendable = ((entry.position, entry.facts) for entry in self.entries if not never_sent(entry))
+        return not results or not any(position in results for position, _ in pair(sendable).orphans)
 
     def certain(self) -> list[MessageEvent]:
         """Return messages without a body that every window sends.
@@ -269,7 +279,7 @@ class WindowPlan:
                 f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
                 details={"needed": needed, "budget": request.budget.tokens},
             ) from error
-        is_final = fitted.is_final and self.is_final and self._keeps_newest
+        is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]
             return Fitted(fitted.view, tuple(breaks), is_final)
@@ -298,7 +308,7 @@ class WindowPlan:
         return compactions
 
     @property
-    def _keeps_newest(self) -> bool:
+    def keeps_newest(self) -> bool:
         """Whether what the policy does to a loop depends on newer messages alone."""
         return not self.view.unread or not (self._has_own_steps or self.request.policy.pins)
 
@@ -417,7 +427,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
         except BudgetTooSmallError as error:
             # Where all has been read, there may be no line about what has not.
             fits_without_line = int(error.details["needed"]) - LINE_TOKENS <= request.budget.tokens
-            is_final = plan.is_final and history.has_all_kept and not fits_without_line
+            is_final = plan.is_final and plan.keeps_newest and history.has_all_kept and not fits_without_line
             if not is_final and history.read_on():
                 continue
             # The reported need is exact only once all messages that every window sends are read.
@@ -438,7 +448,9 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
                     continue
             if not wanted:
                 view = replace(fitted.view, recalled=(*before.parts, *recalled.parts))
-                breaks = (*fitted.breaks, *before.breaks, *recalled.breaks, *_late_breaks(plan, fitted, history))
+                late = breaks_of_results(fitted.view, answer_open_calls=request.answer_open_calls)
+                limits = _limit_breaks(plan, fitted, history)
+                breaks = (*fitted.breaks, *before.breaks, *recalled.breaks, *late, *limits)
                 return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
         read.bring(wanted)
 
@@ -511,12 +523,6 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
     keeps_all = all(isinstance(step, DigestWhenFull | Summary) for step in request.policy.steps)
     tokens = sum(source.event.tokens for source in history.sources)
     return keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
-
-
-def _late_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
-    """Yield the breaks that late results caused, and that of the limit of reading."""
-    yield from breaks_of_results(fitted.view, answer_open_calls=plan.request.answer_open_calls)
-    yield from _limit_breaks(plan, fitted, history)
 
 
 def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:

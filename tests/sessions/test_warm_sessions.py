@@ -85,6 +85,9 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
 @example(
     steps=[("append", numbers) for numbers in ([0], [0] * 4, [0] * 4, [0, 0, 0, 2], [1, 1, 3], [0, 0, 1, 0])]
 )  # all is read up to the limit, and little of it is sent
+@example(
+    steps=[("append", numbers) for numbers in ([0, 2, 0, 0], [0, 2, 1, 5], [1, 0, 1], [0])]
+)  # all fits, and what has been read of it does not with the line about the rest
 @pytest.mark.parametrize("most_messages", [10_000, 20, 7])
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any

@@ -93,7 +93,9 @@ def _fit_all(
         return Fitted(view, (), not _is_open(view), of_whole)
     for fitted in _Epoch(view, room, step, reserve, of_whole, reads_room=reads_room).candidates():
         if message_tokens(fitted.view) <= room - fitted.reserve:
-            return fitted
+            # Older messages matter where all that was read fits without the line about what was not.
+            is_short = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - of_whole
+            return replace(fitted, is_final=fitted.is_final and not is_short)
     if reserve:
         # A part that is left out here may have been in the window before.
         fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)

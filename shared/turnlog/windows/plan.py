@@ -532,10 +532,8 @@ def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterato
     """
     if fitted.is_final:
         return
-    is_sent_whole = plan.is_final and all(
-        is_whole(loop) for loop in fitted.view.loops if loop.number >= fitted.view.oldest
-    )
-    since = history.limit_since if is_sent_whole else None
+    sent = (loop for loop in fitted.view.loops if loop.number >= fitted.view.oldest)
+    since = history.limit_since if plan.is_final and all(map(is_whole, sent)) else None
     yield EpochStart(fitted.view.last if since is None else since, "not_read", "base")
 
 

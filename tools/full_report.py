@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT))
 from tests.faults import commit_id  # noqa: E402
 
 _SLOWEST = 5
+_FEW = 8
+"""Reasons of fewer skipped tests are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def page(
         "",
         "`make full` does what [`make pr`](../../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
-        "every real conversation where they are, and the tests that are long. The property tests run twice, with fresh seeds.",
+        "every real conversation where they are, and the tests that are long.",
     ]
     second = Counter(one.outcome for one in seeds)
     if seeds:
@@ -82,18 +84,26 @@ def page(
         lines += [f"{second['passed']:,} passed, {second['failed']:,} failed."]
     failed = sorted({one.name for one in (*tests, *seeds) if one.outcome == "failed"})
     if failed:
-        ended = {name: f"{again[name]} at `{now}`" if name in again else "" for name in failed}
-        lines += ["", "## Failed", "", "| test | run again |", "|---|---|"]
-        lines += [f"| `{name}` | {told} |" for name, told in ended.items()]
+        lines += ["", "## Failed", "", f"| test | at `{now}` |", "|---|---|"]
+        lines += [f"| `{_short(name)}` | {again.get(name, '')} |" for name in failed]
     reasons = Counter(_reason(one.why) for one in tests if one.outcome == "skipped")
+    common = {why: count for why, count in reasons.items() if count >= _FEW}
     lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]
-    lines += [f"| {why} | {count:,} |" for why, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))]
+    lines += [f"| {why} | {count:,} |" for why, count in sorted(common.items(), key=lambda one: (-one[1], one[0]))]
+    if len(common) < len(reasons):
+        rest = reasons.total() - sum(common.values())
+        lines += [f"| {len(reasons) - len(common)} other reasons | {rest:,} |"]
     slowest = Counter[str]()
     for one in tests:
         slowest[one.function] += one.seconds
     lines += ["", "## Longest", "", "| test, with all its parameters | minutes |", "|---|---:|"]
-    lines += [f"| `{name}` | {seconds / 60:,.1f} |" for name, seconds in slowest.most_common(_SLOWEST)]
+    lines += [f"| `{_short(name)}` | {seconds / 60:,.1f} |" for name, seconds in slowest.most_common(_SLOWEST)]
     return "\n".join([*lines, ""])
+
+
+def _short(name: str) -> str:
+    """The test's name without what all names have."""
+    return name.removeprefix("tests/").replace(".py::", "::")
 
 
 def _reason(why: str) -> str:

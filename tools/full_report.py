@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tests.faults import commit_id  # noqa: E402
 
 _SLOWEST = 5
-_FEW = 8
+_FEW = 10
 """Reasons of fewer skipped tests are counted together."""
 
 

@@ -22,7 +22,7 @@ JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests"
     "{skipped}",
     """<testcase classname="tests.sessions.test_fork" name="test_b" time="0.0">
 <skipped type="pytest.skip" message="no data in /home/me/x | here">where</skipped></testcase>"""
-    * 8,
+    * 10,
 )
 
 
@@ -40,7 +40,9 @@ def page(tmp_path: Path) -> str:
 
 
 def test_the_page_counts_what_was_run(page: str) -> None:
-    assert "**1 tests passed, 2 failed, 9 were skipped**" in page and "commit `abc1234`, begun 2026-11-22 09:16" in page
+    assert (
+        "**1 tests passed, 2 failed, 11 were skipped**" in page and "commit `abc1234`, begun 2026-11-22 09:16" in page
+    )
     assert "| `sessions/test_fork::test_a` | 2.0 |" in page, "with all its parameters"
 
 
@@ -60,7 +62,7 @@ def test_the_second_run_of_the_properties_is_counted(page: str) -> None:
 
 def test_nothing_of_a_machine_is_on_the_page(page: str) -> None:
     assert (
-        "| no data in ... \\| here | 8 |\n| 1 other reasons | 1 |" in page
+        "| no data in ... \\| here | 10 |\n| 1 other reasons | 1 |" in page
         and "/home" not in page
         and "secret" not in page
     )

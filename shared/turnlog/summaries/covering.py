@@ -144,7 +144,7 @@ def closed_steps(sources: Sequence[Source], *, before: int, border: float) -> in
             break
         before += entry.event.tokens
         end = max(end, ends.get(entry.position, entry.position))
-        if end >= newest:  # also for a result that comes late
+        if end >= newest:  # a late result would take the newest steps along
             break
         if entry.position == end:
             count = number

@@ -1,6 +1,6 @@
 """Assembling: a log's messages become units and loops, the view of which a window is planned.
 
-RecallFor are grouped into units that are in or out together (a call with its results), and units into loops. RecallFor that can
+Messages are grouped into units that are in or out together (a call with its results), and units into loops. Messages that can
 never be sent (an interrupted stream, an unknown role, a result without a call) are set aside with the reason.
 """
 
@@ -210,7 +210,7 @@ class _Grouping:
     def _units_of(self, entry: Entry) -> Iterator[Unit]:
         """Yield the unit that the message leads, if any.
 
-        RecallFor with only results belong to the unit of their calls, items to the unit of their leader.
+        Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         # Reasoning at the end of a group: the item that it belongs to is missing.

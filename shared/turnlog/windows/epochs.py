@@ -91,20 +91,20 @@ def _fit_all(
     """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
     if message_tokens(view) <= room - of_whole:
         return Fitted(view, (), not _is_open(view), of_whole)
+    # Older messages matter where all that was read fits without the line about what was not.
+    fits_without_line = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - of_whole
     for fitted in _Epoch(view, room, step, reserve, of_whole, reads_room=reads_room).candidates():
         if message_tokens(fitted.view) <= room - fitted.reserve:
-            # Older messages matter where all that was read fits without the line about what was not.
-            is_short = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - of_whole
-            return replace(fitted, is_final=fitted.is_final and not is_short)
+            return replace(fitted, is_final=fitted.is_final and not fits_without_line)
     if reserve:
         # A part that is left out here may have been in the window before.
         fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
         return Fitted(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
     breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
-    # The newest past loop says why it is out. Older ones matter where all that was read fits without the line about what was not.
+    # The newest past loop says why it is out.
     has_past = any(loop.number >= view.oldest for loop in view.past)
-    is_final = not _is_open(view) or (has_past and message_tokens(view) - LINE_TOKENS > room)
+    is_final = not _is_open(view) or (has_past and not fits_without_line)
     if message_tokens(smallest) <= room:
         return Fitted(smallest, breaks, is_final)
     # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops and

@@ -203,11 +203,11 @@ class WindowPlan:
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)
         read = [entry for entry in self.entries if entry.position > covered_to]
-        # A pinned opening is known before what follows it.
+        # A pinned message that opens a loop may be known without the messages behind it.
         begun = (entry for entry in read if entry.position >= self.gapless or not entry.event.envelope.pin)
         if is_paired or not any(entry.event.opens_loop == oldest for entry in begun):
             return False
-        # The call of a result may be in an earlier loop.
+        # The call of a pinned result may be in an earlier loop, which has not been read.
         results = {entry.position for entry in read if entry.event.envelope.pin and entry.facts.results}
         sendable = ((entry.position, entry.facts) for entry in self.entries if not never_sent(entry))
         return not results or not any(position in results for position, _ in pair(sendable).orphans)
@@ -528,7 +528,7 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
 def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
     """Yield a break at the newest message where not all that matters could be read.
 
-    While all messages up to the limit of reading are sent, the next window begins with them, too; then the break is older.
+    While the window sends all messages up to the limit of reading, the next one begins with the same message: the break stays.
     """
     if fitted.is_final:
         return

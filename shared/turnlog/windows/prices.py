@@ -81,7 +81,7 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
 
 
 def frame_tokens(sent: str) -> int:
-    """Return the most that neutral messages take: for none, before a first one not of the user, and behind an answer."""
+    """Return the most tokens of the neutral messages that a format may need: at the beginning, and behind an answer."""
     lines = (FIRST_USER, CONTINUE) if sent in FENCING else (FIRST_USER,) if sent in (*OF_ITEMS, "ai_sdk") else ()
     return sum(upper_bound_tokens(line) + MESSAGE_OVERHEAD for line in lines)
 

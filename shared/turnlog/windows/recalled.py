@@ -128,7 +128,7 @@ class RecallWay(NamedTuple):
 class Question:
     """A question to search for: its text, when it was asked, and the position of its last message.
 
-    Nothing is found when the best message has less than ``min_score`` of the highest score. ``only_asks``: it is all that is said.
+    Nothing is found when the best message has less than ``min_score`` of the highest score. ``only_asks``: nothing else is said.
     """
 
     text: str
@@ -454,7 +454,7 @@ def _day_tokens(day: str) -> int:
 def _line(hit: RecallHit, most: int) -> _Line:
     """Return a message in at most about ``most`` tokens: its text, its calls, and its results with their values."""
     entry, facts = hit.entry, hit.entry.facts
-    has_time = entry.time_ms or entry.event.envelope.created_at  # messages of a list have none
+    has_time = entry.time_ms or entry.event.envelope.created_at  # the messages of a list have no time
     day = " ".join(filter(None, (_day_of(entry).isoformat() if has_time else "", escaped(hit.place))))
     said = f"{_one_line(facts.name or facts.role)}: "
     is_counted = not facts.calls and not facts.results and _is_one_text(entry) and escaped(facts.head) == facts.head

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from turnlog.app import Application
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.identity import Owner
@@ -15,6 +16,8 @@ from turnlog.log.caches import LISTING_MS
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Item, Lost
 from turnlog.sessions import read as read_session
+from turnlog.settings import Settings
+from turnlog.testing.fixed import SequentialIds
 
 ASK = {"role": "user", "content": "And now?"}
 
@@ -121,6 +124,13 @@ def test_a_cursor_is_of_its_filter(harness: Harness) -> None:
             assert caught.value.error_code == "bad_cursor"
     with pytest.raises(InvalidInputError):
         sessions.page(status="creating")  # type: ignore[arg-type]
+
+
+def test_cursors_are_signed_with_one_secret_of_the_table(harness: Harness) -> None:
+    again = Application(harness.app.engine, Settings(), clock=harness.clock, ids=SequentialIds(10**7))
+    secret = harness.app.log.cursor_secret()
+    assert len(secret) >= 32
+    assert again.log.cursor_secret() == secret
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -149,6 +149,19 @@ def talk(session: Session, count: int) -> None:
         session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}: {WORDS}"})
 
 
+def test_a_result_whose_call_is_far_back_has_the_same_reason_in_every_process(harness: Harness) -> None:
+    session = harness.log().sessions.create(system="Be brief.")
+    session.append(MESSAGES[0], MESSAGES[3])
+    for _ in range(25):
+        session.append(MESSAGES[1], MESSAGES[2])
+        window(session, budget=4_000)
+    session.append(MESSAGES[0], MESSAGES[2], MESSAGES[4], MESSAGES[4], MESSAGES[0])
+    warm = window(session, budget=4_000)
+    assert warm == cold(harness, session, budget=4_000)
+    results = [part for part in warm["manifest"]["parts"] if part["level"] == "out" and part["kind"] == "message"]
+    assert [part["reason"] for part in results] == ["orphan_result", "orphan_result"]
+
+
 @pytest.mark.parametrize("length", [10, 400 if is_full() else 160])
 def test_a_warm_window_reads_what_is_new(moto: Harness, length: int) -> None:
     session = moto.log().sessions.create(system="Be brief.")

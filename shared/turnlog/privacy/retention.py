@@ -112,7 +112,7 @@ class RetainSessions:
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
         """Yield the due entries of a shard, oldest first."""
-        query = Query(bucket, "", f"{now_ms + 1:013d}", index="expiry", consistent=False)
+        query = Query(bucket, "", f"{now_ms + 1:013d}", index="expiry")
         yield from chain.from_iterable(pages(self._log.items, query))
 
     def _process(self, item: Item) -> str:

@@ -127,7 +127,7 @@ class Index:
                 continue
             moment = message_time(located)
             time_ms = milliseconds_since_epoch(moment)
-            places.append((located.event.position, commit, located.loop, time_ms, _outline(facts)))
+            places.append((located.event.position, commit, located.loop, time_ms, _facts(*_coded(facts))))
             # A message's day, its speaker's name, its text, and other days that the text names.
             day, text = moment.date(), searchable_text(located, message, facts)
             texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
@@ -182,14 +182,7 @@ class Index:
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
-        entries = self.entries
-        pairings = {
-            row: (
-                [[call.key, call.name] for call in entry.facts.calls],
-                [[result.key, result.name, int(result.by_name)] for result in entry.facts.results],
-            )
-            for row, entry in enumerate(entries)
-        }
+        entries, coded = self.entries, [_coded(entry.facts) for entry in self.entries]
         return encode_json(
             {
                 "v": VERSION,
@@ -199,8 +192,8 @@ class Index:
                 "o": _steps(entry.loop for entry in entries),
                 "t": _steps(entry.time_ms for entry in entries),
                 "l": self.lengths,
-                "r": [_ROLES.index(entry.facts.role) + (0 if entry.facts.head else 4) for entry in entries],
-                "f": {row: [calls, results] for row, (calls, results) in pairings.items() if calls or results},
+                "r": [role for role, _ in coded],
+                "f": {row: [calls, results] for row, (_, (calls, results)) in enumerate(coded) if calls or results},
                 "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
             }
         )
@@ -212,7 +205,7 @@ class Index:
         record: dict[str, Any] = json.loads(data[:end] + b"}")
         if (record["v"], record["e"]) != (VERSION, engine):
             return None
-        positions, loops, times = _sums(record["p"]), _sums(record["o"]), _sums(record["t"])
+        positions, loops, times = accumulate(record["p"]), accumulate(record["o"]), accumulate(record["t"])
         rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
         stored: Mapping[Any, Any] = record["f"]
         pairings = {int(row): pairing for row, pairing in stored.items()}
@@ -261,16 +254,11 @@ def index_blob(keys: SessionKeys, segment: Segment) -> str:
     return keys.index_blob(segment.first, segment.last, segment.sha256)
 
 
-def _outline(facts: MessageOutline) -> MessageOutline:
-    if not facts.calls and not facts.results:
-        return _BARE[_ROLES.index(facts.role) + (0 if facts.head else 4)]
-    return MessageOutline(
-        role=facts.role,
-        head="." if facts.head else "",
-        chars=0,
-        calls=tuple(CallOutline(call.key, call.name, "") for call in facts.calls),
-        results=tuple(ResultOutline(result.key, result.name, result.by_name, False) for result in facts.results),
-    )
+def _coded(facts: MessageOutline) -> tuple[int, tuple[list[Any], list[Any]]]:
+    """Return what an index stores of a message: a number for its role and whether it has text, its calls, and its results."""
+    calls = [[call.key, call.name] for call in facts.calls]
+    results = [[result.key, result.name, int(result.by_name)] for result in facts.results]
+    return _ROLES.index(facts.role) + (0 if facts.head else 4), (calls, results)
 
 
 def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
@@ -290,15 +278,4 @@ _BARE = [MessageOutline(role=role, head=head, chars=0) for head in (".", "") for
 
 
 def _steps(values: Iterable[int]) -> list[int]:
-    steps, before = list[int](), 0
-    for value in values:
-        steps.append(value - before)
-        before = value
-    return steps
-
-
-def _sums(steps: Iterable[int]) -> Iterator[int]:
-    total = 0
-    for step in steps:
-        total += step
-        yield total
+    return [value - before for before, value in pairwise((0, *values))]

@@ -147,7 +147,7 @@ class OwnerSessions:
         most = most or MAX_SESSIONS
         sessions, partition, now = list[ListedSession](), OwnerKeys(owner).partition, self._log.clock.now_ms()
         after: Mapping[str, str] | None = None
-        query = Query(partition, "", "~", descending=True, index="activity", consistent=False)
+        query = Query(partition, "", "~", descending=True, index="activity")
         while True:
             page = self._log.items.query(replace(query, limit=most + 1 - len(sessions), after=after))
             sessions += [entry for entry in (_listed(owner, item, now) for item in page.items) if entry is not None]

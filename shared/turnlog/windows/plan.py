@@ -339,9 +339,16 @@ class WindowPlan:
         pinned = [pinned_alone(loop, reason) for loop in older if any(unit.pinned for unit in loop.units)]
         loops = [loop for loop in view.loops if loop.number not in numbers]
         shown = {entry.position for loop in (*pinned, *loops) for unit in loop.units for entry in unit.entries}
-        aside = [(entry, reason) for entry, reason in view.set_aside if entry.loop not in numbers]
+        kept = [entry for entry in self.entries if entry.loop >= oldest or entry.position in shown]
+        # The call of a superseded result may be in a loop that another process has not read.
+        lone = _lone_results(view, kept)
+        aside = [
+            (entry, reason)
+            for entry, reason in view.set_aside
+            if entry.loop not in numbers and entry.position not in lone
+        ]
         known = shown | {entry.position for entry, _ in aside} | {ref.position for ref in view.open_calls}
-        behind = [entry for entry in self.entries if entry.loop >= oldest and entry.position not in known]
+        behind = [entry for entry in kept if entry.position not in known]
         return replace(
             view,
             loops=tuple(sorted((*pinned, *loops), key=lambda loop: loop.number)),
@@ -391,6 +398,15 @@ def _with_what_may_be_sent(view: WindowDraft, request: WindowRequest) -> WindowD
         return view
     left_out = [replace(loop, units=(), level="out", reason="not_included") for loop in view.loops[-1:]]
     return replace(view, loops=(*view.past, *left_out), open_calls=())
+
+
+def _lone_results(view: WindowDraft, entries: Sequence[Entry]) -> set[int]:
+    """Return the positions of a view's superseded results whose calls are not among these entries."""
+    superseded = {entry.position for entry, reason in view.set_aside if reason == "superseded_result"}
+    if not superseded:
+        return superseded
+    sendable = ((entry.position, entry.facts) for entry in entries if not never_sent(entry))
+    return superseded - {position for position, _ in pair(sendable).call_of}
 
 
 def _is_out_but_pinned(loop: Loop) -> bool:

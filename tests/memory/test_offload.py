@@ -90,7 +90,8 @@ def test_an_engine_is_told_what_was_said_and_when(harness: Harness, recorder: Re
         {"role": "tool", "tool_call_id": "c1", "content": "found it"},
         {"role": "user", "content": "half of a", },
         {"role": "user", "content": "x" * 70_000},
-        meta=[{"created_at": "2020-01-02T03:04:05Z"}, {}, {}, {"status": "interrupted"}, {}],
+        {"role": "assistant", "content": ""},
+        meta=[{"created_at": "2020-01-02T03:04:05Z"}, {}, {}, {"status": "interrupted"}, {}, {}],
     )  # fmt: skip
     ended = session.end()
     harness.log().run_jobs()

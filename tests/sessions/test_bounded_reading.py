@@ -8,6 +8,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
+from turnlog.engines import sqlite_tables
 from turnlog.log import headers
 from turnlog.providers import openai_chat
 from turnlog.sessions import append, messages, session_history
@@ -53,6 +54,33 @@ def test_a_window_considers_the_newest_messages_and_says_that_older_ones_are_unr
     assert sum(part.level == "whole" and part.kind == "loop" for part in window.manifest.parts) == 15
 
 
+def test_a_window_reads_a_number_of_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        session.append({"role": "user", "content": f"m{number}"})
+    monkeypatch.setattr(session_history, "MAX_PAGES", 2)
+    monkeypatch.setattr(sqlite_tables, "MAX_PAGE_BYTES", 2_048)
+    window = session.context(budget=1_000_000, policy="full")
+    assert 5 < len([message for message in window.messages if str(message["content"]).startswith("m")]) < 30
+    assert [part.kind for part in window.manifest.parts].count("older") == 1
+
+
+@pytest.mark.parametrize("others", ["all", "nothing"])
+def test_an_agent_within_a_call_has_all_that_it_sees_from_many_pages(
+    session: Session, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    for number in range(20):
+        session.append(*({"role": role, "content": f"{role} {number}"} for role in ("user", "assistant")))
+    call = session.append({"role": "user", "content": "go"}, call_of(1)).head
+    parent = {"ref": f"{call}.0", "agent_id": "helper"}
+    for number in range(20):
+        session.append({"role": ("user", "assistant")[number % 2], "content": f"own {number}"}, parent=parent)
+    monkeypatch.setattr(sqlite_tables, "MAX_PAGE_BYTES", 2_048)
+    window = session.context(budget=100_000, policy="full", parent={**parent, "others": others})
+    shown = [str(message["content"]) for message in window.messages]
+    assert sum(text.startswith("own") for text in shown) == 20
+    assert sum(text.startswith(("user", "assistant")) for text in shown) == (40 if others == "all" else 0)
+
+
 def test_windows_of_more_messages_than_are_read_begin_as_before_but_for_a_few(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,9 +119,10 @@ def test_what_is_pinned_is_in_every_window_however_old(session: Session, pinned:
         talk(session, 2)
     for _ in range(60):
         talk(session, 20)
-    window = session.context(budget=2_000)
-    shown = [message["content"] for message in window.messages]
-    assert [text for text in shown if "pinned" in str(text)] == [f"pinned {number}" for number in range(pinned)]
+    for _ in range(3):  # a process knows the pinned messages after its first window
+        shown = [message["content"] for message in session.context(budget=2_000).messages]
+        assert [text for text in shown if "pinned" in str(text)] == [f"pinned {number}" for number in range(pinned)]
+        talk(session, 2)
 
 
 def test_a_pinned_result_is_in_every_window_with_its_call(session: Session) -> None:
@@ -138,6 +167,17 @@ def test_a_window_considers_the_newest_calls_and_the_message_that_opens_their_lo
     calls = [call["id"] for message in window.messages for call in message.get("tool_calls") or ()]
     assert calls == [f"c{n}" for n in range(50, 60)]
     assert "go" in [message["content"] for message in window.messages]
+
+
+@pytest.mark.parametrize("budget", [400, 1_000, 1_000_000])
+def test_the_message_that_opens_a_long_loop_is_in_every_window(
+    session: Session, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", 30)
+    session.append({"role": "user", "content": "go"})
+    for number in range(40):
+        session.append(call_of(number), {"role": "tool", "tool_call_id": f"c{number}", "content": "done " * 10})
+        assert "go" in [message["content"] for message in session.context(budget=budget).messages]
 
 
 def test_an_append_of_a_result_parses_no_more_messages_after_more_calls(

@@ -83,6 +83,12 @@ def test_a_newer_fact_of_a_subject_replaces_the_older(server: ModelServer) -> No
     assert (new.text, old.text, old.replaced_by) == ("Prefers coffee", "Prefers tea", new.memory_id)
 
 
+def spent(app: Application) -> tuple[int, int, int]:
+    """Return the tokens of the day: sent, answered, and reserved."""
+    day = app.make_facts._spending.of_day("acme", app.clock.now_ms())  # type: ignore[attr-defined]
+    return day.input_tokens, day.output_tokens, day.reserved
+
+
 @pytest.mark.parametrize("answer", ["none", "None.", ""])
 def test_nothing_is_an_answer_and_silence_is_none(server: ModelServer, answer: str) -> None:
     server.plan = [Reply(answer)]
@@ -94,8 +100,7 @@ def test_an_answer_that_is_none_is_paid_and_read_by_rules(server: ModelServer) -
     server.plan = [Reply("I'm sorry, I can't do that.")]
     app = application(summary_model="small", summary_url=server.url)
     assert told(log_of(app), {"role": "user", "content": "I live in Lisbon."}) == [("entity", "I live in Lisbon", 2)]
-    spent = app.make_facts._spending.of_day("acme", app.clock.now_ms())  # type: ignore[attr-defined]
-    assert (spent.input_tokens, spent.output_tokens, spent.reserved) == (321, 45, 0)
+    assert spent(app) == (321, 45, 0)
 
 
 def test_over_the_budget_rules_read(server: ModelServer) -> None:
@@ -112,6 +117,7 @@ def test_an_outage_is_waited_for_and_made_good_by_the_model(server: ModelServer)
     assert told(log, TEA) == []
     (job,) = log.jobs()
     assert (job.status, (job.result or {})["status"]) == ("queued", "waiting")
+    assert spent(app) == (0, 0, 0)
     app.clock.advance(60)  # type: ignore[attr-defined]
     log.run_jobs()
     assert [one.text for one in log.memory()] == ["Prefers green tea over coffee"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from turnlog.core.loops import LoopState
-from turnlog.core.messages import Role
+from turnlog.core.calls import outline_of
+from turnlog.core.loops import Arrival, LoopState
+from turnlog.core.messages import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant", "c": "assistant", "t": "tool", "x": "unknown"}
 
@@ -19,13 +20,10 @@ def fold(script: str, state: LoopState | None = None) -> tuple[list[int], LoopSt
     state, numbers = state or LoopState(), list[int]()
     for at, word in enumerate(script.split()):
         letter = word.strip("!~")
-        state = state.after(
-            ROLES[letter],
-            position=at + 1,
-            has_calls=letter == "c",
-            interrupted=word.endswith("!"),
-            timed_out=word.startswith("~"),
-        )
+        calls = (ToolCall("id", "f", "{}"),) if letter == "c" else ()
+        message = Message(ROLES[letter], tool_calls=calls)
+        interrupted, timed_out = word.endswith("!"), word.startswith("~")
+        state = state.after(Arrival(at + 1, 0, message, outline_of(message), 0, interrupted, timed_out))
         numbers.append(state.number)
     return numbers, state
 

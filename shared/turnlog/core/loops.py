@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, Ref, open_call
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Role, Thinking
+from turnlog.core.messages import Message, Thinking
 
 LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 
@@ -34,32 +34,23 @@ class LoopState:
     answered: bool = False
     final: bool = False
 
-    def after(
-        self,
-        role: Role,
-        *,
-        position: int,
-        has_calls: bool,
-        interrupted: bool,
-        timed_out: bool = False,
-        joins: bool = False,
-    ) -> LoopState:
+    def after(self, arrival: Arrival) -> LoopState:
         """Return the newest loop after one more message. A message that joins opens no loop but the first."""
-        state = self
+        role, state = arrival.facts.role, self
         if self.number == 0:
             opens = role != "system"
         else:
-            is_due = timed_out or (self.has_user and self.answered)
-            opens = role == "user" and is_due and not joins and not interrupted
+            is_due = arrival.timed_out or (self.has_user and self.answered)
+            opens = role == "user" and is_due and not arrival.joins and not arrival.interrupted
         if opens:
-            state = LoopState(number=self.number + 1, start=position)
-        if interrupted or state.number == 0:
+            state = LoopState(number=self.number + 1, start=arrival.position)
+        if arrival.interrupted or state.number == 0:
             return state
         if role == "user":
             return LoopState(state.number, state.start, True, state.answered, state.final)
         if role == "assistant":
             answered = state.answered or state.has_user
-            return LoopState(state.number, state.start, state.has_user, answered, final=not has_calls)
+            return LoopState(state.number, state.start, state.has_user, answered, arrival.facts.is_reply)
         return state
 
     def encode(self) -> str:
@@ -186,14 +177,7 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     facts, findings = arrival.facts, _Findings(arrival)
     _check_role(findings, flow, arrival)
     _check_content(findings, arrival)
-    loop = flow.loop.after(
-        facts.role,
-        position=arrival.position,
-        has_calls=not facts.is_reply,
-        interrupted=arrival.interrupted,
-        timed_out=arrival.timed_out,
-        joins=arrival.joins,
-    )
+    loop = flow.loop.after(arrival)
     open_calls, unmatched, lead, closed = flow.open_calls, list[int](), flow.lead, flow.closed
     if loop.number != flow.loop.number:
         lead, closed = _at_border(flow)

@@ -347,14 +347,7 @@ def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Diso
         facts = arrival.facts
         if facts.role == "user" and loop.has_user and not loop.final and not (arrival.timed_out or arrival.joins):
             raise LoopUnfinishedError(f"loop {loop.number} has no final reply yet")
-        loop = loop.after(
-            facts.role,
-            position=arrival.position,
-            has_calls=not facts.is_reply,
-            interrupted=arrival.interrupted,
-            timed_out=arrival.timed_out,
-            joins=arrival.joins,
-        )
+        loop = loop.after(arrival)
     if warnings:
         problems = [Problem(warning.code, warning.pointer, warning.message) for warning in warnings]
         raise InvalidInputError(f"the session is strict: {problems[0].message}", code="disorder", problems=problems)

@@ -17,7 +17,7 @@ from turnlog.core.calls import (
     Pairing,
     Ref,
     ResultOutline,
-    call_key,
+    id_key,
     outline_of,
     pair,
     parse_ref,
@@ -150,7 +150,7 @@ def test_ids_of_any_length_and_kind_are_told_apart() -> None:
 
 
 def _key(call_id: str) -> str:
-    key = call_key(ToolCall(call_id, "f", "{}"))
+    key = id_key(call_id)
     assert key == result_key(ToolResult(call_id, ()))
     assert len(key) <= 64
     return key

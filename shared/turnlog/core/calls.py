@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Role, ToolCall, ToolResult
+from turnlog.core.messages import Message, Role, ToolResult
 
 _REF = re.compile(r"([1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
 _LONG_ID = 64
@@ -55,18 +55,13 @@ def parse_ref(text: str, *, pointer: str = "/ref") -> Ref:
     return Ref(int(match[1]), int(match[2]))
 
 
-def call_key(call: ToolCall) -> str:
-    """Return the key that a result must have to belong to the call; empty when the call has no id."""
-    return id_key(call.id)
-
-
 def result_key(result: ToolResult) -> str:
     """Return the key of the call that a result names; empty when it names none."""
     return "" if result.by_name else id_key(result.tool_call_id)
 
 
 def id_key(call_id: str) -> str:
-    """Return a call id as keys hold it: unchanged, or hashed when it is long."""
+    """Return a call id as keys hold it: unchanged, or hashed when it is long. A call without an id has an empty key."""
     if len(call_id) <= _LONG_ID:
         return call_id
     return "sha256:" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -139,7 +134,7 @@ def outline_of(message: Message) -> MessageOutline:
         head=text,
         chars=len(text),
         calls=tuple(
-            CallOutline(call_key(call), call.name, call.arguments, call.hosted)
+            CallOutline(id_key(call.id), call.name, call.arguments, call.hosted)
             for call in message.tool_calls
             if is_known
         ),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
-from turnlog.core.calls import OpenCalls, Ref, call_key, is_ref, pair, parse_ref
+from turnlog.core.calls import OpenCalls, Ref, id_key, is_ref, pair, parse_ref
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
@@ -133,7 +133,7 @@ class RecallCalls:
 
         The search stops after `BACK_PAGES` pages; the hint then names the oldest position that was searched.
         """
-        key, later, oldest = call_key(ToolCall(call_id, "", "")), list[Commit](), 0
+        key, later, oldest = id_key(call_id), list[Commit](), 0
         if not key:
             raise InvalidInputError.at("/query/call_id", "call_id is empty")
         for commits in newest_pages(self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from turnlog.core.errors import PatchError, Problem, TooMuchWorkError
-from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, encode_json, measured
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, copied_json, encode_json, measured
 from turnlog.core.limits import UNLIMITED, Work
 
 MAX_OPERATIONS = 10_000
@@ -155,7 +155,7 @@ class _Document:
         value = self._value_at(source, "from")
         self._charge(value, path)
         if name == "copy":
-            self._add(path, copied(value))
+            self._add(path, copied_json(value))
         elif path != source:
             if path[: len(source)] == source:
                 raise self._error("path", "a value can't be moved into itself")
@@ -279,13 +279,6 @@ def _error(pointer: str, message: str) -> PatchError:
 
 
 # ------------------------------------------------------------ values
-
-
-def copied(value: JsonValue) -> JsonValue:
-    """Return a deep copy of the value."""
-    if isinstance(value, dict):
-        return {name: copied(child) for name, child in value.items()}
-    return [copied(child) for child in value] if isinstance(value, list) else value
 
 
 def equal(value: JsonValue, other: JsonValue) -> bool:

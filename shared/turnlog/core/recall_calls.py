@@ -108,7 +108,7 @@ def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -
     fields = _fields(tool, arguments)
     if tool == SEARCH_TOOL:
         options = _options(fields, ("limit", "loop"), ("tool", "after", "before"))
-        words = [text for text in map(_text, _as_list(fields.get("q"))) if text is not None]
+        words = _texts(fields.get("q"))
         if not words:
             raise ArgumentsError("give q, the words to look for")
         role = _text(fields.get("role"))
@@ -116,7 +116,7 @@ def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -
             options["role"] = role.lower()
         return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
     options = _options(fields, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
-    span = _RANGE.fullmatch("-".join(text for text in map(_text, _as_list(fields.get("lines"))) if text is not None))
+    span = _RANGE.fullmatch("-".join(_texts(fields.get("lines"))))
     if span is not None:
         options = {"from_line": max(1, int(span[1])), "to_line": max(1, int(span[2])), **options}
     places = tuple(dict.fromkeys(_places(fields.get("place"))))
@@ -143,10 +143,7 @@ def _options(fields: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[
 
 
 def _places(value: Any) -> Iterable[str]:
-    for item in _as_list(value):
-        text = _text(item)
-        if text is None:
-            continue
+    for text in _texts(value):
         parts = re.split(r"[\s,;]+", text.strip("[]() "))
         refs = [_place(part) for part in parts if part]
         if len(refs) > 1 and all(map(is_ref, refs)):
@@ -222,8 +219,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 
 
-def _as_list(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list | tuple) else (value,)
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a value: those of a list's items, or its own."""
+    items = value if isinstance(value, list | tuple) else (value,)
+    return [text for text in map(_text, items) if text is not None]
 
 
 def _text(value: Any) -> str | None:

@@ -80,11 +80,8 @@ def _messages_problems(messages: object) -> list[Problem]:
             problems.append(Problem("wrong_type", f"/messages/{index}", "a message is not an object"))
             continue
         calls = message.get("tool_calls")
-        called |= (
-            {str(call.get("id")) for call in calls or [] if isinstance(call, dict)}
-            if isinstance(calls, list)
-            else set()
-        )
+        if isinstance(calls, list):
+            called |= {str(call.get("id")) for call in calls if isinstance(call, dict)}
         if message.get("role") == "tool" and str(message.get("tool_call_id")) not in called:
             problems.append(Problem("result_without_call", f"/messages/{index}", "a result without a call"))
     return problems

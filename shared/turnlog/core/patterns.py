@@ -136,7 +136,7 @@ class Parser:
 
     def _limits(self) -> tuple[int, int | None] | None:
         char = self._peek()
-        if char in ("*", "+", "?") and char:
+        if char in ("*", "+", "?"):
             self._index += 1
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
         braces = _BRACES.match(self._text, self._index)

@@ -30,7 +30,6 @@ MAX_EVENTS = 26
 PageSize: TypeAlias = int | Callable[[], int | None] | None
 """The most items of a page, or a function that returns it before each page; None: as many as there are in 1 MB."""
 _FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
-_POINTER = ("fp", "bs", "fa")
 
 
 class CommitItems:
@@ -319,13 +318,7 @@ class Forks:
         base, page = child.base, [as_shared(item, shared) for item in items]
         for item in page:
             self._payloads.copy(base, read_commit(item).payloads)
-        self._items.write_many(
-            [
-                {name: value for name, value in item.items() if name not in _POINTER}
-                | {"pk": base.partition, "sk": log_key(item)}
-                for item in page
-            ]
-        )
+        self._items.write_many([{**logged(item), "pk": base.partition} for item in page])
 
 
 def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:

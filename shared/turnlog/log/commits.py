@@ -17,6 +17,7 @@ from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindE
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import VisibleRanges
+from turnlog.log.caches import cached_number
 from turnlog.log.commit import (
     VERIFIED,
     Commit,
@@ -30,7 +31,7 @@ from turnlog.log.commit import (
     with_body,
 )
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
-from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes, item_name, listed
+from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes, listed
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
@@ -114,7 +115,7 @@ class CommitLog:
         A cache is written after its commit. The log's end is read once more before the error, because a query is not a
         snapshot of the table.
         """
-        position = max((_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
+        position = max((cached_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
             raise CorruptError(
                 f"the log ends at position {header.last}, but a cache reflects position {position}",
@@ -406,10 +407,3 @@ class CommitLog:
         missing = [(event, event.payload) for event in events if event.body is None and event.payload is not None]
         contents = self._payloads.fetch(keys, [payload for _, payload in missing])
         return {event.position: with_body(event, payload.place, contents[payload.place]) for event, payload in missing}
-
-
-def _number(cache: Item, name: str) -> int:
-    value = cache.get(name)
-    if not isinstance(value, int):
-        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(cache))
-    return value

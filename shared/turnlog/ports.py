@@ -128,6 +128,11 @@ class ItemTable(Protocol):
         """Delete any number of keys, not atomically together. Missing keys are no error."""
 
 
+def get_item(items: ItemTable, key: Key) -> Item | None:
+    """Return the item with this key, or None."""
+    return items.get_many([key]).get(key)
+
+
 def pages(items: ItemTable, query: Query) -> Iterator[Sequence[Item]]:
     """Yield the items of a query, a page at a time; empty pages are left out."""
     while True:
@@ -320,12 +325,7 @@ class ChatModel(Protocol):
 
 
 SignalName: TypeAlias = Literal[
-    "compression_off",
-    "conflicts_exhausted",
-    "corrupt_item",
-    "erasure_overdue",
-    "summary_over_budget",
-    "summary_tokens",
+    "compression_off", "conflicts_exhausted", "corrupt_item", "erasure_overdue", "summary_over_budget", "summary_tokens"
 ]
 
 

@@ -24,7 +24,7 @@ from turnlog.log.packing import decoding, pack, unpack, unpack_json
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_index, is_cache_tombstone
-from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less
+from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less, get_item
 
 LISTING_MS = 5 * 60 * 1000
 _MISSING = "x"
@@ -94,7 +94,7 @@ class Caches:
 
     def read(self, key: Key) -> Item | None:
         """Return a cache item, or None when it is missing or erased."""
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, key)
         return None if item is None or is_cache_tombstone(item) else item
 
 

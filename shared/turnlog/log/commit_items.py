@@ -23,7 +23,7 @@ from turnlog.log.lines import hidden
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import is_slot_tombstone
-from turnlog.ports import Equal, Item, ItemTable, Page, Query, item_size_bytes, pages
+from turnlog.ports import Equal, Item, ItemTable, Page, Query, get_item, item_size_bytes, pages
 
 MAX_EVENTS = 26
 """Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
@@ -134,7 +134,7 @@ class CommitItems:
         missing = [position for position in wanted.values() if position not in items]
         if not missing:
             return items
-        fork = stored.get(keys.commit(1)) or self._items.get_many([keys.commit(1)]).get(keys.commit(1))
+        fork = stored.get(keys.commit(1)) or get_item(self._items, keys.commit(1))
         if fork is None or "fp" not in fork:
             return items
         begin = first_position(_checked_fork(fork))
@@ -180,8 +180,7 @@ class CommitItems:
         """Return the first commit of a fork; None for a session that is not a fork."""
         commit = next((item for item in page.items if "fp" in item), None)
         if commit is None:
-            key = home.commit(1)
-            commit = self._items.get_many([key]).get(key)
+            commit = get_item(self._items, home.commit(1))
         return _checked_fork(commit) if commit is not None and "fp" in commit else None
 
     def _moved(self, child: SessionKeys, parent: SessionKeys, items: Sequence[Item]) -> SessionKeys | None:
@@ -191,7 +190,7 @@ class CommitItems:
         """
         if items and not is_tombstone(items):
             return None
-        fork = self._items.get_many([child.commit(1)]).get(child.commit(1))
+        fork = get_item(self._items, child.commit(1))
         now = parent_of(child, fork) if fork is not None and "fp" in fork else parent
         return now if now != parent else None
 
@@ -304,7 +303,7 @@ class Forks:
         """
         count = 0
         for child in self.forks_of(keys):
-            item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+            item = get_item(self._items, child.commit(1))
             if item is None or "fp" not in item or parent_of(child, item) != keys:
                 continue
             for page in self._commits.on(keys, 1, first_position(item) - 1):

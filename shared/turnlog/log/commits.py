@@ -38,7 +38,7 @@ from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
 from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Query, item_size_bytes
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Query, get_item, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
@@ -256,8 +256,7 @@ class CommitLog:
 
     def begin(self, keys: SessionKeys) -> Commit | None:
         """Return the session's own first commit (its creation or its fork), or None when there is none."""
-        key = keys.commit(1)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, keys.commit(1))
         return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
     def at(self, keys: SessionKeys, positions: Sequence[int], *, consistent: bool = True) -> list[Commit]:

@@ -14,7 +14,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
 from turnlog.log.headers import item_name
 from turnlog.log.keys import MAX_POSITION, SessionKeys
-from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key
+from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key, get_item
 
 KEPT_MS = DAY_MS
 """Time for which an id stays taken after its session was erased; longer than any request lasts."""
@@ -129,8 +129,7 @@ class SlotLeases:
 
     def read(self, keys: SessionKeys) -> Item | None:
         """Return the first slot of a session, or None."""
-        key = keys.commit(1)
-        return self._items.get_many([key]).get(key)
+        return get_item(self._items, keys.commit(1))
 
     def wait_ms(self, first: Item) -> int:
         """Return the milliseconds for which the slot's lease may still be held; 0 when it is free."""

@@ -27,7 +27,7 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
-from turnlog.ports import Absent, Less, TokenCounter
+from turnlog.ports import Absent, Less, TokenCounter, get_item
 from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.incoming import Incoming, message_event
 from turnlog.sessions.models import Bootstrap, CreateSession, Session
@@ -123,7 +123,7 @@ class CreateSessions:
         memories at the beginning gets them again.
         """
         options = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
-        is_there = options is not None and keys.commit(1) in self._log.items.get_many([keys.commit(1)])
+        is_there = options is not None and get_item(self._log.items, keys.commit(1)) is not None
         put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
         if put is not None:
             commit, settings = put
@@ -173,8 +173,8 @@ class CreateSessions:
 
         A fork checks this before it reads its parent, which may be gone when the request is repeated.
         """
-        first = keys.commit(1)
-        return self._answer_existing(keys, body, request) if self._log.items.get_many([first]) else None
+        first = get_item(self._log.items, keys.commit(1))
+        return self._answer_existing(keys, body, request) if first is not None else None
 
     def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
         first = self._first_commit(keys)

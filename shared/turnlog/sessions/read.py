@@ -17,7 +17,7 @@ from turnlog.log.caches import directory_item, is_listing_due, is_settled, read_
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Item, Less, Query
+from turnlog.ports import Item, Less, Query, get_item
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
 from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import SessionLog
@@ -208,7 +208,7 @@ class ListSessions:
         if header.expires_ms is not None and now >= header.expires_ms:
             return None
         if meta.missing > 1:
-            system = self._log.items.get_many([keys.system]).get(keys.system)
+            system = get_item(self._log.items, keys.system)
             if system is None or is_cache_tombstone(system):
                 with suppress(NotFoundError):
                     return self._from_log(keys)

@@ -24,7 +24,7 @@ from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Records
 from turnlog.log.tombstones import is_cache_tombstone
-from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less, get_item
 
 _SECRET = Key("#turnlog", "cursor-secret")
 
@@ -96,7 +96,7 @@ class SessionLog:
         if not cached.missing:
             return CurrentSettings(cached.settings, cached.created_ms)
         if system is None:
-            system = self.items.get_many([keys.system]).get(keys.system)
+            system = get_item(self.items, keys.system)
         if system is None or reflected_position(system) != cached.position:
             return self.settings_from_log(keys, header)
         return CurrentSettings(self.caches.settings_in(keys, system), cached.created_ms)
@@ -168,7 +168,7 @@ class SessionLog:
         """Return the key that signs page cursors. It is created once for each table."""
         if not self._secret:
             with serving(None):  # the secret belongs to no tenant
-                item = self.items.get_many([_SECRET]).get(_SECRET)
+                item = get_item(self.items, _SECRET)
                 if item is None:
                     secret_bytes = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
                     conflict = self.items.put(
@@ -194,7 +194,7 @@ class SessionLog:
         return event
 
     def _created_ms(self, keys: SessionKeys) -> int:
-        item = self.items.get_many([keys.commit(1)]).get(keys.commit(1))
+        item = get_item(self.items, keys.commit(1))
         if item is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
         return header_in(item).time_ms

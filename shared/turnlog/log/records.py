@@ -13,7 +13,7 @@ from turnlog.log.keys import RecordKeys, SessionKeys
 from turnlog.log.packing import pack, unpack_json
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
-from turnlog.ports import Absent, AttributeValue, Clock, Condition, Equal, IdSource, Item, ItemTable, Less, Query, pages
+from turnlog.ports import Absent, AttributeValue, Clock, Equal, IdSource, Item, ItemTable, Less, Query, get_item, pages
 
 DELETED = "deleted"
 """Status of a deleted record. Callers no longer see it; its content names the blobs that are still to be swept."""
@@ -47,26 +47,16 @@ class Records:
         Raises `IdempotencyMismatchError` for the same key with another payload.
         """
         record_id = f"{self._clock.now_ms():013d}-{self._ids.new_id()[:_RANDOM_CHARS]}"
-        if request is None:
-            return record_id
-        key = record_keys.request(request.key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
-        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
-        if lost is None or lost.existing is None:
-            return record_id
-        return _made_by(lost.existing, request)
+        return self._first_choice(record_keys, record_id, request, ttl_seconds)
 
     def claimed(self, record_keys: RecordKeys, request: RequestKey | None) -> Record | None:
         """Return the record that an earlier request with this key has made, or None."""
-        if request is None:
-            return None
-        key = record_keys.request(request.key_hash)
-        item = self._items.get_many([key]).get(key)
-        return self.get(record_keys, _made_by(item, request)) if item is not None else None
+        record_id = self.earlier_choice(record_keys, request)
+        return self.get(record_keys, record_id) if record_id is not None else None
 
     def check_there(self, keys: SessionKeys) -> None:
         """Raise `NotFoundError` for an erased session, whose records may still exist. An expired session keeps some records."""
-        meta = self._items.get_many([keys.meta]).get(keys.meta)
+        meta = get_item(self._items, keys.meta)
         if meta is not None and is_cache_tombstone(meta) and not keeps_snapshots(meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
 
@@ -79,16 +69,16 @@ class Records:
         self, record_keys: RecordKeys, record: Record, *, while_status: str, ttl_seconds: int | None = None
     ) -> bool:
         """Replace a record if it has status ``while_status``. Return whether it was replaced."""
-        condition: Condition = Equal("st", while_status)
-        return self._items.put(self._item(record_keys, record, ttl_seconds), condition=condition) is None
+        item = self._item(record_keys, record, ttl_seconds)
+        return self._items.put(item, condition=Equal("st", while_status)) is None
 
     def exchange(self, record_keys: RecordKeys, before: Record, after: Record) -> bool:
         """Replace a record if its content is still that of ``before``. Return whether it was replaced.
 
         The new record has no ttl; it stays as long as its session.
         """
-        condition: Condition = Equal("b", pack(encode_json(before.content)))
-        return self._items.put(self._item(record_keys, after, None), condition=condition) is None
+        item = self._item(record_keys, after, None)
+        return self._items.put(item, condition=Equal("b", pack(encode_json(before.content)))) is None
 
     def get(self, record_keys: RecordKeys, record_id: str) -> Record | None:
         """Return a record, or None when it does not exist or is deleted."""
@@ -97,8 +87,7 @@ class Records:
 
     def get_any(self, record_keys: RecordKeys, record_id: str) -> Record | None:
         """Return a record, also a deleted one, or None."""
-        key = record_keys.record(record_id)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, record_keys.record(record_id))
         return _record(item) if item is not None else None
 
     def page(
@@ -134,22 +123,27 @@ class Records:
 
         A retry keeps its choice, because a name may point to another record meanwhile.
         """
-        if request is None:
-            return record_id
-        key = record_keys.request(request.key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
-        lost = self._items.put(item | self._ttl(DELETED_TTL_SECONDS), condition=Absent())
-        if lost is None or lost.existing is None:
-            return record_id
-        return _made_by(lost.existing, request)
+        return self._first_choice(record_keys, record_id, request, DELETED_TTL_SECONDS)
 
     def earlier_choice(self, record_keys: RecordKeys, request: RequestKey | None) -> str | None:
         """Return the record that an earlier try of the same request chose, or None."""
         if request is None:
             return None
-        key = record_keys.request(request.key_hash)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, record_keys.request(request.key_hash))
         return _made_by(item, request) if item is not None else None
+
+    def _first_choice(
+        self, record_keys: RecordKeys, record_id: str, request: RequestKey | None, ttl_seconds: int | None
+    ) -> str:
+        """Return the id that the first try of a request has stored, which is ``record_id`` for this one or without a key."""
+        if request is None:
+            return record_id
+        key = record_keys.request(request.key_hash)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
+        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
+        if lost is None or lost.existing is None:
+            return record_id
+        return _made_by(lost.existing, request)
 
     # ------------------------------------------------------------ names
 
@@ -164,12 +158,12 @@ class Records:
         lost = self._items.put(item, condition=Absent())
         if lost is None or lost.existing is None or lost.existing.get("id") == record.id:
             return True
-        holder, taken_ms = _named(lost.existing), lost.existing["c"]
-        is_recent = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
-        held = self.get_any(record_keys, holder)
-        if is_recent if held is None else held.status != DELETED or self.named(record_keys, name) is not None:
-            return False
-        return self._items.put(item, condition=Equal("id", holder)) is None
+        holder_id, taken_ms = _named(lost.existing), lost.existing["c"]
+        is_held = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
+        holder = self.get_any(record_keys, holder_id)
+        if holder is not None:
+            is_held = holder.status != DELETED or self.named(record_keys, name) is not None
+        return not is_held and self._items.put(item, condition=Equal("id", holder_id)) is None
 
     def point_name(self, record_keys: RecordKeys, name: str, record: Record) -> None:
         """Point a name to this record, unless it points to a newer one."""
@@ -182,8 +176,7 @@ class Records:
 
         Takes a scan of the records when the newest one was deleted.
         """
-        key = record_keys.name(name)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, record_keys.name(name))
         if item is None:
             return None
         newest = self.get_any(record_keys, _named(item))

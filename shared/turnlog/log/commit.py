@@ -30,6 +30,7 @@ MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
 """Estimated memory of a commit's objects, without their contents."""
 Blob: TypeAlias = bytes
+"""In `VerifiedItems`, ``bytes`` is a property."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -77,10 +78,8 @@ class VerifiedItems:
 
     def keep(self, item: Item, verified: Verified) -> None:
         """Remember an item that was verified or written here, so that it is not verified when it is read again."""
-        key, size = (
-            (item.get("pk"), item.get("sk")),
-            2 * (len(verified.content) + len(verified.covered)) + _OVERHEAD_BYTES,
-        )
+        key = item.get("pk"), item.get("sk")
+        size = 2 * (len(verified.content) + len(verified.covered)) + _OVERHEAD_BYTES
         with self._lock:
             before = self._found.pop(key, None)
             self._bytes += size - (before[2] if before is not None else 0)

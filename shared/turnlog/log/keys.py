@@ -258,8 +258,7 @@ class SessionKeys:
 
 def owner_blobs(owner: Owner) -> tuple[str, str]:
     """Return the prefixes of all blob names of an owner: of sessions and of exports."""
-    place = f"{owner.tenant_id}/{owner.user_id}/"
-    return place, EXPORT_BLOBS + place
+    return f"{owner.tenant_id}/{owner.user_id}/", export_prefix(owner)
 
 
 def export_blob(owner: Owner, session_id: str) -> str:

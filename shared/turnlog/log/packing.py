@@ -60,9 +60,10 @@ def pack(content: bytes, *, beside: bytes = b"", item_bytes: int = 0) -> bytes:
     item.
     """
     checksum = zlib.crc32(content, zlib.crc32(beside)).to_bytes(4, "big")
-    if _units(len(content) + PREFIX_BYTES + item_bytes) > 1 and not is_dense(content):
+    units = _units(len(content) + PREFIX_BYTES + item_bytes)
+    if units > 1 and not is_dense(content):
         small = zlib.compress(content, 6)
-        if _units(len(small) + PREFIX_BYTES + item_bytes) < _units(len(content) + PREFIX_BYTES + item_bytes):
+        if _units(len(small) + PREFIX_BYTES + item_bytes) < units:
             return bytes([_ZLIB]) + checksum + small
     return bytes([_RAW]) + checksum + content
 

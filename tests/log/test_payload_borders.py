@@ -46,7 +46,7 @@ def payloads() -> Payloads:
     return Payloads(SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore())
 
 
-def prepared(payloads: Payloads, content: bytes, index: int = 0) -> PreparedPayload:
+def prepared(payloads: Payloads, content: bytes, index: int = 0) -> PreparedPayload | None:
     return payloads.prepare(KEYS, content, position=7, nonce=NONCE, index=index)
 
 
@@ -54,13 +54,13 @@ def prepared(payloads: Payloads, content: bytes, index: int = 0) -> PreparedPayl
 
 
 def test_a_content_is_large_when_it_has_over_2_kb_packed_and_not_packed(payloads: Payloads) -> None:
-    assert not payloads.is_large(noise(2 * KB)), "2 KB, although it has five bytes more packed"
-    assert payloads.is_large(noise(2 * KB + 1))
-    assert not payloads.is_large(b"a" * 100_000)
+    assert prepared(payloads, noise(2 * KB)) is None, "2 KB, although it has five bytes more packed"
+    assert prepared(payloads, noise(2 * KB + 1))
+    assert prepared(payloads, b"a" * 100_000) is None
     texts = (noise(size, seed).hex().encode() for size in range(1_750, 1_850) for seed in range(4))
     by_size = {len(pack(text)): text for text in texts}
-    assert not payloads.is_large(by_size[2 * KB])
-    assert payloads.is_large(by_size[2 * KB + 1])
+    assert prepared(payloads, by_size[2 * KB]) is None
+    assert prepared(payloads, by_size[2 * KB + 1])
 
 
 @pytest.mark.parametrize(("size", "in_blob"), [(32 * KB - PREFIX_BYTES - 1, False), (32 * KB - PREFIX_BYTES, True)])

@@ -212,15 +212,17 @@ class CommitLog:
             line = stored_line(event, None, facts)
             data = encode_json(line)
             # A line holds its payload, so a short line has no large one.
-            if len(data) > INLINE_BYTES and self._payloads.is_large(content := payload_content(event)):
+            if len(data) > INLINE_BYTES:
+                content = payload_content(event)
                 place = index, digest_of(content)
                 if place not in stored:
-                    prepared.append(
-                        self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
-                    )
-                    stored[place] = prepared[-1].payload
-                line = stored_line(event, stored[place], facts)
-                data = encode_json(line)
+                    large = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)
+                    if large is not None:
+                        prepared.append(large)
+                        stored[place] = large.payload
+                if place in stored:
+                    line = stored_line(event, stored[place], facts)
+                    data = encode_json(line)
             lines.append(line)
             encoded.append(data)
         if prepared:

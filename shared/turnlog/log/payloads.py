@@ -18,6 +18,7 @@ from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError, TooLargeError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import MAX_UNPACKED_BYTES, pack, unpack
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
@@ -42,12 +43,10 @@ class Payloads:
         self._items = items
         self._blobs = blobs
 
-    def is_large(self, content: bytes) -> bool:
-        """Return whether the content must be stored out of line."""
-        return len(content) > INLINE_BYTES and len(pack(content)) > INLINE_BYTES
-
-    def prepare(self, keys: SessionKeys, content: bytes, *, position: int, nonce: bytes, index: int) -> PreparedPayload:
-        """Return the content packed with its future place, without storing it.
+    def prepare(
+        self, keys: SessionKeys, content: bytes, *, position: int, nonce: bytes, index: int
+    ) -> PreparedPayload | None:
+        """Return the content packed with its future place, without storing it; None when it is small enough for its commit.
 
         Raises `TooLargeError` for a content that `fetch` would refuse: a message of the largest size with long metadata.
         """
@@ -55,7 +54,8 @@ class Payloads:
             raise TooLargeError(
                 f"a message with its metadata has {len(content):,} bytes; the limit is {MAX_UNPACKED_BYTES:,}"
             )
-        packed = pack(content)
+        if len(content) <= INLINE_BYTES or len(packed := pack(content)) <= INLINE_BYTES:
+            return None
         in_blob = len(packed) >= BLOB_BYTES
         key = keys.payload(position, nonce, index)
         name = keys.blob(position, nonce, index)
@@ -119,16 +119,14 @@ class Payloads:
         self._items.put(item, condition=Absent())
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class PreparedPayload:
-    """A packed payload with its place that is not stored yet."""
+    """A packed payload with its place that is not stored yet: in the blob ``blob_name``, or in an item when that is None."""
 
-    __slots__ = ("blob_name", "key", "packed", "payload")
-
-    def __init__(self, payload: Payload, packed: bytes, key: Key, blob_name: str | None) -> None:
-        self.payload = payload
-        self.packed = packed
-        self.key = key
-        self.blob_name = blob_name
+    payload: Payload
+    packed: bytes
+    key: Key
+    blob_name: str | None
 
 
 def is_blob(payload: Payload) -> bool:

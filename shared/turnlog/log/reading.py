@@ -62,6 +62,20 @@ class Located:
             raise CorruptError("a message without body and card", item=commit_sort_key(self.event.position))
         return self.event.facts
 
+    def arrival(self, *, index: int = 0, timed_out: bool, joins: bool = False) -> Arrival:
+        """Return the message as it arrived, for `accept`. Without its payload it has an unknown message."""
+        event, message = self.event, self.message
+        return Arrival(
+            position=event.position,
+            index=index,
+            message=message if message is not None else Message("unknown"),
+            facts=self.outline_of(message),
+            tokens=event.tokens,
+            interrupted=event.envelope.status == "interrupted",
+            timed_out=timed_out,
+            joins=joins,
+        )
+
 
 class _HasEvent(Protocol):
     @property
@@ -173,17 +187,8 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     flow: Flow = previous.flow
     for message in located(log, keys, [commit]):
         if message.event.position <= position and message.event.envelope.parent is None:
-            arrival = Arrival(
-                position=message.event.position,
-                index=0,
-                message=message.message or Message("unknown"),
-                facts=message.facts,
-                tokens=message.event.tokens,
-                interrupted=message.event.envelope.status == "interrupted",
-                timed_out=message.event.opens_loop > 0,
-                joins=message.event.opens_loop == 0,
-            )
-            flow = accept(flow, arrival).flow
+            opens_loop = message.event.opens_loop > 0
+            flow = accept(flow, message.arrival(timed_out=opens_loop, joins=not opens_loop)).flow
     # A commit's state event is its last.
     return replace(header, last=position, flow=flow, last_state=previous.last_state)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from turnlog.core.calls import MessageOutline, Pairing, Ref, outline_of, pair, parse_ref
+from turnlog.core.calls import MessageOutline, Pairing, Ref, pair, parse_ref
 from turnlog.core.errors import CorruptError, MalformedError
 from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
@@ -278,7 +278,7 @@ class _LoopMessage:
 
 def _loop_message(located_message: Located) -> _LoopMessage:
     message = located_message.message
-    facts = outline_of(message) if message is not None else located_message.facts
+    facts = located_message.outline_of(message)
     said_ms = milliseconds_since_epoch(message_time(located_message))
     return _LoopMessage(located_message.event, located_message.loop, said_ms, message, facts)
 

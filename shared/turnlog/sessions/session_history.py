@@ -16,8 +16,7 @@ from turnlog.core.errors import BuildMismatchError, CorruptError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
-from turnlog.core.loops import Arrival, Flow, accept
-from turnlog.core.messages import Message
+from turnlog.core.loops import Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit, checked_chain, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
@@ -484,17 +483,6 @@ def _as_loops(others: Sequence[Located], own: Sequence[Located]) -> list[Source]
     """Return messages with loops of their own: those before, then those within the call."""
     flow, sources = Flow(), list[Source]()
     for index, message in enumerate([*others, *own]):
-        flow = accept(
-            flow,
-            Arrival(
-                position=message.event.position,
-                index=index,
-                message=message.message or Message("unknown"),
-                facts=message.facts,
-                tokens=message.event.tokens,
-                interrupted=message.event.envelope.status == "interrupted",
-                timed_out=bool(own) and message is own[0],
-            ),
-        ).flow
+        flow = accept(flow, message.arrival(index=index, timed_out=bool(own) and message is own[0])).flow
         sources.append(Source(replace(message.event, opens_loop=0), flow.loop.number, message.time_ms))
     return sources

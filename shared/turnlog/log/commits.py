@@ -117,10 +117,8 @@ class CommitLog:
         """
         position = max((cached_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
-            raise CorruptError(
-                f"the log ends at position {header.last}, but a cache reflects position {position}",
-                item=commit_sort_key(header.last + 1),
-            )
+            message = f"the log ends at position {header.last}, but a cache reflects position {position}"
+            raise CorruptError(message, item=commit_sort_key(header.last + 1))
 
     def _tail(self, keys: SessionKeys) -> Tail:
         page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
@@ -279,6 +277,13 @@ class CommitLog:
             return None
         commit = read_commit(items[0])
         return commit if commit.header.last >= position else None
+
+    def holding(self, keys: SessionKeys, position: int) -> Commit:
+        """Return the commit that `containing` returns. Raises `CorruptError` when there is none."""
+        commit = self.containing(keys, position)
+        if commit is None:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return commit
 
     def range(self, keys: SessionKeys, first: int, last: int) -> list[Commit]:
         """Return all commits with an event between two positions, oldest first, in view or not.

@@ -213,10 +213,7 @@ class ReadLoops:
         return header
 
     def _header_at(self, keys: SessionKeys, position: int) -> Header:
-        commit = self._log.commits.containing(keys, position)
-        if commit is None:
-            raise CorruptError("a commit is missing", item=commit_sort_key(position))
-        return commit.header
+        return self._log.commits.holding(keys, position).header
 
 
 def _stored_messages(message: Located, format_name: str | None) -> list[StoredMessage]:

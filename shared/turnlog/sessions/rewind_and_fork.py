@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import ConflictError, CorruptError, HeadMismatchError, NotFoundError, UnavailableError
+from turnlog.core.errors import ConflictError, HeadMismatchError, NotFoundError, UnavailableError
 from turnlog.core.events import ForkEvent, RewindEvent
 from turnlog.core.identity import Owner
 from turnlog.core.positions import MAX_STRETCHES, VisibleRanges
 from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import Header, following
-from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.headers import Header, next_place
+from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.sessions.history_routes import RewindSession
@@ -73,10 +73,10 @@ class RewindSessions:
             if position > header.last:
                 raise above_head_error(header, position, pointer="/to")
             target = header_of_moment(self._log.commits, keys, position, pointer="/to")
-            new = following(header, kind="r", events=1, now_ms=self._log.clock.now_ms())
-            view = view_after_rewind(self._log, keys, target, position=new.first)
-            event = RewindEvent(new.first, position, view.closed, snapshot_id)
-            return Draft(header_as_of(target, new, view), (event,))
+            first, now_ms = header.last + 1, self._log.clock.now_ms()
+            view = _view_after_rewind(self._log, keys, target, position=first)
+            event = RewindEvent(first, position, view.closed, snapshot_id)
+            return Draft(_header_as_of(target, header, view, kind="r", now_ms=now_ms), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated:
@@ -101,7 +101,7 @@ class RewindSessions:
             self._log.write_listing(keys, header, current)
 
 
-def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, position: int) -> VisibleRanges:
+def _view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, position: int) -> VisibleRanges:
     """Return the positions in view from ``position`` on, after a rewind to the header ``target``.
 
     `ConflictError` when the session was rewound too often.
@@ -112,29 +112,21 @@ def view_after_rewind(log: SessionLog, keys: SessionKeys, target: Header, *, pos
     return view
 
 
-def header_as_of(target: Header, new: Header, view: VisibleRanges) -> Header:
-    """Return the header of a new commit after which everything is as at the earlier header ``target``.
+def _header_as_of(target: Header, before: Header, view: VisibleRanges, *, kind: str, now_ms: int) -> Header:
+    """Return the header of a commit behind ``before`` after which everything is as at the earlier header ``target``.
 
     A compression request that was pending there is dropped: its job is over, or another session's. A run loses its lease, since
     its loop is no longer in view.
     """
     return replace(
         target,
+        **next_place(before, kind=kind, events=1, now_ms=now_ms),
         asked=target.asked if target.asked is not None and target.asked.is_answered else None,
-        first=new.first,
-        last=new.last,
-        kind=new.kind,
-        time_ms=new.time_ms,
-        nonce=b"",
-        hash=b"",
-        idempotency=b"",
-        version=new.version,
         ended=0,
-        idle_ms=0,
         lease=None,
         view=view.cut(),
-        rewound=new.first,
-        redacted=new.redacted,
+        rewound=before.last + 1,
+        redacted=before.redacted,
     )
 
 
@@ -158,24 +150,22 @@ class ForkOrigin:
     def put(self, keys: SessionKeys, settings: SessionSettings, *, request: RequestKey | None) -> Commit | None:
         """Write the first commit of the fork and return it; None when a session of that id exists."""
         log, position = self._log, self.header.last
-        shared = log.commits.containing(self._parent, position)
-        if shared is None:
-            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        shared = log.commits.holding(self._parent, position)
         key = self._parent.fork(keys.session_id)
         log.items.put({"pk": key.pk, "sk": key.sk, "c": log.clock.now_ms()})
         # An erasure of the parent that begins after this write sees the fork.
         log.commits.tail(self._parent)
-        new = following(shared.header, kind="f", events=1, now_ms=log.clock.now_ms())
-        view = view_after_rewind(log, self._parent, self.header, position=new.first)
+        first, now_ms = shared.header.last + 1, log.clock.now_ms()
+        view = _view_after_rewind(log, self._parent, self.header, position=first)
         begins_alike = all(getattr(settings, name) == getattr(self.settings, name) for name in WINDOW_SETTINGS)
         header = replace(
-            header_as_of(self.header, new, view),
+            _header_as_of(self.header, shared.header, view, kind="f", now_ms=now_ms),
             idempotency=request.stamp if request is not None else b"",
-            last_settings=new.first,
-            last_frame=self.header.last_frame if begins_alike else new.first,
+            last_settings=first,
+            last_frame=self.header.last_frame if begins_alike else first,
             ttl_days=settings.ttl_days or 0,
         )
-        event = ForkEvent(new.first, keys.session_id, self._parent.session_id, position, settings, view.closed)
+        event = ForkEvent(first, keys.session_id, self._parent.session_id, position, settings, view.closed)
         return log.commits.put(
             keys,
             Draft(header, (event,)),

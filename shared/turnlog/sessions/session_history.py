@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from turnlog.core.calls import parse_ref
-from turnlog.core.errors import BuildMismatchError, CorruptError
+from turnlog.core.errors import BuildMismatchError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
@@ -215,10 +215,7 @@ def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: b
     def before() -> Header:
         if len(items) > 1:
             return header_in(items[1])
-        commit = log.commits.containing(keys, header.first - 1)
-        if commit is None:
-            raise CorruptError("a commit is missing", item=commit_sort_key(header.first - 1))
-        return commit.header
+        return log.commits.holding(keys, header.first - 1).header
 
     return SessionReading(keys, header_at(log.commits, keys, items[0], position, before), items, {}, position)
 

@@ -227,13 +227,13 @@ def test_pairing_takes_work_by_what_is_said(order: str, monkeypatch: pytest.Monk
 
 def test_disorder_of_many_results_takes_work_by_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     count, hashed = 3_000, Counter[str]()
-    made = pairing_module._hash
+    made = pairing_module.call_hash
 
     def counted(text: str) -> bytes:
         hashed[text] += 1
         return made(text)
 
-    monkeypatch.setattr(pairing_module, "_hash", counted)
+    monkeypatch.setattr(pairing_module, "call_hash", counted)
     ids = [f"c{n}" for n in range(count)]
     pairing = paired(calls(*ids), results(*reversed(ids)))
     assert not pairing.open and hashed.total() < 5 * count

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.memory import memory
-from turnlog.core.calls import OpenCalls, Ref, open_call
+from turnlog.core.calls import OpenCalls, Ref, UnansweredCall, call_hash
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
@@ -370,7 +370,9 @@ def test_what_is_remembered_of_a_written_commit_is_what_is_stored(plain_room: Ro
 
     def compose(tail: Tail) -> Draft:
         header = following(tail.header, kind="h", events=1, now_ms=plain_room.clock.now_ms())
-        calls = [open_call(Ref(header.first, index), key=f"c{index}", name="f") for index in range(20)]
+        calls = [
+            UnansweredCall(Ref(header.first, index), call_hash(f"c{index}"), call_hash("f")) for index in range(20)
+        ]
         flow = replace(header.flow, open_calls=OpenCalls(tuple(calls)))
         return Draft(replace(header, flow=flow), (NoteEvent(header.first, "noted", None, None),))
 

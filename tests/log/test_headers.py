@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnlog.core.calls import OpenCalls, Ref, open_call
+from turnlog.core.calls import OpenCalls, Ref, UnansweredCall, call_hash
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
@@ -40,7 +40,7 @@ FULL = Header(
     nonce=b"n" * 8,
     flow=Flow(
         loop=LoopState(3, 6, has_user=True, answered=True, final=True),
-        open_calls=OpenCalls((open_call(Ref(6, 1), key="id", name="look_up"),), more=2),
+        open_calls=OpenCalls((UnansweredCall(Ref(6, 1), call_hash("id"), call_hash("look_up")),), more=2),
         messages=11,
         tokens=120,
         previous_role="user",

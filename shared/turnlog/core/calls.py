@@ -165,8 +165,12 @@ class UnansweredCall:
     name_hash: bytes
 
 
-def open_call(ref: Ref, *, key: str, name: str) -> UnansweredCall:
-    return UnansweredCall(ref, _hash(key), _hash(name))
+def unanswered_calls(position: int, facts: MessageOutline) -> list[UnansweredCall]:
+    """Return the calls of the message at a position, before any result."""
+    return [
+        UnansweredCall(Ref(position, index), call_hash(call.key), call_hash(call.name))
+        for index, call in enumerate(facts.calls)
+    ]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -232,8 +236,8 @@ class OpenIndex:
     def find(self, result: ResultOutline) -> UnansweredCall | None:
         """Return the call that the result belongs to, or None."""
         if result.by_name and result.name:
-            return self._oldest_match("name", _hash(result.name))
-        return self._oldest_match("id", _hash(result.key)) if result.key else self._oldest_match("order", b"")
+            return self._oldest_match("name", call_hash(result.name))
+        return self._oldest_match("id", call_hash(result.key)) if result.key else self._oldest_match("order", b"")
 
     def mark_answered(self, call: UnansweredCall) -> None:
         self._answered.add(id(call))
@@ -312,12 +316,7 @@ def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | 
     answered: dict[bytes, Ref] = {}
     for position, facts in messages:
         if facts.calls:
-            index.opened(
-                [
-                    open_call(Ref(position, number), key=call.key, name=call.name)
-                    for number, call in enumerate(facts.calls)
-                ]
-            )
+            index.opened(unanswered_calls(position, facts))
         for number, result in enumerate(facts.results):
             _pair_result(pairing, index, answered, (position, number), result)
     pairing.open = index.calls()
@@ -335,7 +334,7 @@ def _pair_result(
         if call.id_hash:
             answered[call.id_hash] = call.ref
         return
-    earlier = answered.get(_hash(result.key)) if result.key else None
+    earlier = answered.get(call_hash(result.key)) if result.key else None
     if earlier is None:
         pairing.orphans.append(place)
         return
@@ -344,7 +343,8 @@ def _pair_result(
     pairing.result_of[earlier] = place
 
 
-def _hash(text: str) -> bytes:
+def call_hash(text: str) -> bytes:
+    """Return the hash by which an unanswered call remembers its key or its name; empty for an empty text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES] if text else b""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
-from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, Ref, open_call
+from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, call_hash, unanswered_calls
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Thinking
 
@@ -212,7 +212,7 @@ def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorde
     warnings = list[Disorder]()
     for arrival in arrivals:
         for number, call in enumerate(arrival.facts.calls):
-            id_hash = open_call(Ref(arrival.position, number), key=call.key, name="").id_hash
+            id_hash = call_hash(call.key)
             if id_hash and id_hash in seen:
                 warnings.append(
                     Disorder("repeated_id", arrival.position, f"/messages/{arrival.index}/tool_calls/{number}")
@@ -301,10 +301,7 @@ def _answer(
 
 
 def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
-    calls = [
-        open_call(Ref(arrival.position, index), key=call.key, name=call.name)
-        for index, call in enumerate(arrival.facts.calls)
-    ]
+    calls = unanswered_calls(arrival.position, arrival.facts)
     return open_calls.opened(calls) if calls else open_calls
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from turnlog.core.calls import MessageOutline, OpenCalls, Ref, open_call, outline_of, pair
+from turnlog.core.calls import MessageOutline, OpenCalls, Ref, call_hash, outline_of, pair
 from turnlog.core.errors import CorruptError, InvalidInputError, TooLargeError
 from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, MessageEvent, Notes, Recall
 from turnlog.core.json_values import JsonObject, encode_json
@@ -168,7 +168,7 @@ def calibration_after(body: AppendMessages, header: Header, *, opens_loop: bool)
 
 
 _RECALL_TOOLS = (RECALL_TOOL, SEARCH_TOOL)
-_RECALL_TOOL_HASHES = frozenset(open_call(Ref(1, 0), key="", name=name).name_hash for name in _RECALL_TOOLS)
+_RECALL_TOOL_HASHES = frozenset(map(call_hash, _RECALL_TOOLS))
 
 
 def recalls(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from turnlog.core.agent_state import agent_of, agents_of, pending_of, run_patch, validate
-from turnlog.core.calls import Ref, UnansweredCall, id_key, open_call
+from turnlog.core.calls import UnansweredCall, call_hash, id_key
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, VersionMismatchError
 from turnlog.core.events import RUN, STATE_CHANGE, StateEvent, own_action
 from turnlog.core.identity import Owner, check_agent_id
@@ -316,9 +316,4 @@ def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:
     if isinstance(pending.get("ref"), str):
         return pending["ref"] == str(call.ref)
     call_id = pending.get("call_id")
-    return isinstance(call_id, str) and bool(call_id) and id_hash(call_id) == call.id_hash
-
-
-def id_hash(call_id: str) -> bytes:
-    """Return the hash by which open calls remember a provider's call id."""
-    return open_call(Ref(1, 0), key=id_key(call_id), name="").id_hash
+    return isinstance(call_id, str) and bool(call_id) and call_hash(id_key(call_id)) == call.id_hash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
@@ -38,28 +38,22 @@ Change: TypeAlias = Callable[[SessionState, int], tuple[StateEvent, SessionState
 """A function from the state and the position of the new event to that event and the state after it. Raises to refuse."""
 
 
-class ChangeState:
-    """Writes a change of the state. Shared by the use cases that change it."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
-
-    def __call__(
-        self,
-        keys: SessionKeys,
-        change: Change,
-        *,
-        request: RequestKey | None,
-        if_version: int | None = None,
-        lease: int | None = None,
-    ) -> SessionState:
-        """Return the state after the change; for a repeated request, as it was after the first one."""
-        write = StateWrite(self._log, keys, change, if_version=if_version, lease=lease)
-        written = self._log.commits.write(keys, write.compose, request)
-        if written.repeated:
-            return States(self._log).at(keys, written.commit.header.last_state)
-        write.write_caches(written)
-        return write.state
+def _change_state(
+    log: SessionLog,
+    keys: SessionKeys,
+    change: Change,
+    *,
+    request: RequestKey | None,
+    if_version: int | None = None,
+    lease: int | None = None,
+) -> SessionState:
+    """Write a change; return the state after it. For a repeated request, that is the state after the first one."""
+    write = StateWrite(log, keys, change, if_version=if_version, lease=lease)
+    written = log.commits.write(keys, write.compose, request)
+    if written.repeated:
+        return States(log).at(keys, written.commit.header.last_state)
+    write.write_caches(written)
+    return write.state
 
 
 class StateWrite:
@@ -184,7 +178,7 @@ class PutState:
     """Use case: replace the state."""
 
     def __init__(self, log: SessionLog) -> None:
-        self._change = ChangeState(log)
+        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, body: ReplaceState, *, key: str | None = None) -> StateAnswer:
         value, action = cast("JsonObject", body.state), own_action(body.action, pointer="/action")
@@ -194,14 +188,14 @@ class PutState:
             return replacing_event(before, value, position=position, action=action)
 
         keys = SessionKeys(owner, session_id)
-        return _answer(self._change(keys, replaced, request=request, if_version=body.if_version))
+        return _answer(_change_state(self._log, keys, replaced, request=request, if_version=body.if_version))
 
 
 class PatchState:
     """Use case: apply a Merge Patch or a JSON Patch to the state, completely or not at all."""
 
     def __init__(self, log: SessionLog) -> None:
-        self._change = ChangeState(log)
+        self._log = log
 
     def __call__(
         self,
@@ -220,7 +214,7 @@ class PatchState:
             return next_event(before, position=position, action=recorded_action, patch=patch, agent_id=None)
 
         keys = SessionKeys(owner, session_id)
-        return _answer(self._change(keys, patched, request=request, if_version=if_version))
+        return _answer(_change_state(self._log, keys, patched, request=request, if_version=if_version))
 
 
 def _answer(state: SessionState) -> StateAnswer:
@@ -248,7 +242,7 @@ class PatchAgent:
     """Use case: apply a JSON Merge Patch to one agent's execution state. Refuse a patch whose result is not a valid state."""
 
     def __init__(self, log: SessionLog) -> None:
-        self._change = ChangeState(log)
+        self._log = log
 
     def __call__(
         self,
@@ -272,23 +266,19 @@ class PatchAgent:
             check_agent(agent_of(after.value, agent_id) or {}, agent_id)
             return event, after
 
-        return agent_answer(self._change(keys, patched, request=request, lease=lease), agent_id)
-
-
-def agent_answer(state: SessionState, agent_id: str) -> AgentState:
-    """Return the answer for one agent; ``state`` is empty when the session has no such agent."""
-    return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
+        state = _change_state(self._log, keys, patched, request=request, lease=lease)
+        return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
 
 
 def run_event(
-    run: JsonObject | None, answered: Iterable[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
+    run: JsonObject | None, answered: Sequence[UnansweredCall], state: SessionState, *, position: int, action: str = RUN
 ) -> tuple[StateEvent, SessionState, list[Problem]] | None:
     """Return the state event of an append, the state after it, and the problems of the agent that ``run`` names.
 
     None when the append does not change the state. ``answered`` are the calls that the append answers: a pending action that
     waits for one of them is removed from its agent.
     """
-    patches: JsonObject = {name: {"pending_action": None} for name in agents_answered(state.value, list(answered))}
+    patches: JsonObject = {name: {"pending_action": None} for name in _agents_answered(state.value, answered)}
     agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
     if run is not None:
         agent_id, patch = run_patch(run)
@@ -301,7 +291,7 @@ def run_event(
     return event, after, problems
 
 
-def agents_answered(state: JsonObject, answered: list[UnansweredCall]) -> list[str]:
+def _agents_answered(state: JsonObject, answered: Sequence[UnansweredCall]) -> list[str]:
     """Return the ids of agents whose pending action waits for one of the answered calls."""
     agent_ids = list[str]()
     for agent_id, agent in agents_of(state).items():

@@ -125,12 +125,8 @@ class AppendWrite:
         self._current: CurrentSettings | None = None
         self.summaries: SummaryTrigger | None = None
         """The trigger and the attempts at the end of the log. Set by `compose` if the append may request a summary."""
-        self._state: SessionState | None = None
-
-    @property
-    def state(self) -> SessionState | None:
-        """The state after the append; None when the append does not change it."""
-        return self._state
+        self.state: SessionState | None = None
+        """The state after the append; None when the append does not change it. Set by `compose`."""
 
     def compose(self, tail: Tail) -> Draft:
         """Return the commit to write after ``tail``, or raise to refuse the append."""
@@ -163,7 +159,7 @@ class AppendWrite:
         warnings += problems
         if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
-        if lease is None and flow.loop.final and self._state is not None and has_inbox(self._state, self._body.run):
+        if lease is None and flow.loop.final and self.state is not None and has_inbox(self.state, self._body.run):
             lease = self._lease_after(header, first, time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
@@ -182,7 +178,7 @@ class AppendWrite:
             run=run,
             sent=sent,
             calibration=calibration,
-            pending=has_pending(self._state) if self._state is not None else header.pending,
+            pending=has_pending(self.state) if self.state is not None else header.pending,
             lease=lease,
         )
         if self._ask is not None:
@@ -193,8 +189,8 @@ class AppendWrite:
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
-        if self._state is not None:
-            States(self._log).write_cache(self._keys, self._state)
+        if self.state is not None:
+            States(self._log).write_cache(self._keys, self.state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
 
     def _lease_after(self, header: Header, position: int, time_ms: int, *, keeps: bool = False) -> RunLease | None:
@@ -294,7 +290,7 @@ class AppendWrite:
         self, header: Header, position: int, before: OpenCalls, flow: Flow
     ) -> tuple[StateEvent | None, list[Disorder]]:
         """Return the state event of the append, if there is one, and the problems of the agent's state as warnings."""
-        self._state = None
+        self.state = None
         run = cast("JsonObject | None", self._body.run)
         if run is None and not header.pending:
             return None, []
@@ -306,7 +302,7 @@ class AppendWrite:
         change = run_event(run, answered, state, position=position, action=self._action)
         if change is None:
             return None, []
-        event, self._state, problems = change
+        event, self.state, problems = change
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
     def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
@@ -365,14 +361,7 @@ def _with_calls(events: Sequence[Event]) -> list[tuple[MessageEvent, Sequence[To
 def _answer(
     commit: Commit, messages: Sequence[tuple[MessageEvent, Sequence[ToolCall]]], compression: Compression
 ) -> Appended:
-    header, notes = commit.header, messages[0][0].notes or Notes()
-    has_unknown = any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings)
-    names = {
-        (event.position, pointer): name
-        for event, _ in messages
-        if has_unknown and event.body is not None
-        for name, pointer in unknown_content(event.body, event.format).items()
-    }
+    header = commit.header
     return Appended(
         first=header.first,
         last=messages[-1][0].position,
@@ -386,13 +375,23 @@ def _answer(
         ],
         compression=compression,
         lease=held_lease(header.lease),
-        warnings=[
-            Warning(
-                code=code, position=position, pointer=pointer, message=Disorder(code, position, pointer, name).message
-            )
-            for code, position, pointer in notes.warnings
-            # The part of the pointer that is within its message.
-            for within in ("".join(pointer.removeprefix("/messages/").partition("/")[1:]),)
-            for name in (names.get((position, within), ""),)
-        ],
+        warnings=_warnings([event for event, _ in messages]),
     )
+
+
+def _warnings(messages: Sequence[MessageEvent]) -> list[Warning]:
+    """Return the warnings of an append, which its first message holds. Names of unknown content are read from the bodies."""
+    notes, names = messages[0].notes or Notes(), dict[str, str]()
+    if any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings):
+        for index, event in enumerate(messages):
+            contents = unknown_content(event.body, event.format) if event.body is not None else {}
+            names |= {f"/messages/{index}{pointer}": name for name, pointer in contents.items()}
+    return [
+        Warning(
+            code=code,
+            position=position,
+            pointer=pointer,
+            message=Disorder(code, position, pointer, names.get(pointer, "")).message,
+        )
+        for code, position, pointer in notes.warnings
+    ]

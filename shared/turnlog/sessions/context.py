@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError
-from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, copied_json, encode_json
 from turnlog.core.loops import Arrival, Flow, accept
@@ -39,7 +39,7 @@ from turnlog.sessions.context_models import (
     WindowAnswer,
 )
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
-from turnlog.sessions.incoming import understand, with_calls
+from turnlog.sessions.incoming import message_event, understand, with_calls
 from turnlog.sessions.session_history import (
     FindInSession,
     SessionHistory,
@@ -175,7 +175,7 @@ class BuildContexts:
             check_build(stored_build, header, cast("list[JsonObject] | None", body.tools))
             body = body_of_build(stored_build, body)
         codec_of(body.format)
-        context = self._context_request(keys, reading, body, stored_build)
+        context = self._context_request(reading, body, stored_build)
         request, budget = context.request, context.budget
         history = SessionHistory(self._log, reading, context, self._find)
         request = replace(request, recaller=history.recall if self._find is not None else None)
@@ -233,10 +233,10 @@ class BuildContexts:
         return settings, reading.summary
 
     def _context_request(
-        self, keys: SessionKeys, reading: SessionReading, body: BuildContext, stored_build: GivenBuild | None
+        self, reading: SessionReading, body: BuildContext, stored_build: GivenBuild | None
     ) -> ContextRequest:
         """Return the window request of a call, with the settings and the summary at the position of the window."""
-        header = reading.header
+        keys, header = reading.keys, reading.header
         settings, summary = self._settings_and_summary(reading)
         request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
         if stored_build is not None:
@@ -284,15 +284,7 @@ class BuildWindows:
             incoming, position = understand(message_body, index, self._counter, codec=codec), index + 1
             call_count = with_calls(call_count, incoming.facts, index)
             flow = accept(flow, Arrival(position, index, incoming.message, incoming.facts, incoming.tokens)).flow
-            event = MessageEvent(
-                position=position,
-                format=incoming.codec.format,
-                tokens=incoming.tokens,
-                envelope=incoming.envelope,
-                body=incoming.body,
-                head_tokens=incoming.head_tokens,
-            )
-            sources.append(Source(event, flow.loop.number, 0))
+            sources.append(Source(message_event(incoming, position), flow.loop.number, 0))
         return sources, flow.tokens
 
 
@@ -307,23 +299,6 @@ def window_answer(
 ) -> WindowAnswer:
     """Return the answer that describes a window. ``head`` is the position that the window was built at."""
     manifest = window.manifest
-    events = {source.event.position: source.event for source in sources}
-    parsed = {
-        position: codec_of(event.format).parse(event.body)
-        for position, event in (
-            (position, events[position]) for position in {ref.position for ref in window.open_calls}
-        )
-        if event.body is not None
-    }
-    open_calls = list[OpenCall]()
-    for ref in window.open_calls:
-        facts = events[ref.position].facts
-        if ref.position in parsed:
-            call = parsed[ref.position].tool_calls[ref.index]
-            open_calls.append(OpenCall(ref=str(ref), call_id=call.id, name=call.name))
-        elif facts is not None:
-            fact = facts.calls[ref.index]
-            open_calls.append(OpenCall(ref=str(ref), call_id=fact.key, name=fact.name))
     # What the caller gets is the caller's: the process may build its next window of the same values.
     return WindowAnswer(
         messages=copied_json(window.messages),
@@ -331,7 +306,7 @@ def window_answer(
         tools=copied_json(window.tools),
         requires_tool_config=window.requires_tool_config,
         tool_names=list(window.tool_names),
-        open_calls=open_calls,
+        open_calls=_open_calls(window, sources),
         tokens=window.tokens,
         manifest=ManifestAnswer(
             position=head,
@@ -351,3 +326,24 @@ def window_answer(
         head=head,
         summary_stale=summary_stale,
     )
+
+
+def _open_calls(window: Window, sources: Sequence[Source]) -> list[OpenCall]:
+    """Return the open calls of a window, each as its message names it; without the message's body, as the card does."""
+    positions = {ref.position for ref in window.open_calls}
+    events = {source.event.position: source.event for source in sources if source.event.position in positions}
+    parsed = {
+        position: codec_of(event.format).parse(event.body)
+        for position, event in events.items()
+        if event.body is not None
+    }
+    open_calls = list[OpenCall]()
+    for ref in window.open_calls:
+        facts = events[ref.position].facts
+        if ref.position in parsed:
+            call = parsed[ref.position].tool_calls[ref.index]
+            open_calls.append(OpenCall(ref=str(ref), call_id=call.id, name=call.name))
+        elif facts is not None:
+            outline = facts.calls[ref.index]
+            open_calls.append(OpenCall(ref=str(ref), call_id=outline.key, name=outline.name))
+    return open_calls

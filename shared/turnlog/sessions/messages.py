@@ -57,19 +57,13 @@ class ReadMessages:
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
-        if at is None:
-            newest = self._log.commits.tail(keys).header
+        log, page_commits = self._log.commits, _PAGE_COMMITS
+        header = log.tail(keys).header if at is None else header_of_moment(log, keys, at, pointer="/query/at")
         selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
-        if at is not None:
-            messages = self._in_view(
-                keys, header_of_moment(self._log.commits, keys, at, pointer="/query/at"), selection
-            )
-        elif in_view:
-            messages = self._in_view(keys, newest, selection)
-        else:
-            end = replace(newest, last=min(newest.last, selection.last), view=VisibleRanges())
-            messages = self._in_view(keys, end, selection, limit=min(_PAGE_COMMITS, limit + MAX_EVENTS))
-        return _page(messages, limit, format)
+        if at is None and not in_view:
+            header = replace(header, last=min(header.last, selection.last), view=VisibleRanges())
+            page_commits = min(_PAGE_COMMITS, limit + MAX_EVENTS)
+        return _page(self._in_view(keys, header, selection, limit=page_commits), limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.models import MAX_POSITION, Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
 from turnlog.core.window_parts import BreakReason, OthersCalls, RecalledMessage, WindowPart
+from turnlog.sessions.message_models import REF_PATTERN
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
 MAX_QUERY_CHARS = 1_000
@@ -114,7 +115,7 @@ class ParentWindow(Body):
     ``all``. ``system`` replaces the session's system text.
     """
 
-    ref: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$")]
+    ref: Annotated[str, Field(pattern=REF_PATTERN)]
     agent_id: str = Field(min_length=1, max_length=128)
     others: Literal["nothing", "answers", "all"] = "nothing"
     system: str | None = Field(default=None, max_length=1_000_000)

@@ -31,6 +31,7 @@ from turnlog.core.events import (
     MessageEvent,
     NoteEvent,
     Notes,
+    Payload,
     RewindEvent,
     SettingsEvent,
     StateEvent,
@@ -136,10 +137,8 @@ class ReadHistory:
                 yield _ListedEvent(commit, event, messages.get(event.position), agent_id)
 
     def _entries(self, keys: SessionKeys, listed: Sequence[_ListedEvent]) -> list[HistoryEntry]:
-        fetched = self._log.commits.whole(
-            keys, [(item.commit, item.position) for item in listed if item.is_out_of_line]
-        )
-        by_position = {event.position: event for event in fetched}
+        out_of_line = [(item.commit, item.position) for item in listed if item.is_out_of_line]
+        by_position = {event.position: event for event in self._log.commits.whole(keys, out_of_line)}
         return [item.entry(by_position.get(item.position, item.event)) for item in listed]
 
 
@@ -190,10 +189,10 @@ class _ListedEvent:
 
     @property
     def _line(self) -> JsonObject:
-        return self.commit.lines[self.event.position - self.commit.header.first]
+        return self.commit.line(self.position)
 
     @property
-    def _payload(self):  # type: ignore[no-untyped-def]
+    def _payload(self) -> Payload | None:
         return payload_of(self._line)
 
 
@@ -213,7 +212,7 @@ class RecordEntries:
             raise TooLargeError(f"metadata is over the limit of {MAX_METADATA_BYTES} bytes")
         request = request_key(key, "history", body)
 
-        def compose(tail: Tail) -> Draft | Commit:
+        def compose(tail: Tail) -> Draft:
             header = tail.header
             state = States(self._log).at(keys, header.last_state)
             event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))

@@ -178,8 +178,7 @@ class CreateSessions:
 
     def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
         first = self._first_commit(keys)
-        repeated = first is not None and request is not None and request.matches(first.header.idempotency)
-        if first is not None and repeated:
+        if first is not None and request is not None and request.matches(first.header.idempotency):
             return Created(self._answer_created(keys, first), True)
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")

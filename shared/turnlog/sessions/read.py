@@ -199,9 +199,7 @@ class ListSessions:
         """Return the session of a list entry; None when it was erased since the index was read, or has expired."""
         keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
         if status_of(item) == "creating" or not is_settled(item, now):
-            with suppress(NotFoundError):
-                return self._from_log(keys)
-            return None
+            return self._from_log(keys)
         meta = read_meta(item)
         settings = meta.settings
         header = _header_of_entry(item, settings.ttl_days or 0)
@@ -210,16 +208,17 @@ class ListSessions:
         if meta.missing > 1:
             system = get_item(self._log.items, keys.system)
             if system is None or is_cache_tombstone(system):
-                with suppress(NotFoundError):
-                    return self._from_log(keys)
-                return None
+                return self._from_log(keys)
             settings = self._log.caches.settings_in(keys, system)
         return session_answer(keys, settings, header, created_ms=meta.created_ms)
 
-    def _from_log(self, keys: SessionKeys) -> Session:
-        """Return the session as of its newest commit, and write its entry in the list again."""
-        tail = self._log.commits.tail(keys)
-        current = self._log.settings(keys, tail.meta, None, tail.header)
+    def _from_log(self, keys: SessionKeys) -> Session | None:
+        """Return the session as of its newest commit, and write its entry in the list again; None when it does not exist."""
+        try:
+            tail = self._log.commits.tail(keys)
+            current = self._log.settings(keys, tail.meta, None, tail.header)
+        except NotFoundError:
+            return None
         header = tail.header
         settled = is_listing_due(header.time_ms, self._log.clock.now_ms())
         entry = directory_item(keys, current.settings, created_ms=current.created_ms, header=header, settled=settled)

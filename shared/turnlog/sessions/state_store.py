@@ -12,7 +12,7 @@ from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_p
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.caches import cached_json, cached_number, reflected_position
-from turnlog.log.commit import Commit, read_commit
+from turnlog.log.commit import read_commit
 from turnlog.log.commit_items import shared_position
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.packing import pack
@@ -227,12 +227,11 @@ def state_key_names(value: JsonObject) -> tuple[str, ...]:
 
 def state_version_at(item: Item, position: int) -> int:
     """Return the position of the newest state event up to ``position``, which is in the commit of ``item``."""
-    commit: Commit = read_commit(item)
-    header, position = commit.header, shared_position(item, position)
-    if header.last_state <= position:
-        return header.last_state
-    line: dict[str, Any] = commit.lines[header.last_state - header.first]
-    previous: int = line["q"]
+    commit = read_commit(item)
+    newest = commit.header.last_state
+    if newest <= shared_position(item, position):
+        return newest
+    previous: int = commit.line(newest)["q"]
     return previous
 
 

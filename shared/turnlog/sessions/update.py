@@ -96,13 +96,12 @@ class UpdateSessions:
     def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         commit = written.commit
-        payload = commit.settings_payload
         with suppress(UnavailableError):
             self._log.caches.write_settings(
                 keys,
                 current.settings,
                 position=commit.header.first,
                 created_ms=current.created_ms,
-                payload=payload,
+                payload=commit.settings_payload,
             )
         self._log.write_listing(keys, commit.header, current)

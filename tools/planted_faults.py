@@ -178,7 +178,7 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/core/calls.py",
-                '        return self._oldest_match("id", _hash(result.key)) if result.key else',
+                '        return self._oldest_match("id", call_hash(result.key)) if result.key else',
                 '        return self._oldest_match("order", b"") if result.key else',
             ),
         ),

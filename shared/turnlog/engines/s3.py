@@ -15,6 +15,7 @@ from turnlog.engines.aws_errors import error_code, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 
 _MAX_DELETES = 1_000
@@ -75,16 +76,8 @@ class S3BlobStore:
 
     def delete_many(self, names: Sequence[str]) -> None:
         """Implement `BlobStore`; raise `UnavailableError` if S3 kept one of the blobs. The others are deleted."""
-        wanted = list(dict.fromkeys(names))
-        failed: list[str] = []
-        for start in range(0, len(wanted), _MAX_DELETES):
-            chunk = wanted[start : start + _MAX_DELETES]
-            with translated("DeleteObjects"):
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket,
-                    Delete={"Objects": [{"Key": self._prefix + name} for name in chunk], "Quiet": True},
-                )
-            failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+        with translated("DeleteObjects"):
+            failed = self._delete([{"Key": self._prefix + name} for name in dict.fromkeys(names)])
         if failed:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")
 
@@ -103,20 +96,25 @@ class S3BlobStore:
         with translated("ListObjectVersions"):
             for page in pages:
                 versions: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                erasable: list[Any] = [
+                erasable: list[ObjectIdentifierTypeDef] = [
                     {"Key": version["Key"], "VersionId": version["VersionId"]}
                     for version in versions
                     if version["Key"] not in kept
                 ]
-                for start in range(0, len(erasable), _MAX_DELETES):
-                    answer = self._client.delete_objects(
-                        Bucket=self._bucket, Delete={"Objects": erasable[start : start + _MAX_DELETES], "Quiet": True}
-                    )
-                    failed += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+                failed += self._delete(erasable)
                 erased += len(erasable)
         if failed:
             raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
         return erased
+
+    def _delete(self, objects: Sequence[ObjectIdentifierTypeDef]) -> list[str]:
+        """Delete objects or versions of them; return the error codes of those that S3 kept."""
+        codes = list[str]()
+        for start in range(0, len(objects), _MAX_DELETES):
+            chunk = objects[start : start + _MAX_DELETES]
+            answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": chunk, "Quiet": True})
+            codes += [error.get("Code", "unknown") for error in answer.get("Errors", [])]
+        return codes
 
     def url(self, name: str, *, seconds: int, filename: str) -> str | None:
         """Return an address that is signed with this process's credentials; it ends when they expire. Needs ``s3:GetObject``."""

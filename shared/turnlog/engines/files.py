@@ -41,7 +41,7 @@ class FileBlobStore:
             _sync(path.parent)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            raise _unavailable(error) from error
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -49,7 +49,7 @@ class FileBlobStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+            raise _unavailable(error) from error
 
     def names(self, prefix: str) -> Sequence[str]:
         return sorted(name for path, name in self._below(prefix) if not path.name.startswith("."))
@@ -60,7 +60,7 @@ class FileBlobStore:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+                raise _unavailable(error) from error
             if path.parent.is_dir():
                 _sync(path.parent)
 
@@ -73,7 +73,7 @@ class FileBlobStore:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+                raise _unavailable(error) from error
             erased += 1
             folders.add(path.parent)
         for folder in sorted(folders, reverse=True):
@@ -96,7 +96,7 @@ class FileBlobStore:
                 except FileNotFoundError:
                     continue  # in place, or deleted, just now
                 except OSError as error:
-                    raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+                    raise _unavailable(error) from error
 
     def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
         """Yield the files whose names begin with a prefix, with their names. An unfinished file has the name it will get."""
@@ -183,9 +183,13 @@ def make_folder(folder: Path) -> None:
         _sync(path.parent)
 
 
+def _unavailable(error: OSError) -> UnavailableError:
+    return UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1)
+
+
 def _unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
+        raise _unavailable(error) from error
 
 
 def _sync(folder: Path) -> None:

@@ -129,11 +129,7 @@ class ReadLoops:
         if newest_listed < 1:
             return LoopPage(loops=[], next=None)
         messages, is_cut = self._loops(keys, tail.header, range(oldest, newest_listed + 1))
-        flow = tail.header.flow
-        is_answered = flow.loop.final and flow.previous_role != REASONING and not has_open_calls(flow)
-        is_over = bool(tail.header.ended) or (
-            not tail.header.pending and (is_answered or self._log.clock.now_ms() - tail.header.time_ms > timeout_ms)
-        )
+        is_over = self._is_over(tail.header, timeout_ms)
         by_loop = dict[int, list[_LoopMessage]]()
         for message in messages:
             by_loop.setdefault(message.loop, []).append(message)
@@ -160,6 +156,16 @@ class ReadLoops:
                 return LoopPage(loops=loops, next=loops[-1].loop)
             loops.append(loop)
         return LoopPage(loops=loops, next=oldest if oldest > 1 else None)
+
+    def _is_over(self, header: Header, timeout_ms: int) -> bool:
+        """Return whether the newest loop has ended: with its session, by its final reply, or after a time without messages."""
+        if header.ended:
+            return True
+        if header.pending:
+            return False
+        flow = header.flow
+        is_answered = flow.loop.final and flow.previous_role != REASONING and not has_open_calls(flow)
+        return is_answered or self._log.clock.now_ms() - header.time_ms > timeout_ms
 
     def _loops(self, keys: SessionKeys, header: Header, loops: range) -> tuple[list[_LoopMessage], bool]:
         """Return the messages in view of a range of loops, oldest first; those of user and assistant with their bodies.

@@ -433,13 +433,11 @@ class Application:
     @cached_property
     def make_facts(self) -> MakeFacts:
         """The extractor of facts: rules, or the model of summaries if the settings name one."""
-        from turnlog.memory.facts import FactsWithinBudget, SentenceFacts, without_cost
+        from turnlog.memory.facts import FactsWithinBudget, ModelFacts, SentenceFacts, without_cost
 
         rules = SentenceFacts()
         if not self.settings.summary_model:
             return without_cost(rules)
-        from turnlog.memory.facts import ModelFacts
-
         model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)
         limit = self.settings.summary_tokens_per_day
         return FactsWithinBudget(model, rules, self.spending, self.lazy_counter, tokens_per_day=limit)

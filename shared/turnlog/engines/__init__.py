@@ -185,7 +185,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
             queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
         for name, kinds in own_queues.items():
             if name in query:
-                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0], ""))
+                queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0]))
     return Engine(
         "dynamodb",
         DynamoItemTable(clients.dynamodb, table),

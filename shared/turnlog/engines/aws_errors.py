@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -113,11 +112,14 @@ def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
 def translate(error: ClientError | BotoCoreError, operation: str) -> TurnlogError:
     """Return Turnlog's error for one of botocore's. An unknown error becomes `UnavailableError`: its effect is unknown too."""
     if isinstance(error, ClientError):
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return _from_code(error_code(error), status, operation)
+        return _from_code(error_code(error), _status(error), operation)
     if isinstance(error, _NO_CREDENTIALS):
         return UnavailableError(f"{operation} has no credentials", code=DENIED)
     if isinstance(error, ParamValidationError):
@@ -162,7 +164,7 @@ class Service:
         try:
             yield
         except ClientError as error:
-            raise self._refused(name, error.response) from None
+            raise self._refused(name, error) from None
         except BotoCoreError as error:
             raise self._broken(name, error) from None
         except (ResponseParserError, ValueError, TypeError, AttributeError, KeyError, RecursionError, OSError):
@@ -173,10 +175,9 @@ class Service:
         """Return the error for an answer that can't be read."""
         return UnavailableError(f"the answer of {name} can't be read as {self.expected}", code=self.unreadable)
 
-    def _refused(self, name: str, response: Any) -> TurnlogError:
-        code = str(response.get("Error", {}).get("Code", ""))
-        metadata = response.get("ResponseMetadata", {})
-        status, header = int(metadata.get("HTTPStatusCode", 0)), metadata.get("HTTPHeaders", {}).get("retry-after", "")
+    def _refused(self, name: str, error: ClientError) -> TurnlogError:
+        code, status = error_code(error), _status(error)
+        header = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
         if code not in _PASSING and (code in _THROTTLED or status == 429):
             seconds = int(header[:4]) if header.isascii() and header.isdigit() else None
             return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)

@@ -18,7 +18,7 @@ from turnlog.engines.http_post import Posted, post, web_address
 from turnlog.ports import Clock, Ending, ModelAnswer, Prompt
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
-_THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"}
 
 
@@ -104,7 +104,7 @@ def _read(name: str, body: bytes) -> ModelAnswer:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise UnavailableError(f"the answer of {name} is no chat completion", code=UNREADABLE) from None
     ending: Ending = "filtered" if declined else _ENDINGS.get(choice.get("finish_reason"), "done")
-    return ModelAnswer(_THINKING.sub("", text, count=1) if _THINKING.match(text) else text, ending, *counts)
+    return ModelAnswer(_THINKING.sub("", text), ending, *counts)
 
 
 def _count(value: object) -> int | None:

@@ -44,8 +44,8 @@ _NEW_VALUES = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS[2:], 
 _PUT, _PUT_NEW = f"{_INSERT} UPDATE SET {_NEW_VALUES}", f"{_INSERT} NOTHING"
 _EXPIRED = "SELECT rowid FROM items WHERE ttl IS NOT NULL AND ttl < ? ORDER BY ttl LIMIT ?"
 _REMOVE_EXPIRED = f"DELETE FROM items WHERE rowid IN ({_EXPIRED})"  # noqa: S608 - fixed text
-_EXPIRED_AT_ONCE = 4
 _KEYS_AT_ONCE = 500  # SQLite limits the variables of a statement: to 999 before 3.32, to 32,766 since.
+_EXPIRED_AT_ONCE = 4
 """Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
 
 

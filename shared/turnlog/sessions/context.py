@@ -171,12 +171,14 @@ class BuildContexts:
             return self._within_a_call(keys, body, body.parent)
         reading = self._read(keys, body)
         header = reading.header
+        tools = cast("list[JsonObject] | None", body.tools)
         if stored_build is not None:
-            check_build(stored_build, header, cast("list[JsonObject] | None", body.tools))
+            check_build(stored_build, header, tools)
             body = body_of_build(stored_build, body)
         codec_of(body.format)
         context = self._context_request(reading, body, stored_build)
         request, budget = context.request, context.budget
+        model = body.model if body.model is not None else context.settings.model
         history = SessionHistory(self._log, reading, context, self._find)
         request = replace(request, recaller=history.recall if self._find is not None else None)
         with counted_by_the_provider(budget):
@@ -191,9 +193,7 @@ class BuildContexts:
             head=header.last,
             budget=budget,
             summary_stale=request.policy.takes_summary and window.is_partial,
-            build=build_of(
-                request, header, budget, model=context.model, tools=context.tools, elsewhere=window.elsewhere
-            ),
+            build=build_of(request, header, budget, model=model, tools=tools, elsewhere=window.elsewhere),
         )
 
     def _within_a_call(self, keys: SessionKeys, body: BuildContext, parent: ParentWindow) -> WindowAnswer:
@@ -242,12 +242,11 @@ class BuildContexts:
         if stored_build is not None:
             budget = BudgetAnswer(**stored_build.budget.model_dump())
             request = replace(request, budget=effective(budget))
-        model = body.model if body.model is not None else settings.model
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
                 summary = self._summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
             request = replace(request, summary=summary)
-        return ContextRequest(request, budget, settings, model, cast("list[JsonObject] | None", body.tools))
+        return ContextRequest(request, budget, settings)
 
 
 class BuildWindows:

@@ -114,13 +114,11 @@ def request_of(
 
 @lazy_dataclass(frozen=True, slots=True)
 class ContextRequest:
-    """A window request, and the budget, settings, model and tools that it was made from. ``tools`` are those of the call."""
+    """A window request, and the budget and settings that it was made from."""
 
     request: WindowRequest
     budget: BudgetAnswer
     settings: SessionSettings
-    model: str | None
-    tools: Sequence[JsonObject] | None
 
 
 @lazy_dataclass(frozen=True, slots=True)

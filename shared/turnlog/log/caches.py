@@ -171,22 +171,23 @@ def directory_item(
     `CachedSettings`).
     """
     short, left_out = _short(settings_object(settings))
-    missing = max(missing, left_out)
-    status = "creating" if header is None else header.status
-    active_ms = header.active_ms if header is not None else created_ms
-    flow = header.flow if header is not None else None
+    status, active_ms, position, totals = "creating", created_ms, 0, "0 0 0"
+    if header is not None:
+        status, active_ms, position, flow = header.status, header.active_ms, header.last, header.flow
+        totals = f"{flow.messages} {flow.tokens} {flow.loop.number}"
+    key = keys.directory
     item: dict[str, AttributeValue] = {
-        "pk": keys.directory.pk,
-        "sk": keys.directory.sk,
-        "g1pk": keys.directory.pk,
+        "pk": key.pk,
+        "sk": key.sk,
+        "g1pk": key.pk,
         "g1sk": activity_key(active_ms, keys.session_id),
         "st": status,
         "v": SCHEMA_VERSION,
         "c": created_ms,
         "a": active_ms,
-        "pos": header.last if header is not None else 0,
-        "ct": f"{flow.messages} {flow.tokens} {flow.loop.number}" if flow is not None else "0 0 0",
-        "b": _packed(short, missing),
+        "pos": position,
+        "ct": totals,
+        "b": _packed(short, max(missing, left_out)),
     }
     if header is not None and header.summary is not None:
         item["sm"] = header.summary.encode()

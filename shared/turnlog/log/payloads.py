@@ -88,11 +88,11 @@ class Payloads:
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
         """Copy payloads unchanged to the same places in another partition. Raises `CorruptError` for a missing one."""
-        in_items = [payload for payload in payloads if not is_blob(payload)]
-        items = self._items.get_many([Key(payload.home, payload.place) for payload in in_items]) if in_items else {}
-        for payload in in_items:
-            if Key(payload.home, payload.place) not in items:
-                raise CorruptError("a payload that a commit names is missing", item=payload.place)
+        keys = [Key(payload.home, payload.place) for payload in payloads if not is_blob(payload)]
+        items = self._items.get_many(keys) if keys else {}
+        for key in keys:
+            if key not in items:
+                raise CorruptError("a payload that a commit names is missing", item=key.sk)
         if items:
             self._items.write_many([{**item, "pk": to.partition} for item in items.values()])
         for payload in payloads:

@@ -94,8 +94,7 @@ class DocumentStore:
         documents, next_key = self._read(keys, [items[place] for place in places if place in items])
         if next_key is None:
             return documents, []
-        unread = list(document_keys)[list(document_keys).index(next_key) + 1 :]
-        return documents, unread
+        return documents, list(document_keys[document_keys.index(next_key) + 1 :])
 
     def page(self, keys: SessionKeys, selection: Range) -> tuple[list[Document], str | None]:
         """Return a page of at most ``limit`` documents and about 1 MB as they are stored, and the ``after`` of the next one."""
@@ -183,8 +182,7 @@ class DocumentStore:
         return documents, None
 
     def _document(self, keys: SessionKeys, item: Item) -> Document:
-        name, packed = item_name(item), item.get("b")
-        key = name[len(DOCUMENTS) :]
+        name, key, packed = item_name(item), key_of(item), item.get("b")
         if not isinstance(packed, bytes):
             packed = self._blobs.get(keys.document_blob(_text(item, "bn")))
         if packed is None:

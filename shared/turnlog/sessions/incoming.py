@@ -198,7 +198,7 @@ def recalls(
         if ref in recall_calls:
             answered_calls.setdefault(position, []).append(ref)
     recalled = dict[int, Recall]()
-    messages = _KnownMessages(arrivals, batch, tail)
+    messages = _KnownMessages(arrivals, tail)
     for position, places in claims.items():
         refs = answered_calls.get(position, [])
         if places is not None or (refs and has_tools):
@@ -212,10 +212,8 @@ def recalls(
 class _KnownMessages:
     """Messages that need no request: those of the append, and those of the newest commit before it."""
 
-    def __init__(self, arrivals: Sequence[Arrival], batch: Sequence[Incoming], tail: Tail) -> None:
-        self._by_position = {
-            arrival.position: incoming.message for arrival, incoming in zip(arrivals, batch, strict=True)
-        }
+    def __init__(self, arrivals: Sequence[Arrival], tail: Tail) -> None:
+        self._by_position = {arrival.position: arrival.message for arrival in arrivals}
         self._tail = tail
         self._older: dict[int, Message] | None = None
 

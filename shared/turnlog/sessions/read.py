@@ -140,18 +140,10 @@ class ListSessions:
         items, partition = list[Item](), OwnerKeys(owner).partition
         size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
         for _ in range(_MAX_PAGES):
-            page = self._log.items.query(
-                Query(
-                    partition,
-                    "",
-                    "~",
-                    descending=True,
-                    limit=size,
-                    index="activity",
-                    consistent=False,
-                    after=after,
-                )
+            newest = Query(
+                partition, "", "~", descending=True, limit=size, index="activity", consistent=False, after=after
             )
+            page = self._log.items.query(newest)
             items.extend(item for item in page.items if self._is_shown(owner, item, status))
             after = page.next
             if len(items) > limit or after is None:

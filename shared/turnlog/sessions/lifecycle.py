@@ -28,7 +28,6 @@ from turnlog.log.headers import CREATION, Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter, get_item
-from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.incoming import Incoming, message_event
 from turnlog.sessions.models import Bootstrap, CreateSession, Session
 from turnlog.sessions.models import ForkPoint as ForkPointBody
@@ -38,8 +37,6 @@ from turnlog.sessions.session_log import CurrentSettings, SessionLog
 from turnlog.sessions.state import check_change
 from turnlog.sessions.state_store import States, created_state
 from turnlog.sessions.update import check_settings_size, fields_of
-from turnlog.windows.build import system_cost
-from turnlog.windows.policy import policy_of
 
 if TYPE_CHECKING:
     from turnlog.memory.bootstrap import BootstrapMessage
@@ -47,6 +44,8 @@ if TYPE_CHECKING:
     from turnlog.summaries.store import Summaries
 
 
+_NO_SETTINGS = {"session_id", "state", "fork", "bootstrap", "if_exists"}
+"""Fields of a new session that are not among its settings."""
 _FORBIDDEN_IN_FORK = frozenset({"state", "state_schema", "recall", "bootstrap"})
 
 
@@ -84,7 +83,7 @@ class CreateSessions:
             existing = self._existing_session(keys, body, request)
             if existing is not None:
                 return existing
-        settings = self._settings(body)
+        settings = SessionSettings(**fields_of(body.model_dump(exclude=_NO_SETTINGS), self._counter))
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
         _check_first_state(state, settings.state_schema)
@@ -105,7 +104,7 @@ class CreateSessions:
             return existing
         parent = check_session_id(fork.session_id, pointer="/fork/session_id")
         point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
-        changes = body.model_dump(exclude_unset=True, exclude={"session_id", "fork", "if_exists"})
+        changes = body.model_dump(exclude_unset=True, exclude=_NO_SETTINGS)
         settings = replace(point.settings, **fields_of(changes, self._counter))
         check_settings_size(settings)
         self._reserve(keys, settings)
@@ -219,29 +218,6 @@ class CreateSessions:
         if request is None:
             return self._log.ids.new_id()
         return made_id(owner, request.key_hash)
-
-    def _settings(self, body: CreateSession) -> SessionSettings:
-        policy = cast("str | JsonObject", body.policy if body.policy is not None else "default")
-        policy_of(policy)
-        tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
-        return SessionSettings(
-            title=body.title,
-            system=body.system,
-            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
-            model=body.model,
-            tools=tools,
-            tools_tokens=count_tools(list(tools), self._counter),
-            output_reserve=body.output_reserve,
-            policy=policy,
-            metadata=cast("JsonObject | None", body.metadata),
-            strict=body.strict,
-            recall=body.recall,
-            loop_timeout_seconds=body.loop_timeout_seconds,
-            ttl_days=body.ttl_days,
-            inactive_after_minutes=body.inactive_after_minutes,
-            state_schema=cast("JsonObject | None", body.state_schema),
-            snapshots=body.snapshots.model_dump() if body.snapshots is not None else None,
-        )
 
 
 def made_id(owner: Owner, seed: bytes) -> str:

@@ -143,7 +143,7 @@ class RetainSessions:
                 start_expiry(self._start_job, self._erasure, keys, str(item["g2sk"])[:13])
                 return "expired"
             return ""
-        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        settings = self._log.full_settings(keys, tail).settings
         if is_inactive(settings, tail.header, self._log.clock.now_ms()):
             with suppress(_IsActive, ConflictError):
                 self._time_out(keys, settings)
@@ -175,7 +175,7 @@ class RetainSessions:
 
     def _show(self, keys: SessionKeys, tail: Tail) -> None:
         """Write the session's entry in the list and on the index as of a commit."""
-        current = self._log.settings(keys, tail.meta, None, tail.header)
+        current = self._log.full_settings(keys, tail)
         entry = directory_item(
             keys, current.settings, created_ms=current.created_ms, header=tail.header, missing=current.missing
         )

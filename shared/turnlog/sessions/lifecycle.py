@@ -182,7 +182,7 @@ class CreateSessions:
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
         tail = self._log.commits.tail(keys)
-        current = self._log.settings(keys, tail.meta, None, tail.header)
+        current = self._log.full_settings(keys, tail)
         return Created(session_answer(keys, current.settings, tail.header, created_ms=current.created_ms), False)
 
     def _first_commit(self, keys: SessionKeys) -> Commit | None:
@@ -330,7 +330,7 @@ class ResetSessions:
         keys = SessionKeys(owner, session_id)
         closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}), "reset")
         tail = self._log.commits.tail(keys)
-        settings = self._log.settings(keys, tail.meta, None, tail.header).settings
+        settings = self._log.full_settings(keys, tail).settings
         replacement = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
         return self._create.create_with_settings(
             replacement, replace(settings, reset_of=session_id, forked_from=None, forked_at=None)

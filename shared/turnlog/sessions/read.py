@@ -100,7 +100,7 @@ class GetSession:
         tail = self._log.commits.tail(keys)
         current = self._log.short_settings(keys, tail)
         if tail.meta is not None and read_meta(tail.meta).missing > 1:
-            current = self._log.settings(keys, tail.meta, None, tail.header)
+            current = self._log.full_settings(keys, tail)
         return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
 
 
@@ -208,7 +208,7 @@ class ListSessions:
         """Return the session as of its newest commit, and write its entry in the list again; None when it does not exist."""
         try:
             tail = self._log.commits.tail(keys)
-            current = self._log.settings(keys, tail.meta, None, tail.header)
+            current = self._log.full_settings(keys, tail)
         except NotFoundError:
             return None
         header = tail.header

@@ -86,7 +86,11 @@ class SessionLog:
         meta = self._meta(tail.meta, tail.header)
         if meta is not None and not meta.has_schema:
             return None
-        return self.settings(keys, tail.meta, None, tail.header).settings.state_schema
+        return self.full_settings(keys, tail).settings.state_schema
+
+    def full_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
+        """Return all current settings, as `settings` reads them for the end of the log."""
+        return self.settings(keys, tail.meta, None, tail.header)
 
     def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> CurrentSettings:
         """Return all settings at ``header``: from the caches META and ``E#SYS``, else from the log, which repairs the caches."""
@@ -122,7 +126,7 @@ class SessionLog:
 
     def repair_caches(self, keys: SessionKeys, tail: Tail) -> None:
         """Repair the caches of a session, after a request that may have crashed between its commit and its caches."""
-        self.write_listing(keys, tail.header, self.settings(keys, tail.meta, None, tail.header))
+        self.write_listing(keys, tail.header, self.full_settings(keys, tail))
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """Return the settings at ``header``, read from the log; write the caches again."""

@@ -75,7 +75,7 @@ class UpdateSessions:
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal current
             header = tail.header
-            before = self._log.settings(keys, tail.meta, None, header)
+            before = self._log.full_settings(keys, tail)
             current = replace(before, settings=replace(before.settings, **fields))
             check_settings_size(current.settings)
             new = following(header, kind="p", events=1, now_ms=self._log.clock.now_ms())

@@ -181,7 +181,7 @@ class Rounds:
             return RoundResult(True, None, Summaries(self.log).current(keys, repeated.header.summary), False)
         base = Summaries(self.log).current(keys, tail.header.summary)
         before = base.event if base is not None else None
-        settings = self.log.settings(keys, tail.meta, None, tail.header).settings
+        settings = self.log.full_settings(keys, tail).settings
         reach = self._reach(tail.header, settings, body.max_tokens)
         scope = _Scope(reach, body.keep_loops, tail.header.flow.loop.number)
         if not scope.goes_beyond(before):

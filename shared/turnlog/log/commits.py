@@ -279,7 +279,7 @@ class CommitLog:
         return commit if commit.header.last >= position else None
 
     def holding(self, keys: SessionKeys, position: int) -> Commit:
-        """Return the commit that `containing` returns. Raises `CorruptError` when there is none."""
+        """Return the commit that holds the event at this position. Raises `CorruptError` when there is none."""
         commit = self.containing(keys, position)
         if commit is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))

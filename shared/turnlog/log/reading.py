@@ -63,7 +63,7 @@ class Located:
         return self.event.facts
 
     def arrival(self, *, index: int = 0, timed_out: bool, joins: bool = False) -> Arrival:
-        """Return the message as it arrived, for `accept`. Without its payload it has an unknown message."""
+        """Return the message as `accept` takes it. Contents of a payload that is not fetched are not checked then."""
         event, message = self.event, self.message
         return Arrival(
             position=event.position,

@@ -27,6 +27,11 @@ class Turn(Lasting):
     call_ids: tuple[str, ...] = ()
     result_ids: tuple[str, ...] = ()
 
+    @property
+    def has_own_results(self) -> bool:
+        """Whether the message has results of its own calls; they follow it. Results of earlier calls come before it."""
+        return bool(set(self.call_ids) & set(self.result_ids))
+
 
 Envelope: TypeAlias = Mapping[str, object]
 Bodies: TypeAlias = Sequence[Sequence[JsonObject]]

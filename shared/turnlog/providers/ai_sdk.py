@@ -299,12 +299,12 @@ def _rendered(turn: Turn) -> list[JsonObject]:
     role = "assistant" if calls else message.role
     has_media = role not in ("system", "tool")
     content = [part for block in message.content if (part := _part(block, has_media=has_media)) is not None]
-    said: JsonObject = {"role": "user" if role in ("tool", "unknown") else role}
+    said: JsonObject = {
+        "role": "user" if role in ("tool", "unknown") else role,
+        "content": [*content, *calls] if calls else _joined(content),
+    }
     answers: JsonObject = {"role": "tool", "content": results}
-    # Results of the message's own calls follow it; results of earlier calls come before it.
-    is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-    said["content"] = [*content, *calls] if calls else _joined(content)
-    bodies = [said, answers] if is_own else [answers, said]
+    bodies = [said, answers] if turn.has_own_results else [answers, said]
     return [body for body in bodies if body["content"]]
 
 

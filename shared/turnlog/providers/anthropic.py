@@ -350,11 +350,8 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     is_assistant = message.role == "assistant" or bool(calls)
     content = _rendered_blocks(message.content, has_media=not is_assistant)
     if is_assistant:
-        own_bodies: list[JsonObject] = [_message("assistant", [*content, *calls])]
-        results_bodies: list[JsonObject] = [_message("user", results)]
-        # Results of the message's own calls follow it; results of earlier calls come before it.
-        is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-        bodies = [*own_bodies, *results_bodies] if is_own else [*results_bodies, *own_bodies]
+        said, answers = _message("assistant", [*content, *calls]), _message("user", results)
+        bodies = [said, answers] if turn.has_own_results else [answers, said]
     else:
         bodies = [_message("user", [*results, *content])]
     return [body for body in bodies if body["content"]]

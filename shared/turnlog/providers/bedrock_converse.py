@@ -350,11 +350,9 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     ]
     if message.role == "assistant" or calls:
         content = _rendered_blocks(message.content, has_media=False)
-        own_body: JsonObject = {"role": "assistant", "content": [*content, *calls]}
-        results_body: JsonObject = {"role": "user", "content": results}
-        # Results of the message's own calls follow it; results of earlier calls come before it.
-        is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-        bodies = [own_body, results_body] if is_own else [results_body, own_body]
+        said: JsonObject = {"role": "assistant", "content": [*content, *calls]}
+        answers: JsonObject = {"role": "user", "content": results}
+        bodies = [said, answers] if turn.has_own_results else [answers, said]
     else:
         bodies = [{"role": "user", "content": [*results, *_rendered_blocks(message.content)]}]
     return [body for body in bodies if body["content"]]

@@ -311,8 +311,8 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
         text = text_with_placeholders(message)
         role = "developer" if message.given_role == "developer" else message.role
         messages = [_message(role, text)] if text else []
-    is_own = bool(set(turn.call_ids) & set(turn.result_ids))
-    return [*messages, *calls, *results] if is_own else [*results, *messages, *calls]
+    said = [*messages, *calls]
+    return [*said, *results] if turn.has_own_results else [*results, *said]
 
 
 def _output(result: ToolResult) -> JsonValue:

@@ -8,7 +8,6 @@ several steps of a run; it is read as one message with its calls and their resul
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -17,6 +16,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers import End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
+    DATA_URL,
     convert_tools,
     given_role,
     invalid_message,
@@ -32,7 +32,6 @@ from turnlog.providers.blocks import (
 
 FORMAT = "ai_sdk"
 _MAX_ID = 64
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _OWN_TYPES = frozenset({"tool-call", "tool-result", "tool-approval-request", "tool-approval-response"})
 _FAILED = frozenset({"error-text", "error-json", "execution-denied"})
 _DENIED = "the user denied this call"
@@ -225,7 +224,7 @@ def media_of_part(part: JsonObject) -> Media | None:
     if not isinstance(value, str) or not value:
         return None
     media_type, name = string_of(part.get("mediaType")) or None, string_of(part.get("filename")) or None
-    data_url = _DATA_URL.fullmatch(value)
+    data_url = DATA_URL.fullmatch(value)
     media_type = media_type or (data_url[1] if data_url else None) or None
     is_image = kind.startswith("image") or (media_type or "").startswith("image/")
     of = "image" if is_image else "audio" if (media_type or "").startswith("audio/") else "file"

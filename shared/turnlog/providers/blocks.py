@@ -23,7 +23,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -56,13 +56,8 @@ def role_with(body: JsonObject, content: tuple[Block, ...], *, calls: bool, resu
     role = role_of(body)
     if role == "tool":
         return "assistant" if calls else "tool"
-    is_results_alone = results and not calls and all(is_blank(block) for block in content)
+    is_results_alone = results and not calls and all(block == Text("") for block in content)
     return "tool" if is_results_alone and role != "unknown" else role
-
-
-def is_blank(block: Block) -> bool:
-    """Return whether the block is an empty text."""
-    return block == Text("")
 
 
 def arguments_value(call: ToolCall) -> JsonValue:
@@ -96,10 +91,18 @@ def json_text(value: JsonValue) -> str:
 
 def media_from_url(url: str, *, detail: str | None = None) -> Media:
     """Return an image with its URL, or with the data of a data URL."""
-    match = _DATA_URL.fullmatch(url)
-    if match:
+    if match := DATA_URL.fullmatch(url):
         return Media("image", media_type=match[1] or None, data=match[2], detail=detail)
     return Media("image", url=url, detail=detail)
+
+
+def media_from_file(file: JsonObject, *, url: str | None = None) -> Media:
+    """Return the file in a content part of OpenAI, with its data, its id or its ``url``."""
+    text = string_of(file.get("file_data"))
+    match = DATA_URL.fullmatch(text)
+    media_type, data = (match[1] or None, match[2]) if match else (None, text or None)
+    file_id, name = string_of(file.get("file_id")) or None, string_of(file.get("filename")) or None
+    return Media("file", media_type, data=data, url=url, file_id=file_id, name=name)
 
 
 def marked_error(text: str) -> bool:
@@ -220,9 +223,6 @@ def _is_thinking(block: JsonValue) -> bool:
     )
 
 
-_ANTHROPIC_CUSTOM = (None, "custom")
-
-
 @lazy_dataclass(frozen=True, slots=True)
 class _Tool:
     """A tool schema, independent of any provider's shape."""
@@ -279,7 +279,7 @@ def _read(tool: JsonObject, shape: str) -> _Tool | None:
     if shape == "openai_responses":
         return _tool(tool, "parameters") if tool.get("type") == "function" else None
     if shape == "anthropic":
-        return _tool(tool, "input_schema") if tool.get("type") in _ANTHROPIC_CUSTOM else None
+        return _tool(tool, "input_schema") if tool.get("type") in (None, "custom") else None
     spec = tool.get("toolSpec")
     if not isinstance(spec, dict):
         return None

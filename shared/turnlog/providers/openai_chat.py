@@ -24,6 +24,7 @@ from turnlog.providers.blocks import (
     json_text,
     legal_tool_name,
     marked_error,
+    media_from_file,
     media_from_url,
     placeholder_text,
     result_text,
@@ -34,7 +35,6 @@ from turnlog.providers.blocks import (
 from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_chat"
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 MAX_ID = 40
 RESULT_OF = "[result of {}]"
@@ -184,23 +184,12 @@ def _part(part: JsonValue) -> Block:
         return Media("audio", media_type=f"audio/{string_of(audio.get('format'))}", data=string_of(audio.get("data")))
     file = part.get("file")
     if kind == "file" and (_has_strings(file, "file_data") or _has_strings(file, "file_id")):
-        return _file(file)
+        return media_from_file(file)
     return Opaque(FORMAT, part)
 
 
 def _has_strings(value: JsonValue, *names: str) -> TypeGuard[JsonObject]:
     return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
-
-
-def _file(file: JsonObject) -> Media:
-    data_url = _DATA_URL.fullmatch(string_of(file.get("file_data")))
-    return Media(
-        "file",
-        media_type=data_url[1] or None if data_url else None,
-        data=data_url[2] if data_url else string_of(file.get("file_data")) or None,
-        file_id=string_of(file.get("file_id")) or None,
-        name=string_of(file.get("filename")) or None,
-    )
 
 
 def _calls(body: JsonObject) -> tuple[ToolCall, ...]:

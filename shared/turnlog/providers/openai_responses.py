@@ -26,6 +26,7 @@ from turnlog.providers.blocks import (
     is_tool_name,
     legal_tool_name,
     marked_error,
+    media_from_file,
     media_from_url,
     placeholder_text,
     result_text,
@@ -46,7 +47,6 @@ _PARTS_OF_OTHER_ROLES = {
     "assistant": frozenset({"input_text", "input_image", "input_file"}),
 }
 """Role -> the part types that only other roles may have."""
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 _ITEM_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
@@ -138,15 +138,7 @@ def _part(part: JsonObject) -> Block:
         if isinstance(part.get("file_id"), str):
             return Media("image", file_id=string_of(part["file_id"]), detail=detail)
     if kind == "input_file" and any(isinstance(part.get(key), str) for key in ("file_id", "file_data", "file_url")):
-        data_url = _DATA_URL.fullmatch(string_of(part.get("file_data")))
-        return Media(
-            "file",
-            media_type=data_url[1] or None if data_url else None,
-            data=data_url[2] if data_url else string_of(part.get("file_data")) or None,
-            url=string_of(part.get("file_url")) or None,
-            file_id=string_of(part.get("file_id")) or None,
-            name=string_of(part.get("filename")) or None,
-        )
+        return media_from_file(part, url=string_of(part.get("file_url")) or None)
     return Opaque(FORMAT, part)
 
 

@@ -7,11 +7,12 @@ conversation that begins with the user, and some models of both refuse one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.messages import Message, Text
+from turnlog.core.messages import Message, Text, ToolCall
 from turnlog.providers import BEFORE_ALL, Bodies, End, Turn
 from turnlog.providers.blocks import SYSTEM_KIND, fenced, text_with_placeholders
 
@@ -150,9 +151,32 @@ def ends_after_additions(
     )
 
 
-def with_results_first(content: list[JsonValue], is_result: IsKind) -> list[JsonValue]:
-    """Return the content with tool results before all other blocks."""
-    return sorted(content, key=lambda block: not is_result(block))
+@dataclass(slots=True)
+class IdsToSend:
+    """The calls with their ids, and the ids of the results, in the order of their blocks. ``is_altered``: a call was changed."""
+
+    calls: Iterator[tuple[ToolCall, str]]
+    results: Iterator[str]
+    is_altered: bool = False
+
+
+def repaired_blocks(
+    turn: Turn,
+    content: Sequence[JsonValue],
+    repair: Callable[[JsonObject, IdsToSend], JsonObject],
+    *,
+    is_thinking: IsKind,
+    is_result: IsKind,
+) -> list[JsonValue]:
+    """Repair each block of a body, and put tool results before the user's other blocks; drop thinking when a call was altered."""
+    message = turn.message
+    ids = IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
+    repaired = [repair(block, ids) if isinstance(block, dict) else block for block in content]
+    if ids.is_altered:
+        repaired = [block for block in repaired if not is_thinking(block)]
+    if message.tool_results and message.role != "assistant":
+        repaired.sort(key=lambda block: not is_result(block))
+    return repaired
 
 
 def with_thinking_first(turns: Bodies, is_thinking: IsKind) -> list[list[JsonObject]]:
@@ -254,9 +278,10 @@ def _complete_or_going_on(
                 open_turns[call_id] = turn
                 newest.add(call_id)
             called.add(call_id)
-    is_waiting = role == "user"
     going_on = {
-        call_id for call_id, number in open_turns.items() if call_id in newest or (is_waiting and number == turn - 1)
+        call_id
+        for call_id, number in open_turns.items()
+        if call_id in newest or (role == "user" and number == turn - 1)
     }
     return frozenset(complete | going_on) if has_server_blocks else None
 

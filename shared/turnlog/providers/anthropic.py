@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -21,12 +20,13 @@ from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Rendered, Turn
 from turnlog.providers.alternation import (
+    IdsToSend,
     Layout,
     ServerBlocks,
     has_results,
+    repaired_blocks,
     split_system,
     with_paired_server_calls,
-    with_results_first,
     with_thinking_first,
 )
 from turnlog.providers.blocks import (
@@ -257,15 +257,6 @@ def _user_message(text: str) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-@dataclass(slots=True)
-class _IdsToSend:
-    """The calls with their ids, and the ids of the results, in the order of their blocks. ``is_altered``: a call was changed."""
-
-    calls: Iterator[tuple[ToolCall, str]]
-    results: Iterator[str]
-    is_altered: bool = False
-
-
 def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
     body, message = turn.body, turn.message
@@ -284,16 +275,11 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     )
     if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
         return None
-    ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
-    repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    if ids.is_altered:
-        repaired = [block for block in repaired if not _is_thinking(block)]
-    if message.tool_results and role == "user":
-        repaired = with_results_first(repaired, _is_result)
+    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_thinking, is_result=_is_result)
     return [body] if repaired == content else [{**body, "content": repaired}]
 
 
-def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
+def _repaired_block(block: JsonObject, ids: IdsToSend) -> JsonObject:
     if block.get("type") == "tool_use":
         call, call_id = next(ids.calls)
         if is_tool_name(call.name) and isinstance(block.get("input"), dict):

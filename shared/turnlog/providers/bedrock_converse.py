@@ -10,20 +10,20 @@ User and assistant must alternate, so consecutive messages of one role are merge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Rendered, Turn
 from turnlog.providers.alternation import (
+    IdsToSend,
     Layout,
     ServerBlocks,
     ends_after_additions,
+    repaired_blocks,
     split_system,
     with_paired_server_calls,
-    with_results_first,
     with_thinking_first,
 )
 from turnlog.providers.blocks import (
@@ -280,15 +280,6 @@ def _user_message(text: str) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-@dataclass(slots=True)
-class _IdsToSend:
-    """The calls with their ids, and the ids of the results, in the order of their blocks. ``is_altered``: a call was changed."""
-
-    calls: Iterator[tuple[ToolCall, str]]
-    results: Iterator[str]
-    is_altered: bool = False
-
-
 def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
     """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
     body, message = turn.body, turn.message
@@ -301,16 +292,11 @@ def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
         return None
     if role == "assistant" and any(isinstance(block, Media) for block in message.content):
         return None
-    ids = _IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
-    repaired = [block if not isinstance(block, dict) else _repaired_block(block, ids) for block in content]
-    if ids.is_altered:
-        repaired = [block for block in repaired if not _is_reasoning(block)]
-    if message.tool_results:
-        repaired = with_results_first(repaired, _is_result)
+    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_reasoning, is_result=_is_result)
     return [body] if repaired == content else [{**body, "content": repaired}]
 
 
-def _repaired_block(block: JsonObject, ids: _IdsToSend) -> JsonObject:
+def _repaired_block(block: JsonObject, ids: IdsToSend) -> JsonObject:
     use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
     if use is not None:
         call, call_id = next(ids.calls)

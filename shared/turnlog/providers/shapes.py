@@ -95,10 +95,12 @@ def union(members: Mapping[str, Shape]) -> Shape:
     """Return the shape of an object with exactly one member: the first of ``members`` that it has and that fits."""
 
     def shape(value: JsonValue) -> JsonValue:
-        for key in members if isinstance(value, dict) else ():
-            if isinstance(value, dict) and key in value:
+        if not isinstance(value, dict):
+            raise UnfitError
+        for key, shape_of_member in members.items():
+            if key in value:
                 with suppress(UnfitError):
-                    only: JsonObject = {key: members[key](value[key])}
+                    only: JsonObject = {key: shape_of_member(value[key])}
                     return value if only == value else only
         raise UnfitError
 
@@ -385,8 +387,6 @@ _GUARD = union(
 )
 _CACHE_POINT = fields({"type": one_of("default")}, {"ttl": one_of("5m", "1h")})
 _TOOL_CHANGE = fields({"tool": mapping})
-
-
 _RESULT_PART = union(
     {
         "json": mapping,
@@ -451,7 +451,6 @@ def _converse_use(value: JsonValue) -> JsonValue:
     return _CONVERSE_SERVER_USE(value) if is_server else _CONVERSE_USE(value)
 
 
-_CACHE_POINT_MEMBER = {"cachePoint": _CACHE_POINT}
 _CONVERSE_CONTENT = {
     "user": _converse_content(
         union(
@@ -466,7 +465,7 @@ _CONVERSE_CONTENT = {
                 "searchResult": _CONVERSE_SEARCH,
                 "toolAddition": _TOOL_CHANGE,
                 "toolRemoval": _TOOL_CHANGE,
-                **_CACHE_POINT_MEMBER,
+                "cachePoint": _CACHE_POINT,
             }
         )
     ),
@@ -485,7 +484,7 @@ _CONVERSE_CONTENT = {
                 "citationsContent": fields({}, {"content": items(_PLAIN), "citations": items(mapping)}),
                 "video": _CONVERSE_VIDEO,
                 "audio": _CONVERSE_AUDIO,
-                **_CACHE_POINT_MEMBER,
+                "cachePoint": _CACHE_POINT,
             }
         )
     ),

@@ -238,15 +238,13 @@ def media_of_part(part: JsonObject) -> Media | None:
 
 @once
 def _bodies(turn: Turn) -> list[JsonObject]:
-    own = _repaired(turn) if turn.format == FORMAT and turn.body is not None else None
+    own = _repaired(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
     return _rendered(turn) if own is None else [own]
 
 
-def _repaired(turn: Turn) -> JsonObject | None:
+def _repaired(turn: Turn, body: JsonObject) -> JsonObject | None:
     """Return the model message as it was appended, with the ids to send; None when it must be rendered."""
-    body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - checked by the caller
-    content, role = body.get("content"), body.get("role")
+    message, content, role = turn.message, body.get("content"), body.get("role")
     has_results = any(not result.hosted for result in message.tool_results)
     if "parts" in body or role not in (*_ROLES, "system") or (has_results and role != "tool"):
         return None

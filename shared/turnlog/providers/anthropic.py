@@ -118,7 +118,7 @@ class AnthropicCodec:
 
 @once
 def _bodies(turn: Turn) -> list[JsonObject]:
-    repaired = _repaired_bodies(turn) if turn.format == FORMAT and turn.body is not None else None
+    repaired = _repaired_bodies(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
     bodies = _rendered_message(turn) if repaired is None else repaired
     return [legal for body in bodies if (legal := _legal(body)) is not None]
 
@@ -257,10 +257,9 @@ def _user_message(text: str) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-def _repaired_bodies(turn: Turn) -> list[JsonObject] | None:
+def _repaired_bodies(turn: Turn, body: JsonObject) -> list[JsonObject] | None:
     """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
-    body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - checked by the caller
+    message = turn.message
     role = "user" if message.role == "tool" else message.role
     content = body.get("content")
     if body.get("role") != role or role not in ("user", "assistant"):

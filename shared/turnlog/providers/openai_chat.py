@@ -151,8 +151,8 @@ def _texts_and_media(body: JsonObject) -> tuple[JsonObject, list[JsonValue]]:
 
 @once
 def _bodies(turn: Turn) -> list[JsonObject]:
-    is_own = turn.format == FORMAT and turn.body is not None
-    bodies = _repaired_body(turn) if is_own else _rendered_message(turn)
+    own_body = turn.body if turn.format == FORMAT else None
+    bodies = _rendered_message(turn) if own_body is None else _repaired_body(turn, own_body)
     return [legal for body in bodies if (legal := fitted(body, FORMAT)) is not None]
 
 
@@ -215,10 +215,9 @@ def _call(call: JsonValue, index: int) -> ToolCall:
 # ---------------------------------------------------------------- rendering
 
 
-def _repaired_body(turn: Turn) -> list[JsonObject]:
+def _repaired_body(turn: Turn, body: JsonObject) -> list[JsonObject]:
     """Return the body as it was appended, or a copy with repairs where the provider would refuse it."""
-    body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - checked by the caller
+    message = turn.message
     if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
         return _rendered_message(turn)
     repaired = dict(body)

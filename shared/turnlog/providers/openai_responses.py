@@ -118,7 +118,7 @@ class OpenAIResponsesCodec:
 
 @once
 def _bodies(turn: Turn) -> list[JsonObject]:
-    repaired = _repaired_item(turn) if turn.format == FORMAT and turn.body is not None else None
+    repaired = _repaired_item(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
     legal = fitted(repaired, FORMAT) if repaired is not None else None
     if legal is not None:
         return [legal]
@@ -159,10 +159,9 @@ def _message(role: str, content: JsonValue) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-def _repaired_item(turn: Turn) -> JsonObject | None:
+def _repaired_item(turn: Turn, body: JsonObject) -> JsonObject | None:
     """Return the item as it was appended, or a copy with repairs; None when it must be rendered from the message."""
-    body, message = turn.body, turn.message
-    assert body is not None  # noqa: S101 - checked by the caller
+    message = turn.message
     kind = body.get("type", "message")
     if (shape := shape_of_call(body)) is not None:
         is_legal = kind not in _WITH_NAME or (

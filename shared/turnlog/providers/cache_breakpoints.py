@@ -133,10 +133,10 @@ def breakpoints(rendered: Rendered, wanted: Iterable[End | None], format: str) -
 
 def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]:
     """Return the places as breakpoints that a caller applies one after the other."""
-    kind, inserted_at = KINDS[format] if places else None, dict[tuple[int, int], int]()
-    made = list[CacheBreakpoint]()
+    if not places:
+        return []
+    kind, inserted_at, made = KINDS[format], dict[tuple[int, int], int](), list[CacheBreakpoint]()
     for place in places:
-        assert kind is not None  # noqa: S101 - there are places
         base = ("/tools", "/system", f"/messages/{place.message}/content")[place.part]
         inserted = inserted_at.get(place[:2], 0)
         made.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
@@ -192,8 +192,8 @@ def _own(rendered: Rendered, kind: _Kind) -> Iterator[tuple[BlockPlace, JsonValu
     """Yield the breakpoints that the request already has, in order, each with the place of the block that it is for."""
     offset = 1 if kind.behind else 0
     for index, tool in enumerate(rendered.tools):
-        if kind.mark_of(tool) is not None:
-            yield BlockPlace(0, 0, index - offset), kind.mark_of(tool)
+        if (mark := kind.mark_of(tool)) is not None:
+            yield BlockPlace(0, 0, index - offset), mark
     for index, message in enumerate(rendered.messages):
         content = message.get("content")
         for block_index, block in enumerate(content if isinstance(content, list) else ()):
@@ -203,8 +203,8 @@ def _own(rendered: Rendered, kind: _Kind) -> Iterator[tuple[BlockPlace, JsonValu
 
 def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
     """Yield the breakpoints of a block, and of the blocks in a result."""
-    if kind.mark_of(block) is not None:
-        yield kind.mark_of(block)
+    if (mark := kind.mark_of(block)) is not None:
+        yield mark
     nested = block.get("content") if isinstance(block, dict) and not kind.behind else None
     for inner_block in nested if isinstance(nested, list) else ():
         yield from _marks_in(inner_block, kind)

@@ -190,7 +190,8 @@ def result_of(item: JsonObject, shape: CallShape, *, is_error: bool | None = Non
     values = [item[key] for key in shape.result if item.get(key) is not None]
     blocks = tuple(block for value in values for block in result_blocks(value))
     if shape.has_image and isinstance(item.get("result"), str):
-        blocks = (_image(item), *blocks[1:])
+        image_type = f"image/{string_of(item.get('output_format')) or 'png'}"
+        blocks = (Media("image", image_type, data=string_of(item["result"])), *blocks[1:])
     if not blocks and isinstance(item.get("status"), str):
         blocks = (Text(string_of(item["status"])),)
     text = "\n".join(block.text for block in blocks if isinstance(block, Text))
@@ -199,10 +200,6 @@ def result_of(item: JsonObject, shape: CallShape, *, is_error: bool | None = Non
     call_id = next((call_id for call_id in call_ids if isinstance(call_id, str)), "")
     is_failed = (failed or marked_error(text)) if is_error is None else is_error
     return ToolResult(call_id, blocks, is_error=is_failed, hosted=shape.output == "")
-
-
-def _image(item: JsonObject) -> Media:
-    return Media("image", f"image/{string_of(item.get('output_format')) or 'png'}", data=string_of(item["result"]))
 
 
 def result_blocks(value: JsonValue) -> Iterator[Block]:

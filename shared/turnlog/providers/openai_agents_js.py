@@ -68,9 +68,8 @@ class OpenAIAgentsJsCodec:
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         made = _as_turn_of_responses(turn)
-        is_own = made.format == RESPONSES and turn.body is not None
         return [
-            turn.body if is_own and turn.body is not None and item is made.body else _as_own(item, {})
+            turn.body if turn.body is not None and item is made.body else _as_own(item, {})
             for item in _RESPONSES.bodies(made)
         ]
 
@@ -116,11 +115,12 @@ def _camel(value: JsonValue) -> JsonValue:
 def as_responses(item: JsonObject) -> JsonObject:
     """Return the item of OpenAI Responses that the SDK sends for one of its own."""
     read = _READERS.get(string_of(item.get("type", "message")))
-    provided = item.get("providerData")
+    value = item.get("providerData")
+    provided = value if isinstance(value, dict) else {}
     own: JsonObject = {key: value for key, value in item.items() if key != "providerData"}
     if read is not None:
-        return read(own, provided if isinstance(provided, dict) else {})
-    snaked = _snake({**(provided if isinstance(provided, dict) else {}), **own})
+        return read(own, provided)
+    snaked = _snake({**provided, **own})
     return snaked if isinstance(snaked, dict) else item
 
 
@@ -133,10 +133,8 @@ def _part(part: JsonValue) -> JsonValue:
     """Return a part of a message, or of a tool's output, as OpenAI spells it."""
     if not isinstance(part, dict):
         return part
-    kind, rest = (
-        part.get("type"),
-        {key: value for key, value in part.items() if key not in ("image", "file", "providerData")},
-    )
+    kind = part.get("type")
+    rest = {key: value for key, value in part.items() if key not in ("image", "file", "providerData")}
     if kind == "text":
         return {**rest, "type": "input_text"}
     if kind in ("image", "input_image") and (source := _source(part.get("image"), "image/png")):

@@ -42,20 +42,13 @@ class TurnlogCodec:
         return has_args or "tool_results" in body or "author" in body
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        results = body.get("tool_results")
-        calls = body.get("tool_calls")
-        for name, value in (("tool_results", results), ("tool_calls", calls)):
-            if value is not None and not isinstance(value, list):
-                raise invalid_message(f"/{name}", f"{name} is neither a list nor null")
+        results, calls = _entries(body, "tool_results"), _entries(body, "tool_calls")
         content = tuple(map(_block, content_blocks(body.get("content"), "/content")))
         return Message(
             role_with(body, content, calls=bool(calls), results=bool(results)),
             content=content,
-            tool_calls=tuple(_call(call, index) for index, call in enumerate(calls if isinstance(calls, list) else [])),
-            tool_results=tuple(
-                _result(result, index, is_error)
-                for index, result in enumerate(results if isinstance(results, list) else [])
-            ),
+            tool_calls=tuple(_call(call, index) for index, call in enumerate(calls)),
+            tool_results=tuple(_result(result, index, is_error) for index, result in enumerate(results)),
             name=string_of(body.get("author")),
             given_role=given_role(body),
         )
@@ -76,16 +69,23 @@ class TurnlogCodec:
         return list(tools)
 
 
+def _entries(body: JsonObject, name: str) -> list[JsonValue]:
+    """Return the list under a name, empty for null. Raises `InvalidInputError` for another value."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, list):
+        raise invalid_message(f"/{name}", f"{name} is neither a list nor null")
+    return value or []
+
+
 def _block(block: JsonObject) -> Block:
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(string_of(block["text"]))
     if kind == "thinking" and isinstance(block.get("text"), str):
         return Thinking(string_of(block["text"]), string_of(block.get("signature")) or None)
-    for media in _MEDIA:
-        if kind == media:
-            fields = ("media_type", "data", "url", "file_id", "name", "detail")
-            return Media(media, **{name: string_of(block.get(name)) or None for name in fields})  # type: ignore[arg-type]
+    if kind in _MEDIA:
+        fields = ("media_type", "data", "url", "file_id", "name", "detail")
+        return Media(kind, **{name: string_of(block.get(name)) or None for name in fields})  # type: ignore[arg-type]
     return Opaque(FORMAT, block)
 
 

@@ -17,18 +17,19 @@ from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     MAX_NAME,
+    MAX_TIME,
     JsonLine,
     SourceFile,
     SourceMessage,
     SourceRemark,
     SourceSession,
+    is_text,
     join_pieces,
     made_id,
     session_id_of,
 )
 
 SHAPE = "coding_agent"
-_MAX_TIME = 64
 _NO_MESSAGE = "no_message"
 
 
@@ -126,16 +127,14 @@ def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     """Return the message of a line. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]
-    rest = {message_id: value for message_id, value in message.items() if message_id not in ("role", "content")}
+    rest = {name: value for name, value in message.items() if name not in ("role", "content")}
     meta: dict[str, Any] = {"metadata": {IMPORTED: {"lines": [*before, {**entry, "message": rest}]}}}
     timestamp, message_id, reason = entry.get("timestamp"), entry.get("uuid"), message.get("stop_reason")
-    if isinstance(timestamp, str) and 0 < len(timestamp) <= _MAX_TIME:
+    if is_text(timestamp, MAX_TIME):
         meta["created_at"] = timestamp
-    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
+    if is_text(message_id, MAX_NAME):
         meta["id"] = message_id
-    if isinstance(reason, str) and 0 < len(reason) <= MAX_NAME:
+    if is_text(reason, MAX_NAME):
         meta["finish_reason"] = reason
-    source_message = SourceMessage(
-        f"line {line.number}", {"role": message["role"], "content": message["content"]}, meta
-    )
-    return join_pieces([source_message])
+    body = {"role": message["role"], "content": message["content"]}
+    return join_pieces([SourceMessage(f"line {line.number}", body, meta)])

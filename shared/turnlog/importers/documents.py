@@ -12,12 +12,14 @@ from typing import Any
 
 from turnlog.importers.models import (
     MAX_NAME,
+    MAX_TIME,
     NOT_AN_OBJECT,
     NewerSourceError,
     SourceFile,
     SourceMessage,
     SourceRemark,
     SourceSession,
+    is_text,
     made_id,
     session_id_of,
     with_extra,
@@ -27,7 +29,6 @@ from turnlog.providers.blocks import json_text
 SHAPE = "document"
 VERSION = 1
 _READ_FIELDS = ("id", "state", "history", "metadata")
-_MAX_TIME = 64
 
 
 def recognises(file: SourceFile) -> bool:
@@ -90,33 +91,31 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
         warnings.append(SourceRemark(place, "no_role"))
         rest, role = dict(value), "unknown"
     body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
-    _take_calls(rest, "tool_calls", body, place, warnings)
+    _take_calls(rest, body, place, warnings)
     _take_results(rest, body, place, warnings)
     meta = dict[str, Any]()
     metadata = rest.pop("metadata", None)
     if metadata is not None and not isinstance(metadata, dict):
         rest["metadata"], metadata = metadata, None
     timestamp, message_id = rest.get("timestamp"), rest.get("id")
-    if isinstance(timestamp, str) and 0 < len(timestamp) <= _MAX_TIME:
+    if is_text(timestamp, MAX_TIME):
         meta["created_at"] = rest.pop("timestamp")
     elif timestamp is not None:
         warnings.append(SourceRemark(place, "time_not_read"))
-    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
+    if is_text(message_id, MAX_NAME):
         meta["id"] = rest.pop("id")
     kept = with_extra(metadata or None, rest)
     return SourceMessage(place, body, meta | ({"metadata": kept} if kept else {}))
 
 
-def _take_calls(
-    rest: dict[str, Any], name: str, body: dict[str, Any], place: str, warnings: list[SourceRemark]
-) -> None:
-    calls = rest.pop(name, None)
+def _take_calls(rest: dict[str, Any], body: dict[str, Any], place: str, warnings: list[SourceRemark]) -> None:
+    calls = rest.pop("tool_calls", None)
     if isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
         if calls:
-            body[name] = calls
+            body["tool_calls"] = calls
     elif calls is not None:
         warnings.append(SourceRemark(place, "calls_not_read"))
-        rest[name] = calls
+        rest["tool_calls"] = calls
 
 
 def _take_results(rest: dict[str, Any], body: dict[str, Any], place: str, warnings: list[SourceRemark]) -> None:

@@ -19,6 +19,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    is_text,
     made_id,
     session_id_of,
     with_extra,
@@ -73,7 +74,6 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
         unread = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
         if unread:
             rest["systemMessage"] = unread
-    last_sent_at = _time(value.get("lastSentToLLMAt"))
     if "lastSentToLLMAt" in value:
         rest["lastSentToLLMAt"] = value["lastSentToLLMAt"]
     messages, skipped = list[SourceMessage](), dict[str, Any]()
@@ -97,7 +97,7 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
         settings=settings,
         extra=rest | ({"skipped": skipped} if skipped else {}),
         skipped=tuple(SourceRemark(place, NOT_AN_OBJECT) for place in skipped),
-        last_sent_at=last_sent_at,
+        last_sent_at=_time(value.get("lastSentToLLMAt")),
         warnings=tuple(warnings),
     )
 
@@ -110,8 +110,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
         rest, kind = dict(value), "unknown"
     body: dict[str, Any] = {"role": kind}
     if kind == "tool":
-        call_id = rest.pop("callId", None)
-        body["tool_call_id"] = json_text(call_id)
+        body["tool_call_id"] = json_text(rest.pop("callId", None))
     body["content"] = _content(rest.pop("content", None), kind)
     calls = rest.pop("toolCalls", None)
     if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
@@ -122,15 +121,14 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     elif calls:
         warnings.append(SourceRemark(place, "calls_not_read"))
         rest["toolCalls"] = calls
-    meta = _meta(rest, place, warnings)
-    return SourceMessage(place, body, meta)
+    return SourceMessage(place, body, _meta(rest, place, warnings))
 
 
 def _meta(rest: dict[str, Any], place: str, warnings: list[SourceRemark]) -> dict[str, Any]:
     """Return the metadata of a message; remove from ``rest`` the fields that it takes."""
     meta = dict[str, Any]()
     message_id = rest.get("id")
-    if isinstance(message_id, str) and 0 < len(message_id) <= MAX_NAME:
+    if is_text(message_id, MAX_NAME):
         meta["id"] = rest.pop("id")
     created_at = _time(rest.get("timestamp"))
     if created_at is not None:

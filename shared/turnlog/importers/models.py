@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeGuard
 
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError, TurnlogError
 from turnlog.core.identity import check_session_id, safe_id
@@ -48,13 +48,13 @@ class SourceFile:
     def is_sqlite(self) -> bool:
         """Whether the file is an SQLite database."""
         with _opened(self.path) as file:
-            return bool(file.read(len(_SQLITE)) == _SQLITE)
+            return file.read(len(_SQLITE)) == _SQLITE
 
     @cached_property
     def text(self) -> str:
         """The text of the file. Raises `MalformedError` when it is not UTF-8."""
         with _opened(self.path) as file:
-            data: bytes = file.read()
+            data = file.read()
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ class SourceFile:
         return f"{self.path.stem}-{place.replace(' ', '-')}" if place else self.path.stem
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
@@ -124,7 +124,12 @@ def _opened(path: Path) -> Any:
 IMPORTED = ORIGIN
 """The metadata key, of a session and of a message, that holds the source's other fields."""
 MADE_ID, NOT_AN_OBJECT, MALFORMED = "id_made", "not_an_object", "malformed"
-MAX_NAME, MAX_SYSTEM = 128, 1_000_000
+MAX_NAME, MAX_TIME, MAX_SYSTEM = 128, 64, 1_000_000
+
+
+def is_text(value: Any, longest: int) -> TypeGuard[str]:
+    """Return whether the value is a text of 1 to ``longest`` characters."""
+    return isinstance(value, str) and 0 < len(value) <= longest
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -153,14 +158,6 @@ class SourceMessage:
         """The time of the message, or None."""
         time = self.meta.get("created_at")
         return time if isinstance(time, str) else None
-
-    def first(self, count: int) -> SourceMessage:
-        """Return the part of the message that consists of its first ``count`` pieces."""
-        return join_pieces(self.pieces[:count])
-
-    def rest(self, count: int) -> SourceMessage:
-        """Return the part of the message that consists of the pieces after the first ``count``."""
-        return join_pieces(self.pieces[count:])
 
 
 @lazy_dataclass(frozen=True, slots=True)

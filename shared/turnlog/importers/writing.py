@@ -13,7 +13,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
@@ -29,6 +29,7 @@ from turnlog.importers.models import (
     SourceRemark,
     SourceSession,
     earlier_id,
+    join_pieces,
     with_extra,
 )
 from turnlog.providers.registry import codec_of
@@ -56,9 +57,9 @@ def fitted(
     return replace(message, body=body, meta=meta), tuple(SourceRemark(message.place, change) for change in changes)
 
 
-def shallow(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """Replace JSON below ``levels`` levels by its text."""
-    return _shallow(value, levels, "", [])
+def shallow(value: Any) -> Any:
+    """Replace JSON below `MAX_LEVELS` levels by its text."""
+    return _shallow(value, MAX_LEVELS, "", [])
 
 
 def _shallow(value: Any, levels: int, pointer: str, changes: list[str]) -> Any:
@@ -171,14 +172,14 @@ def _take_match(
     """
     following = waiting[0]
     for count in (None, *range(1, len(following.pieces))):
-        candidate = following if count is None else following.first(count)
+        candidate = following if count is None else join_pieces(following.pieces[:count])
         message, noted = fitted(candidate, format)
         if not _is_same(message, stored):
             message, noted = fitted(candidate, format, EARLIER_BODY_BYTES)
         if _is_same(message, stored):
             waiting.popleft()
             if count is not None:
-                waiting.appendleft(following.rest(count))
+                waiting.appendleft(join_pieces(following.pieces[count:]))
             return message, noted
     return None
 
@@ -214,35 +215,43 @@ def import_session(
     if source.refusal is not None:
         raise source.refusal
     tick = on_messages or (lambda count: None)
-    session, info, stored = _existing(log, source.id)
-    if session is None and (earlier := earlier_id(source.id)) != source.id:
-        session, info, stored = _existing(log, earlier)
-        source = source if session is None else replace(source, id=earlier)
-    comparison = compare(source, stored)
+    existing = _existing(log, source.id)
+    if existing is None and (earlier := earlier_id(source.id)) != source.id:
+        existing = _existing(log, earlier)
+        source = source if existing is None else replace(source, id=earlier)
+    comparison = compare(source, existing.messages if existing is not None else ())
     tick(len(comparison.present))
-    if info is not None and info.status == "ended" and comparison.missing:
+    if existing is not None and existing.info.status == "ended" and comparison.missing:
         raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
     _check(source, comparison.missing)
     row = _row(source, comparison, file)
-    if not source.messages and not source.state and info is None:
+    if not source.messages and not source.state and existing is None:
         row.status = "skipped"
         row.skipped.append(SourceRemark("session", "no_messages"))
         return row
     if dry_run:
         with Turnlog.open("memory://") as scratch:
-            copied = _copy_to_memory(scratch, source, session, info, stored)
-            return _write(scratch, source, comparison, row, *copied, tick)
-    return _write(log, source, comparison, row, session, info, tick)
+            copy = _copy_to_memory(scratch, existing) if existing is not None else None
+            return _write(scratch, source, comparison, row, copy, tick)
+    return _write(log, source, comparison, row, existing, tick)
 
 
-def _existing(log: Turnlog, session_id: str) -> tuple[Session | None, SessionInfo | None, list[StoredMessage]]:
+class _Existing(NamedTuple):
+    """A session of the log before the import: its settings and head, and its messages but for those from long-term memory."""
+
+    session: Session
+    info: SessionInfo
+    messages: Sequence[StoredMessage]
+
+
+def _existing(log: Turnlog, session_id: str) -> _Existing | None:
     """Read the session before anything is written. The head is read first, so that a later append in between is refused."""
     try:
         session = log.sessions.get(session_id)
     except NotFoundError:
-        return None, None, []
+        return None
     info = session.info()
-    return session, info, [message for message in session.messages() if message.origin is None]
+    return _Existing(session, info, [message for message in session.messages() if message.origin is None])
 
 
 def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
@@ -258,7 +267,7 @@ def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
 
 def _row(source: SourceSession, comparison: ComparedSession, file: str) -> SessionReport:
     """Return the report of a comparison, before anything is written."""
-    times = [message.created_at for message in source.messages if message.created_at is not None]
+    times = _times(source)
     return SessionReport(
         file=file,
         shape=source.shape,
@@ -271,8 +280,8 @@ def _row(source: SourceSession, comparison: ComparedSession, file: str) -> Sessi
         changed=list(comparison.changed),
         skipped=list(source.skipped),
         warnings=list(source.warnings),
-        first_at=times[0] if times else None,
-        last_at=times[-1] if times else None,
+        first_at=times.get("created_at"),
+        last_at=times.get("updated_at"),
     )
 
 
@@ -281,20 +290,19 @@ def _write(
     source: SourceSession,
     comparison: ComparedSession,
     row: SessionReport,
-    session: Session | None,
-    info: SessionInfo | None,
+    existing: _Existing | None,
     tick: Callable[[int], None],
 ) -> SessionReport:
     """Create the session or continue it, append missing messages, and return the report."""
     places = list(comparison.present)
-    if session is None or info is None:
+    if existing is None:
         row.status = "new"
         expected = [*places, *enumerate(comparison.missing, start=2)]
         session = _create(log, source, expected)
         info, head = session.info(), _CREATED
     else:
-        head = info.head
-    missing = list(comparison.missing)
+        session, info, head = existing.session, existing.info, existing.info.head
+    missing = comparison.missing
     for part in parts_of([message.body for message in missing], [message.meta for message in missing]):
         batch = missing[part]
         if row.status == "same":
@@ -426,19 +434,12 @@ def _digest(value: Any) -> str:
 # ---------------------------------------------------------------- the dry run
 
 
-def _copy_to_memory(
-    scratch: Turnlog,
-    source: SourceSession,
-    session: Session | None,
-    info: SessionInfo | None,
-    stored: Sequence[StoredMessage],
-) -> tuple[Session | None, SessionInfo | None]:
+def _copy_to_memory(scratch: Turnlog, existing: _Existing) -> _Existing:
     """Copy the session to memory, as far as the import depends on it."""
-    if session is None or info is None:
-        return None, None
-    copy = scratch.sessions.create(source.id, metadata=info.metadata, state=session.state().state)
-    for message in stored:
+    session, info = existing.session, existing.info
+    copy = scratch.sessions.create(session.id, metadata=info.metadata, state=session.state().state)
+    for message in existing.messages:
         meta = {name: getattr(message, name) for name in ("id", "status", "author", "metadata", "is_error")}
         fields = {name: value for name, value in meta.items() if value is not None}
         copy.append(message.body, meta=[fields], format=message.format, lenient=True)
-    return copy, copy.end() if info.status == "ended" else copy.info()
+    return _Existing(copy, copy.end() if info.status == "ended" else copy.info(), existing.messages)

@@ -52,6 +52,11 @@ def decode_json(data: bytes) -> Any:
     return json.loads(data)
 
 
+def json_pointer(path: Iterable[str | int]) -> str:
+    """Return the place of a value, its keys and indexes from the outside, as a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
 _Json = TypeVar("_Json")
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
-from turnlog.core.json_values import canonical_json, encode_json
+from turnlog.core.json_values import canonical_json, encode_json, json_pointer
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.importers.models import (
@@ -70,11 +70,7 @@ def _shallow(value: Any, levels: int, pointer: str, changes: list[str]) -> Any:
         return encode_json(value).decode("utf-8")
     if isinstance(value, list):
         return [_shallow(item, levels - 1, f"{pointer}/{index}", changes) for index, item in enumerate(value)]
-    return {name: _shallow(item, levels - 1, f"{pointer}{_token(name)}", changes) for name, item in value.items()}
-
-
-def _token(name: object) -> str:
-    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+    return {name: _shallow(item, levels - 1, pointer + json_pointer([name]), changes) for name, item in value.items()}
 
 
 def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str, Any], list[str]]:
@@ -96,7 +92,7 @@ def _leaves(value: Any, pointer: str) -> Iterator[tuple[Any, Any, str, int]]:
     """Yield texts and media that can be cut, as (holder, key, pointer, size). Media are cut as a whole."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in items:
-        child_pointer = f"{pointer}{_token(key)}"
+        child_pointer = pointer + json_pointer([key])
         if isinstance(child, str):
             yield value, key, child_pointer, len(child)
         elif isinstance(child, dict) and _is_media(child):

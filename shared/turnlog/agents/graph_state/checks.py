@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from turnlog.client.model import Session
 from turnlog.core.agent_state import validate
 from turnlog.core.errors import Problem
+from turnlog.core.json_values import json_pointer
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.snapshots.routes import Snapshot
 
@@ -136,11 +137,6 @@ def put_back(values: dict[str, Any], handlers: Mapping[Place, Any]) -> dict[str,
     return values
 
 
-def pointer_of(place: Place) -> str:
-    """Return a place as a JSON pointer."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in place)
-
-
 def _step(holder: Any, step: str | int) -> Any:
     if isinstance(holder, dict):
         return holder.get(str(step))
@@ -166,7 +162,7 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
     handlers[place] = value
     if not callable(value):
         message = f"a {type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"
-        problems.append(Problem("not_stored", pointer_of(place), message))
+        problems.append(Problem("not_stored", json_pointer(place), message))
     return _REMOVED
 
 

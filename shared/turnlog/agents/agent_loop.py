@@ -131,7 +131,7 @@ class AgentLoop:
     _begun: bool = False
     _stored_usage: dict[str, float] = field(default_factory=dict)
     _head: int | None = -1
-    _last: Reply | None = field(default=None)
+    _last: Reply | None = None
 
     # ------------------------------------------------------------ entry points
 
@@ -241,7 +241,7 @@ class AgentLoop:
         return True
 
     def _take_messages(self, agent: JsonObject, *modes: str) -> Step:
-        """Append the messages that wait in the agent's inbox with these modes; return whether there are any."""
+        """Append the messages that wait in the agent's inbox with these modes."""
         entries = [(place, entry) for place, entry in inbox_of(agent) if entry["mode"] in modes]
         interrupts = any(entry["mode"] == "interrupt" for _, entry in entries)
         if interrupts:
@@ -249,7 +249,6 @@ class AgentLoop:
         for number, (place, entry) in enumerate(entries):
             loop = "new" if interrupts and number == 0 else "join"
             yield self._append_entry(place, entry, loop=loop)
-        return bool(entries)
 
     def _next_turn(self) -> Step:
         """Append the oldest messages of the agent's inbox as a new turn; return whether there are any."""
@@ -299,12 +298,11 @@ class AgentLoop:
         for hook in plan.hooks:
             window = (yield _user_call(hook.before_model, window)) or window
         reply = yield from self._reply(window)
-        appended = yield from self._append_reply(reply, window)
-        calls = self._requested_calls(reply, appended)
+        calls, head = yield from self._append_reply(reply, window)
         if not calls:
             goes_on = self.token is not None and (yield from self._next_turn())
             return None if goes_on else self._result("final")
-        if (news := (yield from self._news(appended[-1].head, "interrupt"))) is not None:
+        if (news := (yield from self._news(head, "interrupt"))) is not None:
             return self._result("cancelled") if news == "cancelled" else None
         waiting = yield from self._execute(calls, "")
         return self._result("pending", pending=waiting) if waiting is not None else None
@@ -370,32 +368,34 @@ class AgentLoop:
             yield self._append(messages, meta=[{"status": "interrupted"}] * len(messages), run=self._state())
 
     def _append_reply(self, reply: Reply, window: WindowAnswer) -> Step:
-        """Append the reply, with the run's count of model calls and the provider's token counts."""
+        """Append the reply, with the run's count of model calls and the provider's token counts; return its calls and the head."""
         plan, messages = self.plan, [dict(message) for message in reply.messages]
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_model, messages)
             messages = [dict(message) for message in replacement] if replacement is not None else messages
         self.iterations += 1
         self._last = Reply(messages, reply.usage, reply.finish_reason)
-        names = [call.name for message in messages for call in codec_of(plan.format).parse(message).tool_calls]
-        self._begun = any(map(self._has_effect, names))
+        requested = [
+            (offset, index, call)
+            for offset, message in enumerate(messages)
+            for index, call in enumerate(codec_of(plan.format).parse(message).tool_calls)
+        ]
+        self._begun = any(self._has_effect(call.name) for _, _, call in requested)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"release": not names} if plan.caller else {"window": window, "release": not names}
+        options: dict[str, Any] = {"release": not requested}
+        if plan.caller is None:
+            options["window"] = window
         if reply.usage is not None:
             self.add_usage(reply.usage)
             options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
-        return (yield self._append(messages, meta=meta, run=self._state(), **options))
+        appended = yield self._append(messages, meta=meta, run=self._state(), **options)
+        calls = [
+            self._requested(f"{appended[0].first + offset}.{index}", call.id, call.name, call.arguments)
+            for offset, index, call in requested
+        ]
+        return calls, appended[-1].head
 
     # ------------------------------------------------------------ tools
-
-    def _requested_calls(self, reply: Reply, appended: Sequence[Appended]) -> list[RequestedCall]:
-        """Return the calls of a reply, with their refs in the log."""
-        codec, position = codec_of(self.plan.format), appended[0].first
-        return [
-            self._requested(f"{position + offset}.{index}", call.id, call.name, call.arguments)
-            for offset, body in enumerate(self._last.messages if self._last is not None else reply.messages)
-            for index, call in enumerate(codec.parse(dict(body)).tool_calls)
-        ]
 
     def _requested(self, ref: str, call_id: str, name: str, arguments: str) -> RequestedCall:
         return RequestedCall(ref, call_id, name, arguments, f"{self.plan.session.id}/{ref}")
@@ -473,7 +473,8 @@ class AgentLoop:
         plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
         executing = self._executing(call)
         if has_effect and not self._begun:
-            yield self._begin_call()
+            self._begun = True  # no reply's commit has said so
+            yield self._patch({"begun": True})
         text: str | None = None
         for hook in plan.hooks:
             replacement = (yield _user_call(hook.before_tool, call)) if text is None else None
@@ -501,11 +502,6 @@ class AgentLoop:
 
     def _executing(self, call: RequestedCall) -> ExecutingCall:
         return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self, {}, set())
-
-    def _begin_call(self) -> LoopStep:
-        """Say in the log that a call begins, where no reply's commit has said so."""
-        self._begun = True
-        return self._patch({"begun": True})
 
     def _patch(self, fields: Mapping[str, Any]) -> LoopStep:
         return LoopStep(partial(self.plan.session.patch_agent, fields, agent_id=self.plan.agent_id, lease=self.token))
@@ -558,11 +554,12 @@ class AgentLoop:
         if agent.get("cancelled_run") == self.run_id:
             return "cancelled"
         modes = modes or ("interrupt", "steer")
-        if any(entry["mode"] in modes for _, entry in inbox_of(agent)):
+        waiting = {entry["mode"] for _, entry in inbox_of(agent)}
+        if waiting.intersection(modes):
             self._head = head
             yield from self._take_messages(agent, *modes)
             return "messages"
-        if not any(entry["mode"] == "steer" for _, entry in inbox_of(agent)):
+        if "steer" not in waiting:
             self._head = head
         return None
 

@@ -67,9 +67,9 @@ def align(
             if stored.position <= head and stored.status == "complete"
         ]
         before = page.next
-        if before is None or not identities or any(_is_in(identity, known) for _, identity in identities):
+        log = [identity for identity, _ in reversed(known)]
+        if before is None or not identities or any(_is_in(identity, log) for _, identity in identities):
             break
-    log = [identity for identity, _ in reversed(known)]
     listed = [identity for _, identity in identities]
     new, is_sure = new_of(listed, log, is_compressed=is_compressed, is_whole=before is None, is_same_run=is_same_run)
     return Aligned(head, tuple(identities[index][0] for index in new), is_sure, tuple(known))
@@ -112,11 +112,7 @@ def _start(
     length, end = max(ends)
     if length:
         return -end
-    by_id = [
-        index
-        for index, identity in enumerate(listed)
-        if identity.id is not None and _is_in(identity, [(other, 0) for other in log])
-    ]
+    by_id = [index for index, identity in enumerate(listed) if identity.id is not None and _is_in(identity, log)]
     if by_id:
         return max(by_id) + 1
     length = max(_shared_at_start(listed, log[index:]) for index in range(len(log)))
@@ -149,8 +145,8 @@ def _take(identities: list[Identity], wanted: Identity) -> bool:
     return False
 
 
-def _is_in(wanted: Identity, known: Sequence[tuple[Identity, int]]) -> bool:
-    return any(identity.is_same(wanted) for identity, _ in known)
+def _is_in(wanted: Identity, identities: Sequence[Identity]) -> bool:
+    return any(identity.is_same(wanted) for identity in identities)
 
 
 def _shared_at_end(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
@@ -235,7 +231,7 @@ def append_new(
 
 
 def append_all(
-    session: Session, messages: Sequence[GraphMessage], head: int, options: Options = lambda batch: {}
+    session: Session, messages: Sequence[GraphMessage], head: int, options: Options
 ) -> tuple[list[int], int]:
     """Append messages behind ``head`` in batches that one append takes each, and return their positions and the new head.
 

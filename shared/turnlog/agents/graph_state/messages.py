@@ -100,12 +100,14 @@ def merge_answer(before: Sequence[Any], answer: Sequence[Any]) -> list[Any]:
     new = [message for message in answer if not is_removal(message)]
     if removed:
         return [*(message for message in before if not removed & {_REMOVE_ALL, getattr(message, "id", None)}), *new]
-    known = [converted.identity for message in before if (converted := to_graph_message(message, "")[0]) is not None]
-    new_identities = [
-        converted.identity for message in new if (converted := to_graph_message(message, "")[0]) is not None
-    ]
-    is_whole = any(identity.is_same(other) for identity in new_identities for other in known)
+    known = _identities(before)
+    is_whole = any(identity.is_same(other) for identity in _identities(new) for other in known)
     return new if is_whole else [*before, *new]
+
+
+def _identities(messages: Sequence[Any]) -> list[Identity]:
+    converted = [to_graph_message(message, "")[0] for message in messages]
+    return [message.identity for message in converted if message is not None]
 
 
 def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from turnlog.agents.streams import (
+    ANTHROPIC_INPUT,
+    CONVERSE_INPUT,
     Accumulator,
     Event,
     index_of,
@@ -25,7 +27,6 @@ from turnlog.agents.streams import (
 from turnlog.core.json_values import JsonObject, JsonValue
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
-_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class AnthropicAccumulator(Accumulator):
@@ -61,11 +62,13 @@ class AnthropicAccumulator(Accumulator):
     def messages(self) -> list[JsonObject]:
         if not self._blocks:
             return []
-        content = [copy.deepcopy(block) for _, block in sorted(self._blocks.items())]
-        for position, (index, _) in enumerate(sorted(self._blocks.items())):
+        content = list[JsonValue]()
+        for index, block in sorted(self._blocks.items()):
+            own = copy.deepcopy(block)
             if index in self._inputs:
-                content[position]["input"] = input_of(self._inputs[index])
-        return [{"role": self._role, "content": list(content)}]
+                own["input"] = input_of(self._inputs[index])
+            content.append(own)
+        return [{"role": self._role, "content": content}]
 
     @property
     def text(self) -> str:
@@ -83,22 +86,15 @@ class AnthropicAccumulator(Accumulator):
         elif kind == "signature_delta":
             block["signature"] = text_of(delta.get("signature"))
         elif kind == "citations_delta":
-            citations = block.get("citations")
-            block["citations"] = [
-                *(citations if isinstance(citations, list) else []),
-                copy.deepcopy(delta.get("citation")),
-            ]
+            block["citations"] = [*list_or_empty(block.get("citations")), copy.deepcopy(delta.get("citation"))]
 
     def _count(self, event: Event) -> None:
         for name, value in mapping_or_empty(event.get("usage")).items():
             if isinstance(value, int):
                 self._usage[name] = value
         if "input_tokens" in self._usage:
-            read = sum(self._usage.get(name, 0) for name in _INPUT)
+            read = sum(self._usage.get(name, 0) for name in ANTHROPIC_INPUT)
             self.usage = usage_of(read, self._usage.get("output_tokens"))
-
-
-_BEDROCK_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 class ConverseAccumulator(Accumulator):
@@ -130,7 +126,7 @@ class ConverseAccumulator(Accumulator):
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:
         if isinstance(usage.get("inputTokens"), int):
-            read = sum(index_of(usage.get(name), 0) for name in _BEDROCK_CONVERSE_INPUT)
+            read = sum(index_of(usage.get(name), 0) for name in CONVERSE_INPUT)
             self.usage = usage_of(read, usage.get("outputTokens"))
 
     @property
@@ -406,15 +402,11 @@ class ResponsesAccumulator(Accumulator):
             part["text"] = text_of(part.get("text")) + delta
         elif kind == "response.output_text.annotation.added":
             part = _part_at(item, "content", index, "output_text")
-            earlier = part.get("annotations")
-            added = cast("JsonValue", copy.deepcopy(event.get("annotation")))
-            part["annotations"] = [*(earlier if isinstance(earlier, list) else []), added]
+            part["annotations"] = [*list_or_empty(part.get("annotations")), copy.deepcopy(event.get("annotation"))]
 
 
 def _parts(item: JsonObject, field: str) -> list[Any]:
-    value = item.get(field)
-    parts = value if isinstance(value, list) else []
-    item[field] = parts
+    parts = item[field] = list_or_empty(item.get(field))
     return parts
 
 

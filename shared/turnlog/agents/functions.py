@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from turnlog.agents.graph_state.messages import to_graph_message
-from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
+from turnlog.agents.streams import ANTHROPIC_INPUT, CONVERSE_INPUT, as_mapping, mapping_or_empty, usage_of
 from turnlog.client import is_answer, is_model
 from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject
@@ -226,10 +226,6 @@ class Hooks:
         """Receive the error of a run whose session another run has taken over. It is raised next; nothing more is appended."""
 
 
-_CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
-_ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
-
 @lazy_dataclass(frozen=True, slots=True)
 class Reply:
     """A model's reply: messages in the run's format, the provider's token counts, and its finish reason.
@@ -318,8 +314,13 @@ def _given(value: object, index: int, format: str | None) -> GivenMessages:
         if reply is not None:
             return GivenMessages(reply, [{} for _ in reply.messages], str(name))
     if fields is not value:
-        fields = {name: item for name, item in fields.items() if item is not None or name == "content"}
+        fields = _without_null_fields(fields)
     return GivenMessages(Reply([_plain_lists(fields)]), [{}], None)
+
+
+def _without_null_fields(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the message of an answer without its null fields, which a request refuses, except the content."""
+    return {name: value for name, value in message.items() if value is not None or name == "content"}
 
 
 def _plain_lists(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -333,12 +334,7 @@ def _chat(answer: Mapping[str, Any]) -> Reply | None:
     if "choices" not in answer:
         return None
     choice, usage = mapping_or_empty(next(iter(answer["choices"]), None)), mapping_or_empty(answer.get("usage"))
-    # A request refuses the null fields of an answer, except the content.
-    message = {
-        name: value
-        for name, value in mapping_or_empty(choice.get("message")).items()
-        if value is not None or name == "content"
-    }
+    message = _without_null_fields(mapping_or_empty(choice.get("message")))
     return Reply(
         [message] if message else [],
         usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
@@ -363,7 +359,7 @@ def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
     usage = mapping_or_empty(answer.get("usage"))
     return Reply(
         [{"role": answer.get("role", "assistant"), "content": answer["content"]}],
-        _summed(usage, _ANTHROPIC_INPUT, "output_tokens"),
+        _summed(usage, ANTHROPIC_INPUT, "output_tokens"),
         answer.get("stop_reason"),
     )
 
@@ -373,7 +369,7 @@ def _converse(answer: Mapping[str, Any]) -> Reply | None:
         return None
     message = cast("JsonObject", dict(mapping_or_empty(answer["output"].get("message"))))
     usage = mapping_or_empty(answer.get("usage"))
-    return Reply([message], _summed(usage, _CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
+    return Reply([message], _summed(usage, CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
 
 
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {

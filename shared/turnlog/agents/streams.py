@@ -91,6 +91,11 @@ def input_of(text: str) -> JsonObject:
     return value if isinstance(value, dict) else {"_raw": text}
 
 
+ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+"""Counts that make up the input tokens of a call: their sum has the cached ones too."""
+
+
 def usage_of(input_tokens: object, output_tokens: object) -> dict[str, int] | None:
     """Return token counts as a usage object, or None when one of them is missing."""
     if isinstance(input_tokens, int) and isinstance(output_tokens, int):

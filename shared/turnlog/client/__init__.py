@@ -176,3 +176,9 @@ GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
 def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:
     """Return the policy as a request has it: a name or a body."""
     return policy.model_dump(mode="json") if isinstance(policy, BaseModel) else policy
+
+
+def sent_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, such as those of a session, as a request has them: see `policy_field`."""
+    policy = {"policy": policy_field(settings["policy"])} if "policy" in settings else {}
+    return {**settings, **policy}

@@ -13,6 +13,7 @@ from turnlog.client import (
     SessionResource,
     is_plain_message,
     policy_field,
+    sent_settings,
     without_none,
 )
 from turnlog.core.agent_state import DEFAULT_AGENT
@@ -288,12 +289,10 @@ class RunCalls(SessionResource):
         from turnlog.agents.functions import current_call, executing_call
 
         call, executing = current_call(), executing_call()
-        fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **settings}
+        fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **sent_settings(settings)}
         fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
         if fork:
             fields["fork"] = {"session_id": self.id, "at": int(call.ref.partition(".")[0]) - 1}
-        if "policy" in fields:
-            fields["policy"] = policy_field(fields["policy"])
         info = self._backend.call("create_session", body=fields)
         child = cast("Session", type(self)(self._backend, info.session_id))
         if executing is not None:

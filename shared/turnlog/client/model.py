@@ -11,7 +11,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal
 
-from turnlog.client import Backend, GivenPolicy, Paged, policy_field, without_none
+from turnlog.client import Backend, GivenPolicy, Paged, policy_field, sent_settings, without_none
 from turnlog.client.aws import Aws
 from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import DocumentCalls
@@ -99,9 +99,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
 
     def build_window(self, /, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
         """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
-        body = {**options, "messages": list(messages)}
-        if "policy" in options:
-            body["policy"] = policy_field(options["policy"])
+        body = {**sent_settings(options), "messages": list(messages)}
         answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 
@@ -291,9 +289,7 @@ class Session(
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
-        fields = dict(settings)
-        if "policy" in fields:
-            fields["policy"] = policy_field(fields["policy"])
+        fields = sent_settings(settings)
         if fields.get("tools") is not None:
             fields["tools"] = list(fields["tools"])
         answer: SessionInfo = self._backend.call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import Paged, SessionResource, policy_field, without_none
+from turnlog.client import Paged, SessionResource, sent_settings, without_none
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
 from turnlog.core.json_patch import apply_patches
@@ -51,11 +51,9 @@ class TimeTravel(SessionResource):
         changed.
         """
         fork = {"session_id": self.id} | ({"at": at} if at is not None else {})
-        fields: dict[str, Any] = {**settings, "fork": fork}
+        fields: dict[str, Any] = {**sent_settings(settings), "fork": fork}
         if session_id is not None:
             fields["session_id"] = session_id
-        if "policy" in fields:
-            fields["policy"] = policy_field(fields["policy"])
         info: SessionInfo = self._backend.call("create_session", body=fields, idempotency_key=idempotency_key)
         return type(self)(self._backend, info.session_id)
 

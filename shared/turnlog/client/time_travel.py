@@ -183,32 +183,26 @@ def replayed(
     last = until if isinstance(until, int) else None
     time_ms = _milliseconds(until) if isinstance(until, str) else None
     results = [Replayed(0, {}, 0)]
-    positions = [0]
     for entry in entries:
         position = int(entry.history_id)
         is_later = last is not None and position > last
         if is_later or (time_ms is not None and milliseconds_of(entry.created_at) > time_ms):
             break
-        results.append(_after(results[-1], entry, position, base_state, results, positions))
-        positions.append(position)
+        results.append(_after(results, entry, position, base_state))
     return results[-1]
 
 
 def _after(
-    before: Replayed,
-    entry: HistoryEntry,
-    position: int,
-    base_state: Mapping[str, Any] | None,
-    results: list[Replayed],
-    positions: list[int],
+    results: Sequence[Replayed], entry: HistoryEntry, position: int, base_state: Mapping[str, Any] | None
 ) -> Replayed:
-    """Return the result after an entry; a rewind takes the result at its target from ``results``."""
+    """Return the result after an entry. ``results`` are those before it; a rewind takes the one at its target."""
+    before = results[-1]
     if entry.action == CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
     back_to = _goes_back_to(entry)
     if back_to is not None:
-        then = results[max(index for index, reached in enumerate(positions) if reached <= back_to)]
-        return Replayed(position, then.state, then.changes)
+        target = next(result for result in reversed(results) if result.position <= back_to)
+        return Replayed(position, target.state, target.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
     return Replayed(position, apply_patches(before.state, [entry.diff])[0], before.changes + 1)

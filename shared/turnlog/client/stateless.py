@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import GivenPolicy, policy_field
-from turnlog.core.identity import Owner
+from turnlog.client import GivenPolicy, policy_field, without_none
 from turnlog.core.json_values import check_json
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
-from turnlog.routing import HttpRequest, read_body
+from turnlog.routing import checked_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 from turnlog.sessions.incoming import understand
@@ -46,9 +45,9 @@ def lint(
     for a format without rules.
     """
     fields = {"messages": messages, "format": format, "system": system, "tools": tools, "made_behind": made_behind}
-    body = {name: _plain(value) for name, value in fields.items() if value is not None}
+    body = {name: _plain(value) for name, value in without_none(fields).items()}
     check_json(body)
-    return LintHistories()(read_body(HttpRequest(owner=Owner.of("local", "me"), body=body), LintMessages))
+    return LintHistories()(checked_body(LintMessages, body))
 
 
 def _plain(value: object) -> object:
@@ -128,6 +127,6 @@ def build_window(  # noqa: PLR0913
         "model": model,
         "output_reserve": output_reserve,
     }
-    body = {name: value for name, value in fields.items() if value is not None}
+    body = without_none(fields)
     check_json(body)
-    return _use_case()(read_body(HttpRequest(owner=Owner.of("local", "me"), body=body), BuildWindow))
+    return _use_case()(checked_body(BuildWindow, body))

@@ -60,9 +60,10 @@ _BATCH = 25
 
 @lazy_dataclass(frozen=True, slots=True)
 class Sweep:
-    """The checkpoints of a namespace by id, newest first, visible and hidden."""
+    """The checkpoints of a namespace by id, newest first, visible and hidden, and the documents that hold them."""
 
     namespace: Namespace
+    documents: Documents
     reader: Reader
     visible: Mapping[str, Loaded]
     hidden: Mapping[str, StoredCheckpoint]
@@ -76,28 +77,27 @@ def sweep_of(loader: Loader, documents: Documents, namespace: Namespace) -> Swee
         name: loader.loaded(checkpoint) for name, checkpoint in stored.items() if not checkpoint.record.is_hidden
     }
     hidden = {name: checkpoint for name, checkpoint in stored.items() if checkpoint.record.is_hidden}
-    return Sweep(namespace, reader, visible, hidden)
+    return Sweep(namespace, documents, reader, visible, hidden)
 
 
 def newest_of(sweep: Sweep) -> set[str]:
     """Return the ids of the newest checkpoint and of the ancestors that its delta channels are built from."""
+    current = next(iter(sweep.visible.values()), None)
+    channels = set(current.metadata.get(_COUNTERS) or {}) if current is not None else set()
     kept = set[str]()
-    for checkpoint_id, loaded in sweep.visible.items():
-        kept.add(checkpoint_id)
-        channels = set(loaded.metadata.get(_COUNTERS) or {})
-        current: Loaded | None = loaded
-        while current is not None and (channels := {name for name in channels if name not in current.refs}):
-            parent = current.stored.record.parent
-            if parent in kept:
-                raise CorruptError("a checkpoint is its own ancestor", item=parent)
-            current = sweep.visible.get(parent) if parent is not None else None
-            if current is not None:
-                kept.add(current.stored.checkpoint_id)
-        break
+    while current is not None:
+        kept.add(current.stored.checkpoint_id)
+        channels = {name for name in channels if name not in current.refs}
+        parent = current.stored.record.parent
+        if not channels or parent is None:
+            break
+        if parent in kept:
+            raise CorruptError("a checkpoint is its own ancestor", item=parent)
+        current = sweep.visible.get(parent)
     return kept
 
 
-def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
+def keep(sweep: Sweep, kept: Collection[str]) -> None:
     """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
     reader, namespace, used = sweep.reader, sweep.namespace, CheckpointValues(sweep.reader, {})
     for loaded in (sweep.visible[checkpoint_id] for checkpoint_id in kept):
@@ -107,11 +107,8 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
         values.setdefault(ref.home, set()).add((ref.channel, ref.version))
     hidden, deleted, parts, kept_parts = dict[str, bytes](), list[str](), set[str](), set[str]()
     for checkpoint in [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]:
-        key, record, is_kept = (
-            namespace.checkpoint(checkpoint.checkpoint_id),
-            checkpoint.record,
-            checkpoint.checkpoint_id in kept,
-        )
+        key, record = namespace.checkpoint(checkpoint.checkpoint_id), checkpoint.record
+        is_kept = checkpoint.checkpoint_id in kept
         remainder = record if is_kept else record.hidden(values.get(checkpoint.checkpoint_id, set()))
         parts |= _parts(value.stored for value in record.values)
         kept_parts |= _parts(value.stored for value in remainder.values)
@@ -128,8 +125,8 @@ def keep(sweep: Sweep, documents: Documents, kept: Collection[str]) -> None:
                 deleted.append(key)
     names = list(hidden)
     for start in range(0, len(names), _BATCH):
-        documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
-    documents.delete([*deleted, *sorted(parts - kept_parts)])
+        sweep.documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
+    sweep.documents.delete([*deleted, *sorted(parts - kept_parts)])
 
 
 def _parts(values: Iterable[Stored]) -> set[str]:
@@ -305,14 +302,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             new_versions,
             {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
         )
-        older = incoming.older
         parent_state = self._loader.known(namespace, parent) if parent else None
         builder = CheckpointBuilder(
             namespace,
             incoming,
             dump=self._dump,
             before=parent_state,
-            homes=self._loader.homes(namespace, parent_state, older),
+            homes=self._loader.homes(namespace, parent_state, incoming.older),
         )
         record = builder.record()
         self._keep_messages(config, checkpoint, metadata, new_versions)
@@ -351,13 +347,10 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
         runs = set(run_ids)
         for thread_id in self._threads.all() if runs else ():
-            for namespace in self._threads.namespaces(thread_id):
-                documents = self._threads.documents(thread_id)
-                sweep = sweep_of(self._loader, documents, namespace)
+            for sweep in self._sweeps(thread_id):
                 kept = {name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in runs}
                 if len(kept) < len(sweep.visible):
-                    keep(sweep, documents, kept)
-                    self._cache.forget([namespace])
+                    self._keep_only(sweep, kept)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._cache.forget(thread_id=str(target_thread_id))
@@ -370,11 +363,17 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            for namespace in self._threads.namespaces(thread_id):
-                documents = self._threads.documents(thread_id)
-                sweep = sweep_of(self._loader, documents, namespace)
-                keep(sweep, documents, newest_of(sweep))
-                self._cache.forget([namespace])
+            for sweep in self._sweeps(thread_id):
+                self._keep_only(sweep, newest_of(sweep))
+
+    def _sweeps(self, thread_id: str) -> Iterator[Sweep]:
+        documents = self._threads.documents(thread_id)
+        for namespace in self._threads.namespaces(thread_id):
+            yield sweep_of(self._loader, documents, namespace)
+
+    def _keep_only(self, sweep: Sweep, kept: Collection[str]) -> None:
+        keep(sweep, kept)
+        self._cache.forget([sweep.namespace])
 
     # ------------------------------------------------------------ async variants
 

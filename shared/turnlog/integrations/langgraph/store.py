@@ -151,12 +151,9 @@ class TurnlogStore(BaseStore):
         if not ops:
             return
         before, now = self._get(ops), self._now_ms()
-        new = {
-            _key(*name): self._stored(op, before.get(_key(*name)), now)
-            for name, op in ops.items()
-            if op.value is not None
-        }
-        gone = [_key(*name) for name, op in ops.items() if op.value is None and _key(*name) in before]
+        by_key = {_key(*name): op for name, op in ops.items()}
+        new = {key: self._stored(op, before.get(key), now) for key, op in by_key.items() if op.value is not None}
+        gone = [key for key, op in by_key.items() if op.value is None and key in before]
         if new:
             self._write(new)
         if gone:

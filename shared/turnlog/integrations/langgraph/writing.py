@@ -257,11 +257,8 @@ class CheckpointBuilder:
 
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
-        incoming, before, newest = (
-            self._incoming,
-            self._before,
-            self._namespace.checkpoint(self._incoming.checkpoint_id),
-        )
+        incoming, before = self._incoming, self._before
+        newest = self._namespace.checkpoint(incoming.checkpoint_id)
         if before is None or incoming.parent is None or self._namespace.checkpoint(incoming.parent) > newest:
             return None
         state = next((state for ref, state in before.lists.items() if ref.channel == name), None)

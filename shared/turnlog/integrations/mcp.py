@@ -12,7 +12,8 @@ from __future__ import annotations
 import hmac
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -186,7 +187,7 @@ def _add_sessions(server: MCPServer[Any], log: Turnlog, session_id: str | None) 
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, SessionsFound]:
         """List sessions, newest activity first. The next page begins at next_cursor."""
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return _structured(_sessions(log, session_id, limit, cursor))
 
     def create_session(
@@ -196,7 +197,7 @@ def _add_sessions(server: MCPServer[Any], log: Turnlog, session_id: str | None) 
         policy: Policy = None,
     ) -> Annotated[CallToolResult, SessionCreated]:
         """Create a session and return its id. An id that is taken is an error."""
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
 
     server.add_tool(list_sessions, annotations=_READS)
@@ -210,19 +211,19 @@ def _add_memories(server: MCPServer[Any], log: Turnlog) -> None:
         limit: Annotated[int, Field(ge=1, le=100)] = 10,
     ) -> Annotated[CallToolResult, MemoriesFound]:
         """Find what is known about the user from ended sessions, best match first."""
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return _structured(_memories(log, limit=limit, q=q))
 
     def list_memories(
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, MemoriesFound]:
         """List what is known about the user from ended sessions, newest first."""
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return _structured(_memories(log, limit=limit, cursor=cursor))
 
     def forget_memory(memory_id: str) -> Annotated[CallToolResult, MemoryForgotten]:
         """Delete a memory for good. It is not made again of the same messages."""
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return _structured({"memory_id": log.forget(memory_id).memory_id})
 
     for tool, hints in ((search_memories, _READS), (list_memories, _READS), (forget_memory, _FORGETS)):
@@ -234,24 +235,24 @@ def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> No
 
     def session(session_id: str) -> str:
         """Settings and totals of a session."""
-        with _ResourceErrors():
+        with _errors_as(ResourceError):
             return log.sessions.of(session_id).info().model_dump_json()
 
     def messages(session_id: str) -> str:
         """The newest 100 messages of a session, with their positions."""
-        with _ResourceErrors():
+        with _errors_as(ResourceError):
             of_session = log.sessions.of(session_id)
             after = max(0, of_session.info().head - _MESSAGES)
             return of_session.page(after=after, limit=_MESSAGES).model_dump_json()
 
     def window(session_id: str) -> str:
         """The window of a session for the next model call, in OpenAI's chat format."""
-        with _ResourceErrors():
+        with _errors_as(ResourceError):
             return _json(_window(log.sessions.of(session_id), format="openai_chat"))
 
     def sessions() -> str:
         """Sessions, newest activity first."""
-        with _ResourceErrors():
+        with _errors_as(ResourceError):
             return _json(_sessions(log, only, 100, None))
 
     readers: tuple[tuple[str, Callable[[str], str]], ...] = (
@@ -373,23 +374,13 @@ def require_token(app: AsgiApp, token: str) -> AsgiApp:
     return checked
 
 
-class _ToolErrors:
-    """Context manager that turns a Turnlog error into a tool error, which the model reads."""
-
-    _kind: type[Exception] = ToolError
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TurnlogError):
-            raise self._kind(f"{error.error_code}: {error.detail}") from error
-
-
-class _ResourceErrors(_ToolErrors):
-    """Context manager that turns a Turnlog error into an error of a resource."""
-
-    _kind = ResourceError
+@contextmanager
+def _errors_as(kind: type[ToolError | ResourceError]) -> Iterator[None]:
+    """Raise a Turnlog error of the block as an error of a tool, which the model reads, or of a resource."""
+    try:
+        yield
+    except TurnlogError as error:
+        raise kind(f"{error.error_code}: {error.detail}") from error
 
 
 def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list[Any]:
@@ -408,7 +399,7 @@ def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Ca
     """Return the tool with its session bound: to ``session_id``, or to a ``session_id`` argument of each call."""
 
     def run(**arguments: Any) -> Any:
-        with _ToolErrors():
+        with _errors_as(ToolError):
             return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
 
     signature = inspect.signature(tool, eval_str=True)

@@ -27,7 +27,14 @@ from turnlog.core.recall_calls import (
 from turnlog.providers import Turn
 from turnlog.providers.registry import DEFAULT_FORMAT, codec_of
 from turnlog.providers.turnlog_format import media_of
-from turnlog.search.models import DEFAULT_RECALL_TOKENS, FoundInSessions, Recalled, SearchAnswer, SearchSessionsAnswer
+from turnlog.search.models import (
+    DEFAULT_RECALL_TOKENS,
+    FoundInSessions,
+    Recalled,
+    SearchAnswer,
+    SearchResult,
+    SearchSessionsAnswer,
+)
 
 
 class FindingCalls(SessionResource):
@@ -104,13 +111,29 @@ class FindingCalls(SessionResource):
         is the id of the model's call; without it, the result belongs to the newest open call. Nothing is written: the commit
         that appends the message records the recall in the history.
         """
+        codec, call_id = codec_of(format or DEFAULT_FORMAT), call_id or ""
 
-        return execute(self, name, arguments, call_id=call_id, format=format)
+        def wrong(text: str, *, is_ours: bool = True) -> ToolAnswer:
+            return ToolAnswer(text, call_id, codec.format, is_error=True, is_ours=is_ours)
+
+        tool = tool_of(name)
+        if tool is None:
+            hint = f"What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
+            return wrong(f"There is no tool {name[:64]!r}. {hint}", is_ours=False)
+        try:
+            request = parse_recall_request(tool, arguments)
+            answer = _recall(self, request) if tool == RECALL_TOOL else _search(self, request)
+        except ArgumentsError as error:
+            return wrong(f"Not understood: {error}.")
+        except InvalidInputError as error:
+            return wrong(f"Not understood: {error.detail}")
+        except NotFoundError as error:
+            return wrong(f"Not found: {error.detail}")
+        return ToolAnswer(answer.text, call_id, codec.format, recalled=answer.recalled, media=answer.media)
 
 
 MAX_MEDIA_CHARS = 4_000_000
 """The most base64 in one answer, so that a message of it can be appended."""
-Arguments = str | Mapping[str, Any] | None
 _ERROR_FORMATS = ("anthropic", "bedrock_converse", "turnlog")
 """Formats whose messages can mark an error. For the others `ToolAnswer.meta` marks it."""
 
@@ -167,31 +190,6 @@ def handles(name: str) -> bool:
     return tool_of(name) is not None
 
 
-def execute(
-    session: FindingCalls, name: str, arguments: Arguments, *, call_id: str | None = None, format: str | None = None
-) -> ToolAnswer:
-    """Execute a call of a recall tool. See `FindingCalls.execute_tool`."""
-    codec, call_id = codec_of(format or DEFAULT_FORMAT), call_id or ""
-
-    def wrong(text: str, *, is_ours: bool = True) -> ToolAnswer:
-        return ToolAnswer(text, call_id, codec.format, is_error=True, is_ours=is_ours)
-
-    tool = tool_of(name)
-    if tool is None:
-        message = f"There is no tool {name[:64]!r}. What was said before is found by {SEARCH_TOOL} and {RECALL_TOOL}."
-        return wrong(message, is_ours=False)
-    try:
-        request = parse_recall_request(tool, arguments)
-        answer = _recall(session, request) if tool == RECALL_TOOL else _search(session, request)
-    except ArgumentsError as error:
-        return wrong(f"Not understood: {error}.")
-    except InvalidInputError as error:
-        return wrong(f"Not understood: {error.detail}")
-    except NotFoundError as error:
-        return wrong(f"Not found: {error.detail}")
-    return ToolAnswer(answer.text, call_id, codec.format, recalled=answer.recalled, media=answer.media)
-
-
 def recall_place(session: FindingCalls, place: str, options: Mapping[str, Option | None] | None = None) -> Recalled:
     """Recall a place: a ref, a call id, or the position of a message, as search results show it."""
     arguments: dict[str, Any] = dict(options or {})
@@ -223,22 +221,21 @@ def recalled_text(answer: Recalled) -> str:
     return "\n".join(lines)
 
 
+_NOTHING_FOUND = "Nothing found. Other words may help."
+
+
 def search_text(answer: SearchAnswer) -> str:
     """Return search results as text for a model, a line each."""
     if not answer.results:
-        return "Nothing found. Other words may help."
-    return "\n".join(
-        f"position {hit.position}, {'loop ' + str(hit.loop) + ', ' if hit.loop else ''}{hit.role}"
-        f"{', call ' + hit.ref if hit.ref else ''}: {hit.snippet}"
-        for hit in answer.results
-    )
+        return _NOTHING_FOUND
+    return "\n".join(f"{_place(hit)}: {hit.snippet}" for hit in answer.results)
 
 
 def sessions_search_text(answer: SearchSessionsAnswer) -> str:
     """Return search results of many sessions as text for a model, a line each, with their sessions."""
     lines = [f"{hit.session_id}, {_place(hit)}: {hit.snippet}" for hit in answer.results]
     if not lines:
-        lines.append("Nothing found. Other words may help.")
+        lines.append(_NOTHING_FOUND)
     if answer.unindexed:
         lines.append(
             f"(not all words are known yet of {answer.unindexed} of {answer.sessions} sessions: ask again later)"
@@ -246,8 +243,8 @@ def sessions_search_text(answer: SearchSessionsAnswer) -> str:
     return "\n".join(lines)
 
 
-def _place(hit: FoundInSessions) -> str:
-    if hit.where != "message":
+def _place(hit: SearchResult | FoundInSessions) -> str:
+    if isinstance(hit, FoundInSessions) and hit.where != "message":
         return hit.where
     loop = f"loop {hit.loop}, " if hit.loop else ""
     return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if hit.ref else ''}"

@@ -93,13 +93,13 @@ class AnthropicCodec:
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         system_text, conversation = split_system(turns, system)
         in_system = len(turns) - len(conversation)
-        layout = Layout(_is_result, in_system=in_system)
+        layout = Layout(_is_tool_result, in_system=in_system)
         rendered_turns = [_bodies(turn) for turn in conversation]
-        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
+        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_tool_result, _legal)
         sent_turns = with_thinking_first(_with_compaction_first(paired), _is_thinking)
         for turn_bodies in sent_turns:
             for body in turn_bodies:
-                if layout.has_only_results and has_results(body, _is_result):
+                if layout.has_only_results and has_results(body, _is_tool_result):
                     layout.extend_message(body)
                 else:
                     layout.add_message(body)
@@ -197,7 +197,7 @@ def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None)
     return None
 
 
-def _is_result(block: JsonValue) -> bool:
+def _is_tool_result(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
@@ -206,8 +206,9 @@ def _is_compaction(block: JsonValue) -> bool:
 
     https://platform.claude.com/docs/en/build-with-claude/compaction
     """
-    is_compaction = isinstance(block, dict) and block.get("type") == "compaction"
-    return is_compaction and isinstance(block, dict) and bool(string_of(block.get("content")).strip())
+    if not isinstance(block, dict) or block.get("type") != "compaction":
+        return False
+    return bool(string_of(block.get("content")).strip())
 
 
 def _with_compaction_first(turns: Sequence[Sequence[JsonObject]]) -> list[list[JsonObject]]:
@@ -238,13 +239,15 @@ def _begins_with_compaction(message: JsonObject) -> bool:
 
 
 def _server_call_id(block: JsonValue) -> str:
-    is_call = isinstance(block, dict) and block.get("type") in ("server_tool_use", "mcp_tool_use")
-    return string_of(block.get("id")) if is_call and isinstance(block, dict) else ""
+    if not isinstance(block, dict) or block.get("type") not in ("server_tool_use", "mcp_tool_use"):
+        return ""
+    return string_of(block.get("id"))
 
 
 def _server_result_id(block: JsonValue) -> str:
-    is_result = isinstance(block, dict) and string_of(block.get("type")).endswith("_tool_result")
-    return string_of(block.get("tool_use_id")) if is_result and isinstance(block, dict) else ""
+    if not isinstance(block, dict) or not string_of(block.get("type")).endswith("_tool_result"):
+        return ""
+    return string_of(block.get("tool_use_id"))
 
 
 _SERVER_BLOCKS = ServerBlocks(_server_call_id, _server_result_id)
@@ -274,7 +277,7 @@ def _repaired_bodies(turn: Turn, body: JsonObject) -> list[JsonObject] | None:
     )
     if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
         return None
-    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_thinking, is_result=_is_result)
+    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_thinking, is_result=_is_tool_result)
     return [body] if repaired == content else [{**body, "content": repaired}]
 
 
@@ -289,12 +292,11 @@ def _repaired_block(block: JsonObject, ids: IdsToSend) -> JsonObject:
     if is_call(kind) and block.get("id"):
         call, call_id = next(ids.calls)
         return block if call_id == call.id else {**block, "id": _hosted_id(call_id, kind)}
-    if is_result(kind) and not _is_result(block) and block.get("tool_use_id"):
+    if _is_tool_result(block) or (is_result(kind) and block.get("tool_use_id")):
         call_id = next(ids.results)
-        return block if call_id == block.get("tool_use_id") else {**block, "tool_use_id": _hosted_id(call_id, kind)}
-    if _is_result(block):
-        call_id = next(ids.results)
-        return block if block.get("tool_use_id") == call_id else {**block, "tool_use_id": call_id}
+        if call_id == block.get("tool_use_id"):
+            return block
+        return {**block, "tool_use_id": call_id if _is_tool_result(block) else _hosted_id(call_id, kind)}
     return block
 
 

@@ -264,8 +264,9 @@ def _run_by_caller(block: JsonObject, member: str) -> JsonObject | None:
 def _server_id(member: str) -> Callable[[JsonValue], str]:
     def id_of(block: JsonValue) -> str:
         value = block.get(member) if isinstance(block, dict) else None
-        is_typed = isinstance(value, dict) and isinstance(value.get("type"), str)
-        return string_of(value.get("toolUseId")) if is_typed and isinstance(value, dict) else ""
+        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+            return ""
+        return string_of(value.get("toolUseId"))
 
     return id_of
 

@@ -47,11 +47,6 @@ async def run_to_end(mutation: Callable[[], T], executor: Executor | None = None
     return doing.result()
 
 
-async def run_abandonable(call: Callable[[], T], executor: Executor) -> T:
-    """Run a call in a thread, and stop waiting for it when the caller is cancelled."""
-    return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, call))
-
-
 def reads(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Make a method that reads async: it runs in a thread, and is abandoned when its caller is cancelled."""
 
@@ -104,7 +99,7 @@ class CallThreads:
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a reading call. When the caller is cancelled, stop waiting for it."""
-        return await run_abandonable(call, self._running())
+        return await asyncio.wrap_future(self._running().submit(contextvars.copy_context().run, call))
 
     async def finish(self, call: Callable[[], T]) -> T:
         """Run a writing call to its end. When the caller is cancelled, a call that has not started is dropped, else its end is

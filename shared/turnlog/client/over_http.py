@@ -332,7 +332,7 @@ class HttpBackend:
         self._connections.close()
 
     def _tried(self, call: HttpCall, *, deadline_seconds: float | None = None) -> HttpAnswer:
-        """The answer of the last try, or `UnavailableError` when none came."""
+        """Try a request until it is answered, and return the last answer. Raises `UnavailableError` when there is none."""
         ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
         pause_seconds, tries_left = _FIRST_PAUSE_SECONDS, self._max_tries
         while True:

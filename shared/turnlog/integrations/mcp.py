@@ -28,7 +28,6 @@ from pydantic import BaseModel, Field
 from turnlog import __version__
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
-from turnlog.core.messages import Media
 from turnlog.core.models import FormatName
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 
@@ -387,12 +386,12 @@ def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list
     answer = session.execute_tool(name, {key: value for key, value in arguments.items() if value is not None})
     if answer.is_error:
         raise ToolError(answer.text)
-    images = [block for block in answer.media if block.kind == "image" and block.data]
-    return [answer.text, *(_image(block) for block in images)]
-
-
-def _image(image: Media) -> ImageContent:
-    return ImageContent(type="image", data=image.data or "", mime_type=image.media_type or "image/png")
+    images = [
+        ImageContent(type="image", data=block.data, mime_type=block.media_type or "image/png")
+        for block in answer.media
+        if block.kind == "image" and block.data
+    ]
+    return [answer.text, *images]
 
 
 def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Callable[..., Any]:

@@ -8,8 +8,9 @@ the part that the list shares with the end of the log. When it shares none with 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from turnlog.agents.graph_state.messages import GRAPH_METADATA, GraphMessage, Identity, identity_of
@@ -108,14 +109,14 @@ def _start(
     """Return the index from which messages may be new; None when a compressed list shares nothing with the log."""
     if not log or not listed:
         return 0
-    ends = [(_shared_at_end(listed[:end], log), -end) for end in range(1, len(listed) + 1)]
+    ends = [(_shared(reversed(listed[:end]), reversed(log)), -end) for end in range(1, len(listed) + 1)]
     length, end = max(ends)
     if length:
         return -end
     by_id = [index for index, identity in enumerate(listed) if identity.id is not None and _is_in(identity, log)]
     if by_id:
         return max(by_id) + 1
-    length = max(_shared_at_start(listed, log[index:]) for index in range(len(log)))
+    length = max(_shared(listed, log[index:]) for index in range(len(log)))
     if length >= _MIN_SHARED:
         return length
     if length:
@@ -149,20 +150,10 @@ def _is_in(wanted: Identity, identities: Sequence[Identity]) -> bool:
     return any(identity.is_same(wanted) for identity in identities)
 
 
-def _shared_at_end(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
-    """Count the messages that both lists share at their ends."""
-    count = 0
-    while count < min(len(listed), len(log)) and listed[-1 - count].is_same(log[-1 - count]):
-        count += 1
-    return count
-
-
-def _shared_at_start(listed: Sequence[Identity], log: Sequence[Identity]) -> int:
-    """Count the messages that both lists share at their beginnings."""
-    count = 0
-    while count < min(len(listed), len(log)) and listed[count].is_same(log[count]):
-        count += 1
-    return count
+def _shared(listed: Iterable[Identity], log: Iterable[Identity]) -> int:
+    """Count the messages that both lists begin with."""
+    pairs = zip(listed, log, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].is_same(pair[1]), pairs))
 
 
 EDITED, REMOVED = "message_edited", "messages_removed"

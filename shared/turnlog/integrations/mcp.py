@@ -164,14 +164,13 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-    for tool, hints in (
-        (recall_tool_call, _READS),
-        (search_history, _READS),
-        (append_message, _WRITES),
-        (build_context, _READS),
+    # What is recalled is text and images: as structured content too, it would be sent twice.
+    for tool, hints, structured in (
+        (recall_tool_call, _READS, False),
+        (search_history, _READS, False),
+        (append_message, _WRITES, None),
+        (build_context, _READS, None),
     ):
-        # What is recalled is text and images: as structured content too, it would be sent twice.
-        structured = None if tool in (append_message, build_context) else False
         server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=structured)
     _add_sessions(server, log, session_id)
     if session_id is None:

@@ -22,6 +22,7 @@ from turnlog.importers.models import (
     SourceRemark,
     SourceSession,
     made_id,
+    objects_of,
     session_id_of,
 )
 from turnlog.providers.registry import format_of
@@ -139,19 +140,14 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
     elif parts.tools is not None:
         warnings.append(SourceRemark("tools", NOT_AN_OBJECT))
         rest["tools"] = parts.tools
-    messages, skipped = list[SourceMessage](), dict[str, Any]()
-    for number, message in enumerate(parts.messages, start=1):
-        if isinstance(message, dict):
-            messages.append(SourceMessage(f"message {number}", message))
-        else:
-            skipped[f"message {number}"] = message
+    messages, skipped = objects_of(parts.messages)
     unread = skipped | broken
     return SourceSession(
         id=session_id_of(source_id),
         shape=SHAPE,
         source_id=source_id,
-        format=format_of(message.body for message in messages),
-        messages=tuple(messages),
+        format=format_of(messages.values()),
+        messages=tuple(SourceMessage(place, message) for place, message in messages.items()),
         settings=settings,
         extra=rest | ({"skipped": unread} if unread else {}),
         skipped=(

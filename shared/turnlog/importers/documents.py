@@ -21,6 +21,7 @@ from turnlog.importers.models import (
     SourceSession,
     is_text,
     made_id,
+    objects_of,
     session_id_of,
     with_extra,
 )
@@ -59,12 +60,9 @@ def _newer(source_id: str, version: Any) -> NewerSourceError:
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     rest = {name: item for name, item in value.items() if name not in _READ_FIELDS}
-    warnings, messages, skipped = list(made_id(source_id)), list[SourceMessage](), dict[str, Any]()
-    for number, message in enumerate(value["history"], start=1):
-        if isinstance(message, dict):
-            messages.append(_message(message, f"message {number}", warnings))
-        else:
-            skipped[f"message {number}"] = message
+    warnings = list(made_id(source_id))
+    objects, skipped = objects_of(value["history"])
+    messages = [_message(message, place, warnings) for place, message in objects.items()]
     state, metadata = value.get("state"), value.get("metadata")
     for name, field in (("state", state), ("metadata", metadata)):
         if field is not None and not isinstance(field, dict):

@@ -21,6 +21,7 @@ from turnlog.importers.models import (
     SourceSession,
     is_text,
     made_id,
+    objects_of,
     session_id_of,
     with_extra,
 )
@@ -76,12 +77,8 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
             rest["systemMessage"] = unread
     if "lastSentToLLMAt" in value:
         rest["lastSentToLLMAt"] = value["lastSentToLLMAt"]
-    messages, skipped = list[SourceMessage](), dict[str, Any]()
-    for number, message in enumerate(value["messages"], start=1):
-        if isinstance(message, dict):
-            messages.append(_message(message, f"message {number}", warnings))
-        else:
-            skipped[f"message {number}"] = message
+    objects, skipped = objects_of(value["messages"])
+    messages = [_message(message, place, warnings) for place, message in objects.items()]
     partial = value.get("partialMessage")
     if partial is not None:
         fields = partial if isinstance(partial, dict) else {"content": partial}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
@@ -116,9 +116,8 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise InvalidInputError(
-            f"can't read {str(path)!r}: {(error.strerror or '').lower()}", code="no_file"
-        ) from error
+        reason = (error.strerror or "").lower()
+        raise InvalidInputError(f"can't read {str(path)!r}: {reason}", code="no_file") from error
 
 
 IMPORTED = ORIGIN
@@ -218,6 +217,14 @@ def with_extra(metadata: dict[str, Any] | None, extra: dict[str, Any]) -> dict[s
     return {**own, name: extra}
 
 
+def objects_of(entries: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the entries of a list of messages that are objects, and all others, both by their places."""
+    objects, others = dict[str, dict[str, Any]](), dict[str, Any]()
+    for number, entry in enumerate(entries, start=1):
+        (objects if isinstance(entry, dict) else others)[f"message {number}"] = entry
+    return objects, others
+
+
 def join_pieces(pieces: Sequence[SourceMessage]) -> SourceMessage:
     """Join pieces to one message: their blocks and lines, with the id and time of the first piece."""
     first = pieces[0]
@@ -286,10 +293,7 @@ class SessionReport:
 
     def as_json(self) -> dict[str, Any]:
         names = ("file", "shape", "session_id", "source_id", "status", "messages", "present", "written", "more")
-        lists = {
-            name: [{"place": remark.place, "reason": remark.reason} for remark in getattr(self, name)]
-            for name in ("changed", "skipped", "warnings")
-        }
+        lists = {name: list(map(asdict, getattr(self, name))) for name in ("changed", "skipped", "warnings")}
         times = {"first_at": self.first_at, "last_at": self.last_at}
         error = {"code": self.error.error_code, "detail": self.error.detail} if self.error is not None else None
         return {**{name: getattr(self, name) for name in names}, **lists, **times, "error": error}
@@ -323,18 +327,16 @@ class Report:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        counts = Counter(row.status for row in self.sessions)
+        rows = self.sessions
+        counts = Counter(row.status for row in rows)
         return {
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
-            "sessions": [row.as_json() for row in self.sessions],
+            "sessions": [row.as_json() for row in rows],
             "totals": {
-                "sessions": len(self.sessions),
+                "sessions": len(rows),
                 "status": dict(sorted(counts.items())),
-                **{
-                    name: sum(getattr(row, name) for row in self.sessions)
-                    for name in ("messages", "present", "written")
-                },
+                **{name: sum(getattr(row, name) for row in rows) for name in ("messages", "present", "written")},
                 **{name: self.reasons(name) for name in ("changed", "skipped", "warnings")},
             },
         }

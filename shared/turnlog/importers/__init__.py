@@ -110,9 +110,9 @@ def shape_named(name: str) -> Shape:
     raise UnknownSourceError(f"no shape {name[:40]!r}; there are {', '.join(shape.name for shape in SHAPES)}")
 
 
-def shape_of(file: SourceFile) -> Shape | None:
-    """Return the first shape that recognises the file, or None."""
-    return next((shape for shape in SHAPES if shape.recognises(file)), None)
+def shape_of(file: SourceFile, shapes: Iterable[Shape] = SHAPES) -> Shape | None:
+    """Return the first of the shapes that recognises the file, or None."""
+    return next((shape for shape in shapes if shape.recognises(file)), None)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = T
 
     Raises `UnknownSourceError` for a file that the caller named and that has no known shape, or not the requested one.
     """
-    wanted = shape_named(shape) if shape is not None else None
-    return [_candidate(file, wanted, is_named) for path in paths for file, is_named in _files(path, documents)]
+    shapes = SHAPES if shape is None else (shape_named(shape),)
+    return [_candidate(file, shapes, is_named) for path in paths for file, is_named in _files(path, documents)]
 
 
 def import_files(
@@ -216,14 +216,14 @@ def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
         yield SourceFile(file, documents=documents), False
 
 
-def _candidate(file: SourceFile, wanted: Shape | None, is_named: bool) -> SourceCandidate:
-    """Recognise a file. Raises `UnknownSourceError` when the caller named it and it has no shape."""
+def _candidate(file: SourceFile, shapes: Sequence[Shape], is_named: bool) -> SourceCandidate:
+    """Recognise a file. Raises `UnknownSourceError` when the caller named it and it has none of the shapes."""
     try:
-        shape = shape_of(file) if wanted is None else wanted if wanted.recognises(file) else None
+        shape = shape_of(file, shapes)
         reason = file.why_not_json if shape is None else ""
     except MalformedError as error:
         shape, reason = None, error.detail
     if shape is None and is_named:
-        known = wanted.label if wanted is not None else ", ".join(known_shape.label for known_shape in SHAPES)
+        known = ", ".join(known_shape.label for known_shape in shapes)
         raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
     return SourceCandidate(file, shape)

@@ -308,10 +308,9 @@ def _hosted_id(call_id: str, kind: str) -> str:
 def _legal(body: JsonObject) -> JsonObject | None:
     """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""
     legal = fitted(body, FORMAT)
-    if legal is None or not isinstance(legal["content"], list):
+    content = legal["content"] if legal is not None else None
+    if legal is None or not isinstance(content, list):
         return legal
-    content = legal["content"]
-    assert isinstance(content, list)  # noqa: S101 - checked above
     said = len(content)
     while said and _is_thinking(content[said - 1]):
         said -= 1

@@ -127,9 +127,8 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
     if not isinstance(block, dict):
         return block
     result, document = block.get("toolResult"), block.get("document")
-    if isinstance(result, dict) and isinstance(result.get("content"), list):
-        inner = result["content"]
-        assert isinstance(inner, list)  # noqa: S101 - checked above
+    inner = result.get("content") if isinstance(result, dict) else None
+    if isinstance(result, dict) and isinstance(inner, list):
         named = [_with_unique_name(inner_block, names) for inner_block in inner]
         return block if named == inner else {**block, "toolResult": {**result, "content": named}}
     if not isinstance(document, dict):
@@ -238,9 +237,8 @@ def _block(block: JsonObject) -> Block:
     if "json" in block:
         return Text(json_text(block["json"]))
     citations = block.get("citationsContent")
-    if isinstance(citations, dict) and isinstance(citations.get("content"), list):
-        parts = citations["content"]
-        assert isinstance(parts, list)  # noqa: S101 - checked above
+    parts = citations.get("content") if isinstance(citations, dict) else None
+    if isinstance(parts, list):
         return Text("".join(string_of(part.get("text")) for part in parts if isinstance(part, dict)))
     reasoning = block.get("reasoningContent")
     if isinstance(reasoning, dict):

@@ -246,9 +246,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first, over every namespace and thread that ``config`` selects."""
-        below = get_checkpoint_id(before) if before is not None else None
-        wanted = get_checkpoint_id(config) if config is not None else None
-        streams = [self._iter_checkpoints(namespace, wanted, below or None) for namespace in self._spaces(config)]
+        below = (get_checkpoint_id(before) or None) if before is not None else None
+        wanted = (get_checkpoint_id(config) or None) if config is not None else None
+        streams = [self._iter_checkpoints(namespace, wanted, below) for namespace in self._spaces(config)]
         remaining = limit
         for _, _, namespace, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
             if remaining is not None and remaining <= 0:
@@ -424,14 +424,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         self, namespace: Namespace, wanted: str | None, below: str | None, *, start: str | None = None
     ) -> Iterator[tuple[str, str, Namespace, Loaded, CheckpointValues]]:
         """Yield the visible checkpoints of a namespace from ``start`` back; with ``wanted`` only that one, when below ``below``."""
-        checkpoint_id = wanted or None
-        if checkpoint_id is not None and below is not None and checkpoint_id >= below:
+        if wanted is not None and below is not None and wanted >= below:
             return
-        reader = self._loader.reader(namespace, start=checkpoint_id or start, below=None if checkpoint_id else below)
+        reader = self._loader.reader(namespace, start=wanted or start, below=None if wanted else below)
         values = self._loader.values_of(reader)
         try:
             for stored in reader.visible():
-                if checkpoint_id is not None and stored.checkpoint_id != checkpoint_id:
+                if wanted is not None and stored.checkpoint_id != wanted:
                     return
                 yield stored.checkpoint_id, namespace.thread_id, namespace, self._loader.loaded(stored), values
         except NotFoundError:

@@ -125,13 +125,10 @@ class ThreadLogs:
 
     def clear(self, thread_id: str) -> None:
         """Take the messages of a thread's graph out of view. They stay in the log."""
-        self.forget(thread_id)
-        with suppress(NotFoundError):
-            _rewind_before(self._threads.session(thread_id), GRAPH_METADATA)
-
-    def forget(self, thread_id: str) -> None:
         with self._guard:
             self._kept.pop(thread_id, None)
+        with suppress(NotFoundError):
+            _rewind_before(self._threads.session(thread_id), GRAPH_METADATA)
 
     # ------------------------------------------------------------ helpers
 

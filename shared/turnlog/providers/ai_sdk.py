@@ -50,9 +50,8 @@ class AiSdkCodec:
         return isinstance(content, list) and any(map(_is_own_part, content))
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        parts = list(_parts(body))
         content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
-        for part in parts:
+        for part in _parts(body):
             if (call := _call(part)) is not None:
                 calls.append(call)
             if (result := _result(part, is_error, in_assistant=body.get("role") == "assistant")) is not None:

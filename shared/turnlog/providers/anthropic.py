@@ -68,22 +68,22 @@ class AnthropicCodec:
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
         content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
-        provided = content_blocks(body.get("content"), "/content")
-        for index, block in enumerate(provided):
-            kind = _kind(block, f"/content/{index}")
+        for index, block in enumerate(content_blocks(body.get("content"), "/content")):
+            pointer = f"/content/{index}"
+            kind = _kind(block, pointer)
             if is_call(kind) and (kind == "tool_use" or block.get("id")):
                 is_hosted = is_assistant and kind != "tool_use"
                 name, arguments = string_of(block.get("name")), json_text(block.get("input"))
                 calls.append(ToolCall(string_of(block.get("id")), name, arguments, is_hosted))
             elif is_result(kind) and (kind == "tool_result" or block.get("tool_use_id")):
-                results.append(_parsed_result(block, f"/content/{index}/content", is_error, hosted=is_assistant))
+                results.append(_parsed_result(block, f"{pointer}/content", is_error, hosted=is_assistant))
                 said = len(content)
             else:
-                content.append(_block(block, f"/content/{index}"))
-        has_user_results = bool(results) and not all(result.hosted for result in results)
+                content.append(_block(block, pointer))
+        has_user_results = not all(result.hosted for result in results)
         role = role_with(body, tuple(content), calls=bool(calls), results=has_user_results)
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
-        closing = len(content) - said if is_answered and all(result.hosted for result in results) else 0
+        closing = len(content) - said if is_answered and not has_user_results else 0
         blocks = (tuple(content), tuple(calls), tuple(results))
         return Message(role, *blocks, given_role=role_name, closing=closing, compacts=_begins_with_compaction(body))
 

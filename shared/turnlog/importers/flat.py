@@ -67,12 +67,13 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     warnings, settings = list(made_id(source_id)), dict[str, Any]()
     system = value.get("systemMessage")
     if system is not None:
-        text = system if isinstance(system, str) else system.get("content") if isinstance(system, dict) else None
+        fields = system if isinstance(system, dict) else {"content": system}
+        text = fields.get("content")
         if isinstance(text, str) and len(text) <= MAX_SYSTEM:
-            settings["system"] = text
+            settings["system"], unread = text, _without(fields, "content")
         else:
             warnings.append(SourceRemark("systemMessage", "not_a_text"))
-        unread = system if "system" not in settings else _without(system, "content") if isinstance(system, dict) else {}
+            unread = system
         if unread:
             rest["systemMessage"] = unread
     if "lastSentToLLMAt" in value:

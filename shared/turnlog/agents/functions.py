@@ -309,10 +309,11 @@ def _given(value: object, index: int, format: str | None) -> GivenMessages:
     except TypeError as error:
         detail = f"message {index} is a {type(value).__name__}: a message is an object with a role and content"
         raise InvalidInputError(detail, code=NOT_A_MESSAGE, problems=problems) from error
-    for name in [format] if format in _PARSERS else _PARSERS if is_answer(fields) else ():
-        reply = _PARSERS[str(name)](fields)
+    is_of_any_format = format not in _PARSERS and is_answer(fields)
+    for name, parse in _PARSERS.items():
+        reply = parse(fields) if is_of_any_format or name == format else None
         if reply is not None:
-            return GivenMessages(reply, [{} for _ in reply.messages], str(name))
+            return GivenMessages(reply, [{} for _ in reply.messages], name)
     if fields is not value:
         fields = _without_null_fields(fields)
     return GivenMessages(Reply([_plain_lists(fields)]), [{}], None)

@@ -69,8 +69,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
     what a window leaves out.
 
     With a checkpointer, a thread continues where it stopped, or where time travel went: messages of another branch leave the view
-    of its session. Without one, a run that starts without messages continues from the
-    end of the log.
+    of its session. Without one, a run that starts without messages continues from the end of the log.
     """
 
     state_schema = State

@@ -108,7 +108,7 @@ def union(members: Mapping[str, Shape]) -> Shape:
 
 
 def items(shape_of_item: Shape, *, least: int = 0) -> Shape:
-    """Return the shape of a list. UnfitError items are left out; at least ``least`` must remain."""
+    """Return the shape of a list. Unfit items are left out; at least ``least`` must remain."""
 
     def shape(value: JsonValue) -> JsonValue:
         if not isinstance(value, list):

@@ -33,6 +33,7 @@ from turnlog.linter.rules import (
     describe_value,
     image_side,
     is_filled,
+    is_match,
     is_one_of,
     iter_entries,
     kind_of,
@@ -297,25 +298,23 @@ class _Reader:
 
     def _take_call(self, pointer: str, block: dict[str, object]) -> None:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")
-        valid = _matches(call_id, _ID)
-        if not valid:
+        valid_id = call_id if is_match(call_id, _ID) else None
+        if valid_id is None:
             self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
-        if not _matches(name, _NAME):
+        if not is_match(name, _NAME):
             self._add("call_name", f"{pointer}/name", f"the name of the tool is {describe_value(name)}")
         if not isinstance(arguments, dict):
             self._add("input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object")
-        self._pairing.add_call(pointer, "id", call_id if valid and isinstance(call_id, str) else None)
+        self._pairing.add_call(pointer, "id", valid_id)
 
     def _take_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id = block.get("tool_use_id")
-        valid = _matches(call_id, _ID)
-        if not valid:
+        valid_id = call_id if is_match(call_id, _ID) else None
+        if valid_id is None:
             self._add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {describe_value(call_id)}")
         self._check_result(pointer, block)
-        is_in_place = is_one_of(self._last_block[1], {"tool_result"}) or not self._last_block[0]
-        is_answer = self._pairing.add_result(
-            f"{pointer}/tool_use_id", call_id if valid and isinstance(call_id, str) else None
-        )
+        is_in_place = self._last_block[1] == "tool_result" or not self._last_block[0]
+        is_answer = self._pairing.add_result(f"{pointer}/tool_use_id", valid_id)
         if is_answer and not is_in_place:
             self._add("result_after_content", pointer, "other content of the turn comes before the result")
         elif is_answer and self._first_results_message not in {"", self._message_pointer} and not self._split_reported:
@@ -371,8 +370,8 @@ class _Reader:
         elif kind == "thinking" and not is_filled(block.get("signature")):
             self._add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
         elif kind in _SOURCES:
-            self._check_source(f"{pointer}/source", block.get("source"), _SOURCES[kind])
             source = block.get("source")
+            self._check_source(f"{pointer}/source", source, _SOURCES[kind])
             self._take_data(pointer, kind, source.get("data") if isinstance(source, dict) else None)
         elif kind == "search_result":
             self._check_nested(f"{pointer}/content", block.get("content"), {"text"})
@@ -472,7 +471,3 @@ def _begins_with_compaction(content: object) -> bool:
     """
     block = content[0] if isinstance(content, list) and content else None
     return isinstance(block, dict) and block.get("type") == "compaction" and isinstance(block.get("content"), str)
-
-
-def _matches(value: object, pattern: re.Pattern[str]) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None

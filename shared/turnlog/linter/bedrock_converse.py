@@ -35,6 +35,7 @@ from turnlog.linter.rules import (
     Violation,
     describe_value,
     image_side,
+    is_match,
     is_one_of,
     iter_entries,
     kind_of,
@@ -148,7 +149,7 @@ def _is_instance(*types: type) -> Callable[[object], bool]:
 
 
 def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+    return lambda value: is_match(value, pattern)
 
 
 _LEAVES: Mapping[str, tuple[Callable[[object], bool], str]] = {
@@ -256,13 +257,13 @@ class _Reader:
             if not isinstance(body, dict) or body.get("type") is not None:  # typed: run by the provider
                 continue
             call_id = body.get("toolUseId")
-            valid = call_id if isinstance(call_id, str) and _TOOL_USE_ID.fullmatch(call_id) else None
+            valid_id = call_id if is_match(call_id, _TOOL_USE_ID) else None
             if role != self._role:
                 self._add("block_wrong_role", f"{pointer}/{key}", f"{key} in a message of the {self._role}")
             elif key == "toolUse":
-                self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid)
+                self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid_id)
             elif key == "toolResult":
-                self._take_result(f"{pointer}/{key}", body, valid)
+                self._take_result(f"{pointer}/{key}", body, valid_id)
 
     def _take_result(self, pointer: str, body: dict[str, object], call_id: str | None) -> None:
         if self._pairing.add_result(f"{pointer}/toolUseId", call_id) and not self._only_results:

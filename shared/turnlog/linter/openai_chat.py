@@ -19,9 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
 
-from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, iter_entries, kind_of
+from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_match, iter_entries, kind_of
 
 MAX_ID = 40
 MAX_IMAGES = 1_500
@@ -239,7 +238,7 @@ def _check_message(findings: Findings, pointer: str, message: dict[str, object])
 
 def _check_name(findings: Findings, pointer: str, name: object, role: str) -> None:
     if role == "function":
-        if not _is_function_name(name):
+        if not is_match(name, _FUNCTION_NAME):
             findings.add("function_name", pointer, f"the function's name is {describe_value(name)}")
     elif name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME and _AUTHOR_NAME.fullmatch(name)):
         findings.add("name_invalid", pointer, f"the name is {describe_value(name)}")
@@ -336,7 +335,7 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
         return
     findings.unknown_keys(pointer, body, {"name", key})
     name, text = body.get("name"), body.get(key)
-    if not _is_function_name(name):
+    if not is_match(name, _FUNCTION_NAME):
         findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
     if not isinstance(text, str):
         findings.add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(text)}, not a string")
@@ -443,7 +442,7 @@ class _Pairing:
         if function is None:
             text = "no assistant message with function_call comes right before"
             self._add("orphan_function_result", f"{pointer}/role", text)
-        elif _is_function_name(name) and _is_function_name(function[1]) and name != function[1]:
+        elif is_match(name, _FUNCTION_NAME) and is_match(function[1], _FUNCTION_NAME) and name != function[1]:
             text = f"the function called is {describe_value(function[1])}, the result names {describe_value(name)}"
             self._add("function_result_name", f"{pointer}/name", text)
 
@@ -454,10 +453,3 @@ class _Pairing:
                 "function_call_unanswered", pointer, f"no function message follows the call of {describe_value(name)}"
             )
             self._function = None
-
-
-# --- values in words
-
-
-def _is_function_name(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and _FUNCTION_NAME.fullmatch(value) is not None

@@ -7,6 +7,7 @@ renderers (import-linter enforces this), so that one mistake cannot hide in both
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -234,6 +235,11 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 def is_filled(value: object) -> TypeGuard[str]:
     """Return whether the value is a non-empty string."""
     return isinstance(value, str) and value != ""
+
+
+def is_match(value: object, pattern: re.Pattern[str]) -> TypeGuard[str]:
+    """Return whether the value is a string that the pattern matches as a whole."""
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def is_one_of(value: object, words: Collection[str]) -> TypeGuard[str]:

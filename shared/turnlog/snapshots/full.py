@@ -14,7 +14,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from turnlog.core.errors import CorruptError
+from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
@@ -287,7 +287,11 @@ class FullSnapshots:
         return parts
 
     def archive(self, keys: SessionKeys, record: Record) -> Archive:
-        """Return the history of a full snapshot."""
+        """Return the history of a full snapshot. Raises `NotFoundError` for a ``ref``."""
+        if record.content["kind"] != "full":
+            raise NotFoundError(
+                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
+            )
         return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
 
     def retained(self, keys: SessionKeys) -> RetainedBlobs:

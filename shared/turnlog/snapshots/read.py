@@ -54,10 +54,6 @@ class SnapshotLogs:
         commit = self.live_commit(keys, record)
         if commit is not None:
             return self._log, commit
-        if record.content["kind"] != "full":
-            raise NotFoundError(
-                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
-            )
         items = ArchiveItems(self._full.archive(keys, record))
         log = SessionLog(items, Payloads(items, self._blobs), self._log.clock, self._log.ids, expires=False)
         commit = log.commits.get(keys, cast("int", record.content["commit"]))

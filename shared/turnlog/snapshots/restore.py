@@ -7,7 +7,7 @@ history names the snapshot. Its own id can be used again once the rest of the ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -17,7 +17,6 @@ from turnlog.core.errors import (
     ConflictError,
     CorruptError,
     InvalidInputError,
-    NotFoundError,
     SessionExistsError,
 )
 from turnlog.core.events import Event, NoteEvent
@@ -128,9 +127,8 @@ class RestoreSnapshots:
                 message = "a rewind restores the snapshot's own session: leave session_id out"
                 raise InvalidInputError.at("/session_id", message, "not_its_session")
             if is_live:
-                self._rewind.to(
-                    keys, position, request=request, snapshot_id=record.id, made=self._made_by(keys, record)
-                )
+                made = partial(self._restore_note, keys, record)
+                self._rewind.to(keys, position, request=request, snapshot_id=record.id, made=made)
                 return GetSession(self._log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
@@ -169,11 +167,11 @@ class RestoreSnapshots:
 
         An interrupted run leaves nothing visible; a repeated one continues it.
         """
-        commits = self._commits(keys, record)
-        first = next(iter(commits), None)
+        archive = self._full.archive(keys, record)
+        first = next(archive.commits(), None)
         if first is None:
             raise CorruptError("a snapshot without a history", item=record.id)
-        digest, token, is_own = str(record.content["hash"]), _token(keys, record), target == keys
+        token, is_own = _token(keys, record), target == keys
         if is_own:
             self._erase.make_way(keys, token)
         if not self._materialiser.begin(target, first, token, again=is_own):
@@ -182,42 +180,28 @@ class RestoreSnapshots:
 
         def tracked_commits() -> Iterable[SealedCommit]:
             nonlocal last
-            for sealed in self._commits(keys, record):
+            for sealed in archive.commits():
                 last = sealed.commit.header
                 yield sealed
 
         self._materialiser.add(target, tracked_commits(), partial(self._payloads.content, keys))
-        if last.hash.hex() != digest:
-            raise CorruptError("a snapshot does not end with the commit that it was made at", item=record.id)
         metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
         note = add_restore_note(self._log, target, last, token, metadata, request=request)
         self._materialiser.finish(target, note, token)
         return note
 
-    def _commits(self, keys: SessionKeys, record: Record) -> Iterable[SealedCommit]:
-        """Yield the commits of a full snapshot. Raises `NotFoundError` for a ``ref``."""
-        if record.content["kind"] != "full":
-            raise NotFoundError(
-                f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
-            )
-        return self._full.archive(keys, record).commits()
-
     def _made_before(self, target: SessionKeys, record: Record) -> Header:
         """Return the restore note of an earlier try. Raises `SessionExistsError` when the session is another one."""
-        commit = self._made_by(target, record)()
+        commit = self._restore_note(target, record)
         if commit is None:
             raise SessionExistsError(f"session {target.session_id!r} exists")
         return commit.header
 
-    def _made_by(self, target: SessionKeys, record: Record) -> Callable[[], Commit | None]:
-        """Return a function that finds the restore note of a session that was made of the snapshot."""
-
-        def find_note() -> Commit | None:
-            commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
-            events = self._log.commits.events(target, [commit]) if commit is not None else []
-            return commit if is_restore_note(commit, events, record.id) else None
-
-        return find_note
+    def _restore_note(self, target: SessionKeys, record: Record) -> Commit | None:
+        """Return the restore note of a session that was made of the snapshot; None when it was not."""
+        commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
+        events = self._log.commits.events(target, [commit]) if commit is not None else []
+        return commit if is_restore_note(commit, events, record.id) else None
 
 
 def _token(keys: SessionKeys, record: Record) -> bytes:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from bz2 import BZ2Compressor, BZ2Decompressor
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, cast
 
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Event
@@ -120,8 +120,10 @@ class SegmentWriter:
             if isinstance(value, bytes):
                 self._hashes += value
                 shape[name] = len(value)
+            elif name == "t" and isinstance(value, int) and isinstance(expected, int):
+                entry["=t"] = value - expected
             else:
-                entry["=" + name] = value - expected if name == "t" and _number(value) and _number(expected) else value
+                entry["=" + name] = value
         if shape != self._shape:
             entry["#"] = self._shape = shape
         return entry
@@ -205,7 +207,7 @@ def _attributes(
     for field, value in entry.items():
         if field[0] == "=":
             attribute, expected = field[1:], attributes.get(field[1:])
-            attributes[attribute] = value + expected if attribute == "t" and _number(expected) else value
+            attributes[attribute] = value + expected if attribute == "t" and isinstance(expected, int) else value
     return attributes | hashed
 
 
@@ -256,10 +258,6 @@ def _predicted(before: Attributes, first: int, lines: Sequence[dict[str, Any]], 
 
 def _numbers(value: AttributeValue | None, count: int) -> list[int]:
     return [int(number) for number in value.split(" ")] if isinstance(value, str) else [0] * count
-
-
-def _number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int)
 
 
 def _head(packed: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
@@ -49,7 +49,6 @@ MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""
 _FRESH_MS = 60 * 60 * 1000
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-_COPY_BYTES = 64 * 1024
 _PAGE_MEMORIES = 100
 
 
@@ -126,11 +125,8 @@ class ExportSessions:
             _member(archive, "manifest.json", [encode_json(manifest)])
         positions = sum(cast("int", session["head"]) for session in sessions)
         file.seek(0)
-        digest, size = sha256(), 0
-        while chunk := file.read(_COPY_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-        return {"size_bytes": size, "sha256": digest.hexdigest(), "sessions": len(sessions), "positions": positions}
+        digest = file_digest(file, "sha256").hexdigest()
+        return {"size_bytes": file.tell(), "sha256": digest, "sessions": len(sessions), "positions": positions}
 
     def _all_of(self, owner: Owner) -> Iterator[str]:
         """Yield the ids of an owner's sessions, by consistent reads."""

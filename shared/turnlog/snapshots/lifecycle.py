@@ -107,11 +107,7 @@ class DeleteSnapshots:
         record_keys = keys.snapshots
         record_id = records.earlier_choice(record_keys, request)
         if record_id is None:
-            records.check_there(keys)
-            match = records.get(record_keys, snapshot) if is_record_id(snapshot) else None
-            match = match if match is not None else records.named(record_keys, snapshot)
-            if match is None:
-                raise NotFoundError(f"no snapshot {snapshot[:80]!r} in session {session_id!r}")
+            match = find_snapshot(records, keys, snapshot)
             if match.content.get("kind") != "full":
                 self._log.commits.tail(keys)  # raises NotFoundError: a ref expires with its session
             # After the deletion the name may stand for an older snapshot. A repeated request must not delete that one too.
@@ -138,7 +134,8 @@ class SweepSnapshots:
         stubs = [record for record in self._log.records.every(keys.snapshots, deleted=True) if record.content]
         if not stubs:
             return {"blobs": 0}
-        unneeded = {part.blob for record in stubs for part in parts_of(record) if part.blob.startswith(SNAPSHOT_BLOBS)}
+        parts = {part.blob for record in stubs for part in parts_of(record)}
+        unneeded = {name for name in parts if name.startswith(SNAPSHOT_BLOBS)}
         slots, lease = SlotLeases(self._log.items, self._log.clock), None
         first = slots.read(keys)
         if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
@@ -150,9 +147,8 @@ class SweepSnapshots:
                     )
             # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
             retained = self._full.retained(keys)
-            candidates = {part.blob for record in stubs for part in parts_of(record)}
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
-            candidates |= {name[len(keys.blob_prefix) :] for name in payloads}
+            candidates = parts | {name.removeprefix(keys.blob_prefix) for name in payloads}
             unneeded |= {name for name in candidates if not retained.needs(name)}
         for name in sorted(unneeded):
             self._blobs.erase(keys.blob_prefix + name)
@@ -273,13 +269,11 @@ class ListSnapshots:
         scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
         kind = self._kind(keys)
+        fields = {"name": name, "agent": agent, "kind": kind}
         matches = list[Record]()
         for _ in range(_PAGES):
             page_records, after = self._log.records.page(keys.snapshots, limit=limit - len(matches), after=after)
-            candidates = [
-                record for record in page_records if _matches(record, "name", name) and _matches(record, "agent", agent)
-            ]
-            matches += [record for record in candidates if _matches(record, "kind", kind)]
+            matches += [record for record in page_records if _has(record, fields)]
             if len(matches) >= limit or after is None:
                 break
         if not matches and kind is not None:
@@ -299,8 +293,9 @@ class ListSnapshots:
         return None
 
 
-def _matches(record: Record, field: str, value: str | None) -> bool:
-    return value is None or record.content[field] == value
+def _has(record: Record, fields: Mapping[str, str | None]) -> bool:
+    """Whether a record has these fields; None stands for any value."""
+    return all(value is None or record.content[name] == value for name, value in fields.items())
 
 
 def ref_content(header: Header) -> JsonObject:
@@ -365,7 +360,7 @@ class AutomaticSnapshots:
         record_id = f"{header.time_ms:013d}-{short_hash(f'automatic {session_id} {header.first}').hex()}"
         content = ref_content(before) | {"name": None, "agent": None, "metadata": {"automatic": True}, "auto": True}
         with suppress(UnavailableError):
-            record = self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, "ready", content))
+            record = self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, _READY, content))
             self._clean.older(keys, record, keep=policy.keep)
 
 

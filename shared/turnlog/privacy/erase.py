@@ -66,7 +66,7 @@ def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> Ret
     sort_keys = [record_keys.record(record.id).sk for record in full_records] + [
         record_keys.name(name).sk for name in snapshot_names
     ]
-    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name[len(keys.blob_prefix) :])]
+    names = [name for name in blobs.names(keys.blob_prefix) if needed.needs(name.removeprefix(keys.blob_prefix))]
     return RetainedItems(frozenset(sort_keys), frozenset(names))
 
 

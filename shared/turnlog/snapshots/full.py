@@ -17,7 +17,7 @@ from typing import Any
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import last_of_stretch, stretch_of
+from turnlog.core.positions import last_of_stretch
 from turnlog.log.commit import VERIFIED
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key
@@ -25,7 +25,7 @@ from turnlog.log.packing import line_digest, pack
 from turnlog.log.records import Record, Records
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
 from turnlog.snapshots.segment_format import SealedCommit, read_segment
-from turnlog.snapshots.segments import Segment, Segments
+from turnlog.snapshots.segments import Segment, Segments, next_stretch
 
 INLINE_BYTES = 4 * 1024
 """Largest tail that is stored in the snapshot's record."""
@@ -73,14 +73,10 @@ class Archive:
     ) -> None:
         self.keys = keys
         self._blobs = blobs
-        self._parts = tuple(parts)
+        self.parts = tuple(parts)
         self._firsts = [part.first for part in parts]
         self._last_hash = last_hash
         self._open: OrderedDict[int, list[SealedCommit]] = OrderedDict()
-
-    @property
-    def parts(self) -> tuple[SnapshotStretch, ...]:
-        return self._parts
 
     def commits(self) -> Iterator[SealedCommit]:
         """Yield all commits in order, with one part in memory at a time.
@@ -89,7 +85,7 @@ class Archive:
         of.
         """
         previous, position = GENESIS, 1
-        for part in self._parts:
+        for part in self.parts:
             for index, sealed in enumerate(self._read(part)):
                 if index == 0:
                     covered = hashed_header(commit_sort_key(part.first), sealed.item)
@@ -109,14 +105,14 @@ class Archive:
 
     def from_position(self, position: int) -> Iterator[SealedCommit]:
         """Yield the commits of the part that holds a position, and of all later parts."""
-        for index in range(max(0, bisect_right(self._firsts, position) - 1), len(self._parts)):
+        for index in range(max(0, bisect_right(self._firsts, position) - 1), len(self.parts)):
             yield from self.part(index)
 
     def part(self, index: int) -> list[SealedCommit]:
         """Return the commits of a part. The last two parts that were read stay in memory."""
         commits = self._open.get(index)
         if commits is None:
-            commits = self._open[index] = list(self._read(self._parts[index]))
+            commits = self._open[index] = list(self._read(self.parts[index]))
             while len(self._open) > _OPEN_PARTS:
                 self._open.popitem(last=False)
         self._open.move_to_end(index)
@@ -261,9 +257,7 @@ class FullSnapshots:
 
     def unsealed(self, keys: SessionKeys, last: int) -> int:
         """Return the number of complete stretches up to a position that are not sealed yet. One request."""
-        newest = self._segments.newest(keys)
-        stretch = stretch_of(newest.first) + 1 if newest is not None else 0
-        return max(0, last // last_of_stretch(0) - stretch)
+        return max(0, last // last_of_stretch(0) - next_stretch(self._segments.newest(keys)))
 
     def make(self, keys: SessionKeys, record_id: str, last: int, *, deadline_ms: int) -> list[SnapshotStretch] | None:
         """Store and return the parts of the history up to a position; None when the deadline passed first.
@@ -271,8 +265,7 @@ class FullSnapshots:
         Repeated, it continues where it stopped and writes nothing twice.
         """
         segments = self._sealed(keys, last)
-        end = segments[-1].last if segments else 0
-        stretch = stretch_of(segments[-1].first) + 1 if segments else 0
+        stretch = next_stretch(segments[-1] if segments else None)
         while last >= last_of_stretch(stretch):
             if self._clock.now_ms() >= deadline_ms:
                 return None
@@ -280,8 +273,9 @@ class FullSnapshots:
             if sealed is None:
                 break
             segments.append(sealed)
-            end, stretch = sealed.last, stretch + 1
+            stretch += 1
         parts = [_part(keys, segment) for segment in segments]
+        end = segments[-1].last if segments else 0
         if end < last:
             parts.append(self._tail(keys, record_id, end + 1, last))
         return parts
@@ -311,7 +305,8 @@ class FullSnapshots:
         """Store the commits that no segment has; a short tail is returned with its bytes instead."""
         packed = self._segments.pack(keys, first, last)
         name = keys.snapshot_blob(record_id)
-        part = SnapshotStretch(first, last, sha256(packed).hexdigest(), len(packed), name[len(keys.blob_prefix) :])
+        blob = name.removeprefix(keys.blob_prefix)
+        part = SnapshotStretch(first, last, sha256(packed).hexdigest(), len(packed), blob)
         if len(packed) <= INLINE_BYTES:
             return replace(part, inline=packed)
         self._blobs.put(name, packed)
@@ -319,7 +314,5 @@ class FullSnapshots:
 
 
 def _part(keys: SessionKeys, segment: Segment) -> SnapshotStretch:
-    name = keys.segment_blob(segment.first, segment.last, segment.sha256)
-    return SnapshotStretch(
-        segment.first, segment.last, segment.sha256, segment.size_bytes, name[len(keys.blob_prefix) :]
-    )
+    blob = segment.blob(keys).removeprefix(keys.blob_prefix)
+    return SnapshotStretch(segment.first, segment.last, segment.sha256, segment.size_bytes, blob)

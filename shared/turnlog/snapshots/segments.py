@@ -45,6 +45,15 @@ class Segment:
     size_bytes: int
     body_bytes: int
 
+    def blob(self, keys: SessionKeys) -> str:
+        """Return the name of the segment's blob."""
+        return keys.segment_blob(self.first, self.last, self.sha256)
+
+
+def next_stretch(segment: Segment | None) -> int:
+    """Return the stretch behind a segment; without one the first stretch."""
+    return stretch_of(segment.first) + 1 if segment is not None else 0
+
 
 Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
 """Stores a companion of a segment (a search index), from its messages, each with its commit's first position."""
@@ -90,8 +99,8 @@ class Segments:
 
         Raises `CorruptError`, which names the blob, when it is missing, is not what its name says, or has a newer version.
         """
-        name = keys.segment_blob(segment.first, segment.last, segment.sha256)
-        short = name[len(keys.blob_prefix) :]
+        name = segment.blob(keys)
+        short = name.removeprefix(keys.blob_prefix)
         data = self._blobs.get(name)
         if data is None:
             raise CorruptError("a segment is missing", item=short)
@@ -135,7 +144,7 @@ class Segments:
         digest = sha256(packed).hexdigest()
         name = keys.segment_blob(sealing.first, sealing.last, digest)
         # Read it back before it is stored: a segment must be readable.
-        commits = list(read_segment(packed, name=name[len(keys.blob_prefix) :]))
+        commits = list(read_segment(packed, name=name.removeprefix(keys.blob_prefix)))
         messages, body_bytes = _counts(commits)
         segment = Segment(sealing.first, sealing.last, digest, messages, len(packed), body_bytes)
         self._blobs.put(name, packed)
@@ -151,7 +160,7 @@ class Segments:
         """
         _, bodies = _counts(read_segment(packed, name=commit_sort_key(before.first)))
         after = replace(before, sha256=sha256(packed).hexdigest(), size_bytes=len(packed), body_bytes=bodies)
-        self._blobs.put(keys.segment_blob(after.first, after.last, after.sha256), packed)
+        self._blobs.put(after.blob(keys), packed)
         return self._items.put(_entry(keys, after), condition=Equal("d", bytes.fromhex(before.sha256))) is None
 
     def pack(self, keys: SessionKeys, first: int, last: int) -> bytes:
@@ -280,8 +289,7 @@ class SealSessions:
         deadline = self._log.clock.now_ms() + MAX_MS
         head = self._log.commits.tail(keys).header.last
         newest = self._segments.newest(keys)
-        sealed, last = 0, newest.last if newest is not None else 0
-        stretch = stretch_of(newest.first) + 1 if newest is not None else 0
+        sealed, last, stretch = 0, newest.last if newest is not None else 0, next_stretch(newest)
         while head >= last_of_stretch(stretch) and (not sealed or self._log.clock.now_ms() < deadline):
             segment = self._segments.seal(keys, stretch)
             if segment is None:

@@ -43,8 +43,8 @@ class RedactedParts:
         segments = list(self._segments.list(keys))
         holding = [segment for segment in segments if segment.first <= redacted.position <= segment.last]
         if holding:
-            name = keys.segment_blob(holding[0].first, holding[0].last, holding[0].sha256)
-            if not _holds(self._data(keys, name, holding[0].first, holding[0].last), redacted):
+            stored = self._blobs.get(holding[0].blob(keys))
+            if not _holds(self._data(keys, holding[0], stored), redacted):
                 return 0
         return sum(
             self._replace_segment(keys, segment, redacted) for segment in segments if segment.last >= redacted.position
@@ -52,11 +52,10 @@ class RedactedParts:
 
     def _replace_segment(self, keys: SessionKeys, segment: Segment, redacted: Redacted) -> bool:
         for _ in range(_TRIES):
-            name = keys.segment_blob(segment.first, segment.last, segment.sha256)
-            is_lost = self._blobs.get(name) is None
-            data = self._data(keys, name, segment.first, segment.last)
+            stored = self._blobs.get(segment.blob(keys))
+            data = self._data(keys, segment, stored)
             packed = redact_segment(data, redacted)
-            if packed is None and not is_lost:
+            if packed is None and stored is not None:
                 return False
             if self._segments.exchange(keys, segment, packed or data):
                 return True
@@ -66,9 +65,9 @@ class RedactedParts:
             segment = current
         raise ConflictError("another process replaces the same segment; try again", retry_after_seconds=1)
 
-    def _data(self, keys: SessionKeys, name: str, first: int, last: int) -> bytes:
-        """Return a segment's bytes; packed from the log when an interrupted run has erased the blob."""
-        return self._blobs.get(name) or self._segments.pack(keys, first, last)
+    def _data(self, keys: SessionKeys, part: Segment | SnapshotStretch, stored: bytes | None) -> bytes:
+        """Return the ``stored`` bytes of a part; packed from the log when an interrupted run has erased them."""
+        return stored or self._segments.pack(keys, part.first, part.last)
 
     # ------------------------------------------------------------ snapshots
 
@@ -76,7 +75,10 @@ class RedactedParts:
         for _ in range(_TRIES):
             old_parts = parts_of(record)
             holding = [part for part in old_parts if part.first <= redacted.position <= part.last]
-            if not holding or not _holds(self._bytes(keys, holding[0]), redacted):
+            if not holding:
+                return 0
+            stored = self._stored(keys, holding[0])
+            if not _holds(self._data(keys, holding[0], stored), redacted):
                 return 0
             new_parts = [self._part(keys, record, part, redacted) for part in old_parts]
             if new_parts == list(old_parts):
@@ -93,9 +95,10 @@ class RedactedParts:
     def _part(self, keys: SessionKeys, record: Record, part: SnapshotStretch, redacted: Redacted) -> SnapshotStretch:
         if part.last < redacted.position:
             return part
-        data = self._bytes(keys, part)
+        stored = self._stored(keys, part)
+        data = self._data(keys, part, stored)
         packed = redact_segment(data, redacted)
-        if packed is None and (part.inline is not None or self._blobs.get(keys.blob_prefix + part.blob) is not None):
+        if packed is None and stored is not None:
             return part
         packed = packed or data
         digest = sha256(packed).hexdigest()
@@ -106,19 +109,17 @@ class RedactedParts:
         else:
             name = f"{keys.snapshot_blob(record.id)}~{digest}"
         self._blobs.put(name, packed)
-        return SnapshotStretch(part.first, part.last, digest, len(packed), name[len(keys.blob_prefix) :])
+        return SnapshotStretch(part.first, part.last, digest, len(packed), name.removeprefix(keys.blob_prefix))
 
-    def _bytes(self, keys: SessionKeys, part: SnapshotStretch) -> bytes:
-        if part.inline is not None:
-            return part.inline
-        return self._data(keys, keys.blob_prefix + part.blob, part.first, part.last)
+    def _stored(self, keys: SessionKeys, part: SnapshotStretch) -> bytes | None:
+        return part.inline if part.inline is not None else self._blobs.get(keys.blob_prefix + part.blob)
 
     # ------------------------------------------------------------ what is left
 
     def _erase_left(self, keys: SessionKeys, redacted: Redacted) -> int:
         """Erase blobs that no entry names and that hold the redacted message; return their number."""
         erased, segments = 0, self._segments.list(keys)
-        named = {keys.segment_blob(segment.first, segment.last, segment.sha256) for segment in segments}
+        named = {segment.blob(keys) for segment in segments}
         for record in self._records.every(keys.snapshots):
             named |= {keys.blob_prefix + part.blob for part in parts_of(record) if part.inline is None}
         for kind in (SEGMENT_BLOBS, SNAPSHOT_BLOBS):

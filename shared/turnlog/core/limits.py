@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from typing import TypeVar
 
 from turnlog.core.errors import TooMuchWorkError, UnavailableError
 from turnlog.core.identity import Within
 
+_T = TypeVar("_T")
 _LEFT: ContextVar[Callable[[], float] | None] = ContextVar("turnlog_seconds_left", default=None)
 
 
@@ -59,6 +61,22 @@ class Work:
             raise TooMuchWorkError(
                 f"{self._task} takes more than {self.limit} steps of work", details={"limit": self.limit}
             )
+
+
+def batches(
+    entries: Iterable[_T], size_of: Callable[[_T], int], *, max_size: int, max_count: int = UNLIMITED
+) -> Iterator[list[_T]]:
+    """Yield the entries in batches of at most ``max_count`` entries and ``max_size`` together; a larger entry alone."""
+    batch, size = list[_T](), 0
+    for entry in entries:
+        entry_size = size_of(entry)
+        if batch and (len(batch) == max_count or size + entry_size > max_size):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry_size
+    if batch:
+        yield batch
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024 + 256 * 1024

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
 from turnlog.engines.aws_clients import Clients, fitting, make_clients
 from turnlog.engines.aws_errors import Service
@@ -176,7 +177,8 @@ class AgentCoreMemoryEngine:
         actor, session = actor_id(part.owner), session_name(part.session_id)
         label = hashlib.sha256(part.id.encode()).hexdigest()
         stored = list(self._ranges(actor, session, label))
-        for pieces in _events(_pieces(part.read_messages(), stored)):
+        new_pieces = _pieces(part.read_messages(), stored)
+        for pieces in batches(new_pieces, _chars, max_size=MAX_EVENT_CHARS, max_count=MAX_PAYLOADS):
             (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].message.time_ms
             self._calls.call(
                 "create_event",
@@ -357,17 +359,8 @@ def _pieces(messages: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _P
                 yield _Piece(message, text[start : start + MAX_EVENT_CHARS], place)
 
 
-def _events(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """Yield the pieces in events of a bounded size."""
-    event, chars = list[_Piece](), 0
-    for piece in pieces:
-        if event and (len(event) == MAX_PAYLOADS or chars + len(piece.text) > MAX_EVENT_CHARS):
-            yield event
-            event, chars = [], 0
-        event.append(piece)
-        chars += len(piece.text)
-    if event:
-        yield event
+def _chars(piece: _Piece) -> int:
+    return len(piece.text)
 
 
 def _named(place: _Place) -> str:

@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 
 from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import batches
 from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
 from turnlog.memory.embedded import normal
@@ -348,13 +349,4 @@ class FactsWithinBudget:
 
 def stretches(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
     """Yield the messages in runs that fit into one model call."""
-    run, size = list[SpokenMessage](), 0
-    for message in messages:
-        chars = min(len(message.text), MESSAGE_CHARS)
-        if run and size + chars > STRETCH_CHARS:
-            yield run
-            run, size = [], 0
-        run.append(message)
-        size += chars
-    if run:
-        yield run
+    return batches(messages, lambda message: min(len(message.text), MESSAGE_CHARS), max_size=STRETCH_CHARS)

@@ -11,7 +11,7 @@ import hmac
 import http.client
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import Any, cast, get_args
 from urllib.parse import SplitResult
 
@@ -19,6 +19,7 @@ from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, SpokenMessage
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.engines.http_post import Posted, post, web_address
@@ -63,7 +64,7 @@ class WebhookMemoryEngine:
     def remember(self, part: Offloaded) -> int:
         """Send the messages of a part in requests of a bounded size; return the number of memories."""
         count = 0
-        for messages in _requests(part.read_messages()):
+        for messages in batches(part.read_messages(), _size_bytes, max_size=MAX_PART_BYTES, max_count=MAX_MESSAGES):
             first, last = messages[0].position, messages[-1].position
             content: JsonObject = {
                 "session_id": part.session_id,
@@ -148,18 +149,8 @@ def _address(url: str) -> SplitResult:
     return address
 
 
-def _requests(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:
-    """Yield the messages in batches for requests of a bounded size; each has at least one message."""
-    batch, size = list[SpokenMessage](), 0
-    for message in messages:
-        message_bytes = len(encode_json(_message(message)))
-        if batch and (len(batch) == MAX_MESSAGES or size + message_bytes > MAX_PART_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(message)
-        size += message_bytes
-    if batch:
-        yield batch
+def _size_bytes(message: SpokenMessage) -> int:
+    return len(encode_json(_message(message)))
 
 
 def _message(message: SpokenMessage) -> JsonObject:

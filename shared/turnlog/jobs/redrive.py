@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import InvalidInputError, NotFoundError, UnavailableError
+from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.jobs.models import Redriven
-from turnlog.jobs.worker import TTL_SECONDS, QueueOf, read_message, send_job
+from turnlog.jobs.worker import TTL_SECONDS, QueueOf, find_job, read_message, send_job
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
 from turnlog.ports import JOB_KINDS, JobKind, JobQueue, Redrivable
@@ -35,26 +35,23 @@ class RedriveJobs:
         """
         queues = self._queues()
         if job_id is not None:
-            record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
-            if record is None:
-                raise NotFoundError(f"no job {job_id!r}")
-            return self._redrive_job(owner, record, queues)
+            return self._redrive_job(owner, find_job(self._log.records, owner, job_id), queues)
         letters = _Letters(queues)
         dead_letters = sum(_redrive(queue, letters, kind) for kind, queue in _once_each(queues))
         jobs = list[str]()
         records = self._log.records.every(OwnerKeys(owner).jobs) if failed else ()
         for record in records:
-            if record.status != "failed":
-                continue
-            jobs += self._redrive_job(owner, record, queues).jobs
+            if record.status == "failed":
+                jobs += self._redrive_job(owner, record, queues).jobs
         return Redriven(dead_letters=dead_letters, jobs=jobs, left=letters.left)
 
     def _redrive_job(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
         if record.status == "done":
             raise InvalidInputError(f"the job {record.id!r} is done: there is nothing to do again")
-        queue = queues.get(_kind(record))
+        kind = _kind(record)
+        queue = queues.get(kind)
         if queue is None:
-            raise UnavailableError(f"this engine has no queue for {_kind(record)!r} jobs", code="no_queue")
+            raise UnavailableError(f"this engine has no queue for {kind!r} jobs", code="no_queue")
         if record.status == "failed":
             content = {name: value for name, value in record.content.items() if name != "error"}
             content["updated"] = self._log.clock.now_ms()
@@ -62,7 +59,7 @@ class RedriveJobs:
             record_keys = OwnerKeys(owner).jobs
             self._log.records.replace(record_keys, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
         letters = _Letters(queues, only=(record.id, owner))
-        dead_letters = _redrive(queue, letters, _kind(record))
+        dead_letters = _redrive(queue, letters, kind)
         if not dead_letters:
             send_job(queue, owner, record)
         return Redriven(dead_letters=dead_letters, jobs=[record.id], left=0)

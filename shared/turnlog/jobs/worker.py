@@ -25,7 +25,7 @@ from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job, JobError, JobMessage, JobPage
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.links import Link
-from turnlog.log.records import Record
+from turnlog.log.records import Record, Records
 from turnlog.log.request_keys import RequestKey
 from turnlog.ports import JobKind, JobQueue
 
@@ -104,10 +104,7 @@ class GetJob:
         self._link_of = link_of
 
     def __call__(self, owner: Owner, job_id: str) -> Job:
-        record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
-        if record is None:
-            raise NotFoundError(f"no job {job_id!r}")
-        job = job_answer(record)
+        job = job_answer(find_job(self._log.records, owner, job_id))
         if job.kind != "export" or job.result is None:
             return job
         link = self._link_of(owner, job.session_id)
@@ -178,9 +175,7 @@ class RunJob:
 
     def one(self, owner: Owner, job_id: str) -> Ran:
         """Do a job without waiting for its message, which then finds that the job is over."""
-        record = self._log.records.get(OwnerKeys(owner).jobs, job_id)
-        if record is None:
-            raise NotFoundError(f"no job {job_id!r}")
+        record = find_job(self._log.records, owner, job_id)
         with serving(owner.tenant_id):
             return self._run(_message(owner, record), owner)
 
@@ -237,6 +232,14 @@ class RunJob:
             # The error being handled matters more than its note in the record.
             if error is None or status != "queued":
                 raise
+
+
+def find_job(records: Records, owner: Owner, job_id: str) -> Record:
+    """Return the record of an owner's job. Raises `NotFoundError` for an unknown one."""
+    record = records.get(OwnerKeys(owner).jobs, job_id)
+    if record is None:
+        raise NotFoundError(f"no job {job_id!r}")
+    return record
 
 
 def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: int = 0) -> None:

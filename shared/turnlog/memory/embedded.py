@@ -162,12 +162,13 @@ class Memories:
         parts = list(self._parts(owner))
         if sum(len(part.facts) for part in parts) <= MAX_FACTS:
             return
-        memories, id_of = memories_of(_facts_in(parts), _id_of(owner)), _id_of(owner)
+        id_of = _id_of(owner)
+        memories = memories_of(_facts_in(parts), id_of)
         dropped_ids = {memory.id for memory in least_worth(memories, len(memories) - MAX_FACTS)}
         # Equal facts are one memory, so there may be fewer memories than facts; then nothing is deleted.
         self._keep(parts, lambda fact: id_of(normal(fact.text)) not in dropped_ids)
 
-    def _keep(self, parts: Iterator[_Part] | list[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
+    def _keep(self, parts: Iterable[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
         return sum(self._keep_of(part, is_kept) for part in parts)
 
     def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool]) -> int:
@@ -192,7 +193,7 @@ class Memories:
             yield from map(_part, items)
 
 
-def _facts_in(parts: Iterator[_Part] | list[_Part]) -> Iterator[SessionFact]:
+def _facts_in(parts: Iterable[_Part]) -> Iterator[SessionFact]:
     return (SessionFact(fact, part.session_id) for part in parts for fact in part.facts)
 
 
@@ -204,9 +205,7 @@ def _id_of(owner: Owner) -> Callable[[str], str]:
 
 def _cut(fact: MemoryFact) -> MemoryFact:
     """Return the fact with its texts cut to the limits."""
-    return MemoryFact(
-        fact.kind, fact.text[:MAX_TEXT_CHARS], fact.subject[:MAX_SUBJECT_CHARS], fact.position, fact.time_ms
-    )
+    return replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])
 
 
 def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:

@@ -173,10 +173,10 @@ def _staying(view: WindowDraft) -> Iterator[Unit]:
 
 def _loop_texts(loop: Loop, *, is_open: bool) -> Iterator[LoopText]:
     """Yield the text of a loop, or texts of some steps each."""
-    steps = [unit for unit in loop.units if _is_step(unit)]
     if not is_open:
         yield _loop_text(loop)
         return
+    steps = [unit for unit in loop.units if _is_step(unit)]
     for start in range(0, len(steps), _STEPS):
         units = steps[start : start + _STEPS]
         said = " / ".join(entry.facts.head for unit in units for entry in unit.said if entry.facts.head)

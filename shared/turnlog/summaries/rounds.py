@@ -10,7 +10,7 @@ redaction has changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -60,6 +60,10 @@ class History:
     def commit_of(self, position: int) -> Commit:
         """Return the commit that holds a position."""
         return self.commits[bisect_right(self.commits, position, key=lambda commit: commit.header.first) - 1]
+
+    def kept(self, positions: Iterable[int]) -> list[KeptMessage]:
+        """Return the messages at these positions as a summary names them, each with its commit."""
+        return [KeptMessage(self.commit_of(position).header.first, position) for position in positions]
 
     def while_covered(self, is_covered: Callable[[int, int, int], bool]) -> History:
         """Return the loops before the first loop for which ``is_covered`` is false.
@@ -237,7 +241,6 @@ class Rounds:
             opening=opening,
             open_loop=plan.open_loop,
         )
-        places = {position: history.commit_of(position).header.first for position in (*coverage.kept, *coverage.parted)}
         bare = SummaryEvent(
             position=0,
             first=before.first if before is not None else coverage.first,
@@ -252,13 +255,10 @@ class Rounds:
             source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
             messages=coverage.messages + (before.messages if before is not None else 0),
             summariser="",
-            kept=(
-                *(before.kept if before is not None else ()),
-                *(KeptMessage(places[position], position) for position in coverage.kept),
-            ),
+            kept=(*(before.kept if before is not None else ()), *history.kept(coverage.kept)),
             level=plan.growth.level,
             tree=plan.growth.branches,
-            parted=plan.parted([KeptMessage(places[position], position) for position in coverage.parted]),
+            parted=plan.parted(history.kept(coverage.parted)),
         )
         allowed = _most_tokens(bare, before, coverage.saved)
         most = min(max_tokens, allowed)

@@ -114,11 +114,11 @@ class ExtractiveSummariser:
 
 def _extract_lines(loop: LoopText, words: _Words) -> Iterator[str]:
     """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
-    yield f"{loop.number}. {_short(loop.asked, words)}".rstrip()
+    yield f"{loop.number}. {_line(loop.asked, _EXTRACT_CHARS, words.more)}".rstrip()
     if loop.calls:
         yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
     if loop.reply:
-        yield f"{_INDENT}-> {_short(loop.reply, words)}"
+        yield f"{_INDENT}-> {_line(loop.reply, _EXTRACT_CHARS, words.more)}"
     elif loop.interrupted:
         yield f"{_INDENT}-> {words.no_reply}"
 
@@ -155,11 +155,6 @@ def _tools(loop: LoopText, words: _Words) -> str:
         name, _, rest = call.partition(" ")
         counts[name + words.error if rest.endswith("-> error") else name] += 1
     return words.comma.join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
-
-
-def _short(text: str, words: _Words) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _EXTRACT_CHARS else line[:_EXTRACT_CHARS] + words.more
 
 
 _SPOKEN_BY = (
@@ -370,9 +365,9 @@ def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
         yield f"exchange {loop.number} was interrupted before an answer"
 
 
-def _line(text: str, width: int) -> str:
+def _line(text: str, width: int, more: str = "...") -> str:
     line = " ".join(text.split())
-    return line if len(line) <= width else line[:width] + "..."
+    return line if len(line) <= width else line[:width] + more
 
 
 class ModelSummariser:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from turnlog.core.errors import CorruptError, SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE, Spent, Summarised, SummaryRequest
-from turnlog.core.times import rfc3339
+from turnlog.core.times import DAY_MS, rfc3339
 from turnlog.log.headers import item_name
 from turnlog.log.keys import TenantKeys
 from turnlog.ports import (
@@ -28,7 +28,6 @@ from turnlog.ports import (
     TokenCounter,
 )
 
-_DAY_MS = 24 * 3600 * 1000
 _KEPT_DAYS = 8
 _MAX_TRIES = 10
 _PAUSE_SECONDS = 0.05
@@ -64,7 +63,7 @@ class Spending:
         """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
         now_ms = self._clock.now_ms()
         key = TenantKeys(tenant_id).spending(_day(now_ms))
-        ttl = (now_ms // _DAY_MS + _KEPT_DAYS) * _DAY_MS // 1000
+        ttl = (now_ms // DAY_MS + _KEPT_DAYS) * DAY_MS // 1000
         before = self._items.get_many([key]).get(key)
         item = self._change(key, ttl, before, lambda spent: spent.reserve(tokens, limit=limit))
         return Reservation(key, ttl, tokens, item) if item is not None else None

@@ -228,17 +228,14 @@ class Erasure:
         if first is None or not is_empty_slot(first):
             return False
         if self._blobs.names(keys.blob_prefix) or any(
-            not all(map(is_cache_tombstone, items))
-            for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS)
-            for items in self.pages(keys, low, high)
+            not all(map(is_cache_tombstone, items)) for items in self._other_items(keys)
         ):
             # The index finds the session again a day later.
             renewed = self._tombstone(keys, first, self._clock.now_ms())
             self._items.put(renewed, condition=Equal("g2sk", first.get("g2sk", "")))
             return False
-        for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
-            for items in self.pages(keys, low, high):
-                self._items.delete_many(list(map(_key, items)))
+        for items in self._other_items(keys):
+            self._items.delete_many(list(map(_key, items)))
         self._free_slots(keys)
         entry = self._items.get_many([keys.directory]).get(keys.directory)
         if entry is not None and is_cache_tombstone(entry):
@@ -316,23 +313,26 @@ class Erasure:
 
     def _erase_other_items(self, keys: SessionKeys, kept: RetainedItems, work: ErasingRun) -> None:
         """Delete all other items. Payloads come after the commits that name them, so no reader of a commit misses one."""
-        for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
-            for items in self.pages(keys, low, high):
-                work.count(requests=1)
-                keys_to_delete = [
-                    _key(item) for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
-                ]
-                for chunk in _chunks(keys_to_delete):
-                    self._items.delete_many(chunk)
-                    work.count(requests=_batches(chunk), items=len(chunk))
+        for items in self._other_items(keys):
+            deleted = [item for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items]
+            self._delete(deleted, work)
 
     def _erase_base(self, keys: SessionKeys, work: ErasingRun) -> None:
         """Delete a fork's copies of an erased session. Nobody writes to that log, so its slots need no tombstones."""
         for items in self.pages(keys.base, "", "~"):
-            work.count(requests=1)
-            for chunk in _chunks(list(map(_key, items))):
-                self._items.delete_many(chunk)
-                work.count(requests=_batches(chunk), items=len(chunk))
+            self._delete(items, work)
+
+    def _delete(self, items: Sequence[Item], work: ErasingRun) -> None:
+        """Delete items of a page, and count the request that read it too."""
+        work.count(requests=1)
+        for chunk in _chunks(items):
+            self._items.delete_many(list(map(_key, chunk)))
+            work.count(requests=_batches(chunk), items=len(chunk))
+
+    def _other_items(self, keys: SessionKeys) -> Iterator[Sequence[Item]]:
+        """Yield the session's items but its commits, a page at a time."""
+        for low, high in (_BEFORE_COMMITS, _BEHIND_COMMITS):
+            yield from self.pages(keys, low, high)
 
     def pages(self, keys: SessionKeys | OwnerKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
         """Yield items of a partition as they are stored, damaged ones too; at most 1 MB at a time."""

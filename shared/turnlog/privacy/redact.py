@@ -75,7 +75,7 @@ class Redaction:
         if commit is None or position > (commit.until or commit.header.last):
             raise _no_message(position)
         home = keys.home(commit.home)
-        key = Key(home.partition, commit_sort_key(commit.header.first))
+        key = home.commit(commit.header.first)
         item = self._items.get_many([key]).get(key)
         if item is None:
             raise _no_message(position)
@@ -155,7 +155,7 @@ class Redaction:
         if commit is None:
             return False
         home = keys.home(commit.home)
-        key = Key(home.partition, commit_sort_key(commit.header.first))
+        key = home.commit(commit.header.first)
         item = self._items.get_many([key]).get(key)
         if item is None or is_slot_tombstone(item):
             return False
@@ -173,7 +173,7 @@ class Redaction:
             if self._items.put({**item, "b": pack(encode_json(bare))}, condition=Equal("b", item["b"])) is None:
                 return
 
-    def _places(self, keys: SessionKeys, redacted: Redacted) -> Iterator[str]:
+    def _places(self, keys: SessionKeys, redacted: Redacted) -> list[str]:
         """Return the places of payloads that held redacted text."""
         places = {place_left(redacted.line)} - {""}
         for log_keys in (keys, keys.base):
@@ -181,7 +181,7 @@ class Redaction:
                 for item in items:
                     if item.get("k") == "y":
                         places |= {place_left(line) for line in stored_lines(item)} - {""}
-        return iter(sorted(places))
+        return sorted(places)
 
     def _delete_payload(self, keys: SessionKeys, place: str) -> int:
         if place.startswith(BLOB_PLACE):

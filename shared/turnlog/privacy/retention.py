@@ -111,9 +111,9 @@ class RetainSessions:
             yield in_parallel(self._process, batch, threads=_THREADS, sequential=_SEQUENTIAL)
 
     def _due(self, bucket: str, now_ms: int) -> Iterator[Item]:
-        """Yield the due entries of a shard, oldest first."""
+        """Return the due entries of a shard, oldest first."""
         query = Query(bucket, "", f"{now_ms + 1:013d}", index="expiry")
-        yield from chain.from_iterable(pages(self._log.items, query))
+        return chain.from_iterable(pages(self._log.items, query))
 
     def _process(self, item: Item) -> str:
         """Process an entry of the index; an error is logged and returned as ``failed``."""

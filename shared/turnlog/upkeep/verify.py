@@ -128,7 +128,7 @@ class _SessionCheck:
                 if record.content.get("kind") == "full":
                     self._check_snapshot(record)
         with self._collecting():
-            for items in self._readers.read(self._keys.partition, DOCUMENTS, DOCUMENTS + "\U0010ffff"):
+            for items in self._read(DOCUMENTS, DOCUMENTS + "\U0010ffff"):
                 for item in items:
                     self._check_document(item)
         return Verification(**self._counts, damages=self._damages)

@@ -76,7 +76,6 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
 
 _LAST_BATCH_MS = 60_000
 """Time at the end of an invocation that is reserved for sessions in progress."""
-_schedule_log = logging.getLogger("turnlog")
 
 
 def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], Any], dict[str, int]]:
@@ -95,7 +94,7 @@ def make_retention(app: Application | None = None) -> Callable[[dict[str, Any], 
         remaining_ms = context.get_remaining_time_in_millis()
         work_ms = max(remaining_ms - _LAST_BATCH_MS, remaining_ms // 2)
         done = asdict(application.retain_sessions(event.get("worker", 0), event.get("workers", 1), work_ms=work_ms))
-        _schedule_log.info("retention: %s", done)
+        _log.info("retention: %s", done)
         if done["failed"]:
             raise UnavailableError(f"retention of {done['failed']} sessions failed")
         return done

@@ -293,7 +293,7 @@ def without_cost(maker: FactMaker) -> MakeFacts:
     return lambda _tenant_id, messages: maker.facts(messages)
 
 
-_facts_log = logging.getLogger("turnlog")
+_log = logging.getLogger("turnlog")
 
 
 class FactsWithinBudget:
@@ -339,7 +339,7 @@ class FactsWithinBudget:
         return made
 
     def _by_rules(self, messages: list[SpokenMessage], reason: str) -> MadeFacts:
-        _facts_log.info("facts are not by %s: %s", self._model.name, reason)
+        _log.info("facts are not by %s: %s", self._model.name, reason)
         return self._rules.facts(messages)
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:

@@ -122,8 +122,7 @@ def _operation(route: Route) -> JsonObject:
     if parameters:
         operation["parameters"] = list(parameters)
     if route.body is not None:
-        schema: JsonObject = {"$ref": _REF.format(model=route.body.__name__)}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {"required": True, "content": _content(route.body.__name__)}
     elif route.free_body:
         kinds = {name: "array" if name == JSON_PATCH else "object" for name in route.media_types}
         content: JsonObject = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}
@@ -134,10 +133,7 @@ def _operation(route: Route) -> JsonObject:
 
 def _responses(route: Route) -> JsonObject:
     responses: dict[str, JsonObject] = {
-        str(status): {
-            "description": route.summary,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}},
-        }
+        str(status): {"description": route.summary, "content": _content(model.__name__)}
         for status, model in sorted(route.answers.items())
     }
     if route.is_file:
@@ -149,13 +145,17 @@ def _responses(route: Route) -> JsonObject:
             "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}},
         }
     if route.answers:
-        stored: JsonObject = {"application/json": {"schema": {"$ref": _REF.format(model="StoredAnswer")}}}
+        stored = _content("StoredAnswer")
         responses["303"] = {"description": "The answer is too large to be sent; see Location", "content": stored}
-    problem: JsonObject = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
+    problem = _content("Problem", "application/problem+json")
     for status, description in _ERRORS.items():
         responses[str(status)] = {"description": description, "content": problem}
     headers: JsonObject = {CORRELATION_HEADER: {"$ref": "#/components/headers/CorrelationId"}}
     return {status: {**response, "headers": headers} for status, response in responses.items()}
+
+
+def _content(model: str, media_type: str = "application/json") -> JsonObject:
+    return {media_type: {"schema": {"$ref": _REF.format(model=model)}}}
 
 
 _IDEMPOTENCY_KEY: JsonObject = {

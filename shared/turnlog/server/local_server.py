@@ -34,7 +34,7 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_UPLOAD_BYTES
-from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem
+from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem, problem_document
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES, RouteTable
@@ -317,15 +317,7 @@ class _Refused(ErrorTask):
         error = request.error
         status = int(error.code)
         code, detail = _CODES.get(status, "malformed"), _DETAILS.get(status, "not a request of HTTP")
-        document = {
-            "type": f"https://turnlog.dev/problems/{code}",
-            "title": code.replace("_", " "),
-            "status": status,
-            "code": code,
-            "detail": detail,
-            "request_id": "",
-        }
-        data = encode_json(document)
+        data = encode_json({**problem_document(TurnlogError(detail, code=code), ""), "status": status})
         self.status = f"{status} {error.reason}"
         self.response_headers = [("Content-Type", "application/problem+json")]
         self.set_close_on_finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -214,8 +214,7 @@ def context(  # noqa: PLR0913
 ) -> None:
     """Show the window of the next model call, with a bar for each part."""
     with open_client(connection) as log:
-        options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model}
-        options["query"] = query
+        options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model, "query": query}
         handle = log.sessions.get(session)
         window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
         other = handle.context(at=parse_moment(against), **options) if against is not None else None  # type: ignore[arg-type]
@@ -244,12 +243,6 @@ def parse_moment(text: str | None) -> int | str | None:
 
 
 WAIT_SECONDS = 300
-
-
-class Progress(Protocol):
-    """Shows one line of progress."""
-
-    def __call__(self, text: str) -> None: ...
 
 
 @with_connection
@@ -315,7 +308,7 @@ def _is_well(job: Job) -> bool:
 
 
 @contextmanager
-def _progress(*, json: bool) -> Iterator[Progress]:
+def _progress(*, json: bool) -> Iterator[Callable[[str], None]]:
     """Yield a callback that updates one line on stderr; without a terminal it does nothing."""
     screen = console(stderr=True)
     if json or not screen.is_terminal:

@@ -172,10 +172,8 @@ def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None
         message = recognise(dict(body)).parse(dict(body))
     except TurnlogError:
         return Text(f"{heading}  {one_line(json.dumps(body), MAX_CHARS)}\n")
-    text = Text()
-    text.append(f"{heading}  ", style="dim").append(
-        one_line(message.given_role or message.role, 40), style=_ROLES.get(message.role, "red")
-    )
+    role = one_line(message.given_role or message.role, 40)
+    text = Text().append(f"{heading}  ", style="dim").append(role, style=_ROLES.get(message.role, "red"))
     if message.name:
         text.append(f" ({one_line(message.name, 64)})")
     for line, style in _lines(message, max_chars):
@@ -245,17 +243,8 @@ def window_table(window: WindowAnswer, *, title: str | None = None) -> Renderabl
     manifest = window.manifest
     rows = list(_rows(manifest.parts))
     largest = max((row.tokens for row in rows), default=0)
-    grid = table(
-        title,
-        [
-            ("part", "left"),
-            ("positions", "left"),
-            ("level", "left"),
-            ("", "left"),
-            ("tokens", "right"),
-            ("why", "left"),
-        ],
-    )
+    headings = [("part", "left"), ("positions", "left"), ("level", "left"), ("", "left")]
+    grid = table(title, [*headings, ("tokens", "right"), ("why", "left")])
     border = _border(manifest.parts)
     for row in rows:
         if border is not None and row.first is not None and row.first >= border:
@@ -348,12 +337,12 @@ def _single(part: WindowPart) -> _Row:
     labels = {"message": "before loop 1", "older": f"to loop {part.loop}"}
     style = STYLES[part.level] if part.kind in ("omission_notice", "older") else _FIXED
     label = labels.get(part.kind, part.kind)
-    return _Row(label, _positions(part.first, part.last), part.level, part.tokens, style, part.reason or "")
+    return _Row(label, positions_text(part.first, part.last), part.level, part.tokens, style, part.reason or "")
 
 
 def _loop(part: WindowPart, out: int) -> _Row:
     reason = part.reason or (f"{_messages(out)} out" if out else "")
-    positions = _positions(part.first, part.last)
+    positions = positions_text(part.first, part.last)
     return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason, part.first)
 
 
@@ -364,10 +353,11 @@ def _messages(count: int) -> str:
 def _out_loops(parts: Sequence[WindowPart]) -> _Row:
     first, last = parts[0], parts[-1]
     label = f"loop {first.loop}" if len(parts) == 1 else f"loops {first.loop}–{last.loop}"
-    return _Row(label, _positions(first.first, last.last), "out", 0, STYLES["out"], first.reason or "")
+    return _Row(label, positions_text(first.first, last.last), "out", 0, STYLES["out"], first.reason or "")
 
 
-def _positions(first: int | None, last: int | None) -> str:
+def positions_text(first: int | None, last: int | None) -> str:
+    """Return a range of positions as tables show it; empty without a first one."""
     if first is None:
         return ""
     return str(first) if last is None or last == first else f"{first}–{last}"

@@ -24,7 +24,17 @@ from turnlog.cli.options import (
     policy_value,
     with_connection,
 )
-from turnlog.cli.screen import STYLES, console, format_number, plain, print_json, table, window_table
+from turnlog.cli.screen import (
+    STYLES,
+    console,
+    format_number,
+    message_text,
+    plain,
+    positions_text,
+    print_json,
+    table,
+    window_table,
+)
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import WindowAnswer
@@ -147,7 +157,7 @@ def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None =
         style = _STYLES[change.change]
         grid.add_row(
             f"loop {part.loop}" if part.kind == "loop" else part.kind,
-            _positions(change),
+            positions_text(part.first, part.last),
             Text(change.change, style=style),
             _levels(change),
             f"{change.tokens:+,}",
@@ -158,13 +168,6 @@ def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None =
     )
     line.append(f" ({after.tokens - before.tokens:+,})")
     return Group(grid, Text(), line) if changes else Group(Text("no difference"), line)
-
-
-def _positions(change: Change) -> str:
-    part = change.part
-    if part.first is None:
-        return ""
-    return str(part.first) if part.last in (None, part.first) else f"{part.first}–{part.last}"
 
 
 def _levels(change: Change) -> Text:
@@ -228,8 +231,6 @@ def context(  # noqa: PLR0913
         return
     screen.print(window_table(window, title=f"Window of {session}"))
     if messages:
-        from turnlog.cli.screen import message_text
-
         screen.print()
         if isinstance(window.system, str):
             screen.print(plain(window.system), style="cyan")

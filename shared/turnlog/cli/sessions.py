@@ -270,7 +270,6 @@ def _short(value: Any) -> str:
     return one_line(json_module.dumps(value, ensure_ascii=False), _VALUE_CHARS)
 
 
-_TIME_TRAVEL_VALUE_CHARS = 100
 _SIGNS = {"add": ("+", "green"), "remove": ("-", "red")}
 
 
@@ -344,9 +343,7 @@ def diff(
     for step in difference.state:
         sign, style = _SIGNS.get(step["op"], ("~", "yellow"))
         value = f": {step['value']!r}" if "value" in step else ""
-        screen.print(
-            Text(one_line(f"{sign} state {step['path'] or '/'}{value}", _TIME_TRAVEL_VALUE_CHARS), style=style)
-        )
+        screen.print(Text(one_line(f"{sign} state {step['path'] or '/'}{value}", _VALUE_CHARS), style=style))
     if difference.settings:
         screen.print(f"~ settings: {', '.join(difference.settings)}", style="yellow")
     if difference.summary_from != difference.summary_to:

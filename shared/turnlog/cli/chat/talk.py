@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
@@ -207,9 +207,11 @@ class Talk:
                 line = self._screen.line("run it? y, or n and why> ")
             except KeyboardInterrupt:
                 return None
-            word, _, why = (line or "").strip().partition(" ")
-            if line is None or word.lower() in ("y", "yes", "n", "no"):
-                return None if line is None else (word.lower().startswith("y"), why.strip())
+            if line is None:
+                return None
+            word, _, why = line.strip().partition(" ")
+            if word.lower() in ("y", "yes", "n", "no"):
+                return word.lower().startswith("y"), why.strip()
 
     def _call_line(self, pending: Mapping[str, Any]) -> str:
         ref = pending.get("ref")
@@ -223,10 +225,10 @@ class Talk:
     def _resume(self) -> None:
         self._turn(self._run.resume)
 
-    def _decide(self, decision: str, reason: str) -> None:
+    def _decide(self, decision: Literal["approve", "reject"], reason: str) -> None:
         waiting = self._waiting()
         if waiting is None or _is_open(waiting):
-            self.session.decide_pending("approve" if decision == "approve" else "reject", reason=reason or None)
+            self.session.decide_pending(decision, reason=reason or None)
         self._turn(self._run.resume)
 
     def _waiting(self) -> Mapping[str, Any] | None:

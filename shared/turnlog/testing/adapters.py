@@ -228,14 +228,13 @@ class AdapterContract:
         def stop() -> None:
             raise Stopped
 
-        question = QUESTION
         stopped, _ = desk.agent(stop=stop)
         stopped.ask("Hello")
-        if not _fails(lambda: stopped.ask(question)):
+        if not _fails(lambda: stopped.ask(QUESTION)):
             return  # the framework tells the model of everything that a tool raises
-        assert question in [text_of(message) for message in said_in(stopped.session())], "the question is in the log"
+        assert QUESTION in [text_of(message) for message in said_in(stopped.session())], "the question is in the log"
         agent, model = desk.agent()
-        answer = agent.ask(None if agent.can_continue else question)
+        answer = agent.ask(None if agent.can_continue else QUESTION)
         assert "SKU-stop costs 12.50" in answer
         check_pairs(model.requests[-1])
         check_log(desk.log, agent.session())

@@ -62,7 +62,7 @@ class ItemWritesContract:
     def test_a_value_comes_back_equal_and_of_its_type(self, table: ItemTable, value: AttributeValue) -> None:
         key = Key(new_partition(), "C#1")
         assert table.put({"pk": key.pk, "sk": key.sk, "value": value, "ns": 1}) is None
-        (read,) = (table.get_many([key])[key],)
+        read = table.get_many([key])[key]
         (queried,) = table.query(Query(key.pk, "C", "D")).items
         assert dict(read) == dict(queried) == {"pk": key.pk, "sk": key.sk, "value": value, "ns": 1}
         assert type(read["value"]) is type(queried["value"]) is type(value)

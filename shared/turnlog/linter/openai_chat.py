@@ -18,9 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_match, iter_entries, kind_of
+from turnlog.linter.rules import (
+    Findings,
+    Rule,
+    TurnPairing,
+    Violation,
+    describe_value,
+    is_filled,
+    is_match,
+    iter_entries,
+    kind_of,
+)
 
 MAX_ID = 40
 MAX_IMAGES = 1_500
@@ -344,27 +353,15 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
 # --- calls with their results
 
 
-@dataclass(slots=True)
-class _OpenCalls:
-    """The calls of the newest assistant message. ``waiting`` maps the id of a call without a result to the call's pointer.
-
-    A call or result whose own id is invalid may pair with any other: that id has been reported already, and one fault is
-    reported once.
-    """
-
-    waiting: dict[str, str] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
-    faulty_calls: int = 0
-    faulty_results: int = 0
-
-
 class _Pairing:
     """Reads the messages once and pairs each call with its result."""
 
     def __init__(self, findings: Findings) -> None:
         self._add = findings.add
-        self._ids: set[str] = set()
-        self._calls: _OpenCalls | None = None
+        self._calls = TurnPairing(
+            findings, unknown="result_id_unknown", earlier="before", answer="tool message behind it"
+        )
+        self._has_calls = False
         self._function: tuple[str, object] | None = None
 
     def take(self, pointer: str, message: dict[str, object]) -> None:
@@ -388,54 +385,25 @@ class _Pairing:
     def _take_calls(self, pointer: str, message: dict[str, object]) -> None:
         calls, function = message.get("tool_calls"), message.get("function_call")
         if isinstance(calls, list) and calls:
-            self._calls = _OpenCalls()
+            self._has_calls = True
             for index, call in enumerate(calls):
-                self._take_call(self._calls, f"{pointer}/tool_calls/{index}", call)
+                call_id = call.get("id") if isinstance(call, dict) else None
+                self._calls.add_call(f"{pointer}/tool_calls/{index}", "id", call_id if is_filled(call_id) else None)
         elif function is not None:  # the API ignores function_call beside tool_calls
             self._function = (f"{pointer}/function_call", function.get("name") if isinstance(function, dict) else None)
 
-    def _take_call(self, calls: _OpenCalls, pointer: str, call: object) -> None:
-        call_id = call.get("id") if isinstance(call, dict) else None
-        if not is_filled(call_id):
-            calls.faulty_calls += 1
-            return
-        if call_id in self._ids:
-            self._add("call_id_repeated", f"{pointer}/id", f"an earlier call has the id {describe_value(call_id)} too")
-        self._ids.add(call_id)
-        if call_id in calls.waiting:
-            calls.faulty_calls += 1
-        else:
-            calls.waiting[call_id] = pointer
-
     def _take_result(self, pointer: str, call_id: object) -> None:
-        calls = self._calls
-        if not is_filled(call_id):
+        valid_id = call_id if is_filled(call_id) else None
+        if valid_id is None:
             self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {describe_value(call_id)}")
-        if calls is None:
-            self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
-        elif not is_filled(call_id):
-            calls.faulty_results += 1
-        elif call_id in calls.waiting:
-            del calls.waiting[call_id]
-            calls.answered.add(call_id)
-        elif calls.faulty_calls:
-            calls.faulty_calls -= 1
-        elif call_id in calls.answered:
-            self._add(
-                "second_result", f"{pointer}/tool_call_id", f"the call {describe_value(call_id)} has a result already"
-            )
+        if self._has_calls:
+            self._calls.add_result(f"{pointer}/tool_call_id", valid_id)
         else:
-            self._add(
-                "result_id_unknown", f"{pointer}/tool_call_id", f"no call before has the id {describe_value(call_id)}"
-            )
+            self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
 
     def _end_calls(self) -> None:
-        if self._calls is not None:
-            for call_id, pointer in list(self._calls.waiting.items())[self._calls.faulty_results :]:
-                self._add(
-                    "call_unanswered", pointer, f"the call {describe_value(call_id)} has no tool message behind it"
-                )
-            self._calls = None
+        self._calls.end_turn()
+        self._has_calls = False
 
     def _take_function_result(self, pointer: str, name: object) -> None:
         function, self._function = self._function, None

@@ -109,14 +109,23 @@ class Findings:
 
 
 class TurnPairing:
-    """Pairs the tool calls of an assistant turn with the results in the next user turn, which must answer all of them.
+    """Pairs the tool calls of an assistant turn with the results behind it, which must answer all of them.
 
     A call or result whose own id is invalid may pair with any other: the checker has reported that id already, and one fault
-    is reported once. Adds ``call_id_repeated``, ``call_unanswered``, ``result_unknown`` and ``second_result``.
+    is reported once. Adds ``call_id_repeated``, ``call_unanswered``, ``second_result``, and ``unknown`` for a result without
+    its call. Messages of violations have ``earlier``, the calls that a result may answer, and ``answer``, what a call lacks.
     """
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        *,
+        unknown: str = "result_unknown",
+        earlier: str = "of the turn before",
+        answer: str = "result in the next user turn",
+    ) -> None:
         self._findings = findings
+        self._unknown, self._earlier, self._answer = unknown, earlier, answer
         self._ids: set[str] = set()
         self._waiting: dict[str, str] = {}
         self._answered: set[str] = set()
@@ -161,17 +170,13 @@ class TurnPairing:
         elif call_id in self._answered:
             self._findings.add("second_result", pointer, f"the call {describe_value(call_id)} has a result already")
         else:
-            self._findings.add(
-                "result_unknown", pointer, f"no call of the turn before has the id {describe_value(call_id)}"
-            )
+            self._findings.add(self._unknown, pointer, f"no call {self._earlier} has the id {describe_value(call_id)}")
         return is_answer
 
     def end_turn(self) -> None:
-        """Add ``call_unanswered`` for each call without a result. Called when the user turn ends, or when none follows."""
+        """Add ``call_unanswered`` for each call without a result. Called when the results end, or when none follow."""
         for call_id, pointer in list(self._waiting.items())[self._faulty_results :]:
-            self._findings.add(
-                "call_unanswered", pointer, f"the call {describe_value(call_id)} has no result in the next user turn"
-            )
+            self._findings.add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no {self._answer}")
         self._waiting, self._answered = {}, set()
         self._faulty_calls = self._faulty_results = 0
 

@@ -60,12 +60,7 @@ def readable() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise unreadable() from None
-
-
-def unreadable() -> UnavailableError:
-    """Return the error for an answer of an unknown form."""
-    return _MEMORY.no_answer("AgentCore")
+        raise _MEMORY.no_answer("AgentCore") from None
 
 
 _PLACEHOLDER = re.compile(r"\{([^}]*)\}")

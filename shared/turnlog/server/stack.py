@@ -301,10 +301,9 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
             code="invalid_template",
         )
     resources, outputs = _create(template, made, requested.outputs, clients, name)
+    # A variable that is AWS::NoValue has no output.
     resolved = {
-        function: {
-            variable: outputs[key] for variable, key in keys.items() if key in outputs
-        }  # AWS::NoValue has no output
+        function: {variable: outputs[key] for variable, key in keys.items() if key in outputs}
         for function, keys in variables.items()
     }
     return Stack(

@@ -1,7 +1,7 @@
 """The moto engine: the service of template.yaml in this process, each route and queue handled by its Lambda function.
 
-    with moto_service() as service:
-        server = StackServer(service, SystemClock(), port=0).start()
+    with moto_service(clock) as service:
+        server = StackServer(service, clock, port=0).start()
 
 moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.aws` refuses requests that the real DynamoDB refuses.
 """
@@ -9,9 +9,8 @@ moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.aws` refuses r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -123,9 +122,7 @@ class StackServer(HttpServer):
 
 
 @contextmanager
-def moto_service(
-    clock: Clock, *, template: Path | None = None, parameters: Mapping[str, str] | None = None
-) -> Iterator[MotoService]:
+def moto_service(clock: Clock) -> Iterator[MotoService]:
     """Deploy the template's service with its workers within the block. All data is lost at its end; AWS is never called.
 
     Raises `InvalidInputError` when the extra is missing, or when the template's routes differ from the route table.
@@ -137,7 +134,7 @@ def moto_service(
 
     with ExitStack() as stack:
         stack.enter_context(no_real_credentials())
-        expanded = expand(template or template_path(), parameters)
+        expanded = expand(template_path())
         problems = wiring_problems(expanded)
         if problems:
             raise InvalidInputError(f"template.yaml: {'; '.join(problems)}", code="wiring")

@@ -277,16 +277,16 @@ class Stack:
     sources: tuple[EventSource, ...]
 
 
-def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
+def deploy(template: Template, clients: Clients) -> Stack:
     """Create the template's resources by CloudFormation, with fixed names for those that have none, and return the stack.
 
     Raises `InvalidInputError` for an invalid template, and `UnavailableError` when the emulator did not create everything.
     """
-    made, requested = _created_resources(template, name), _Outputs()
+    made, requested = _created_resources(template), _Outputs()
     roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
     variables = {
         function: {
-            variable: requested.add(_with_role_arns(value, roles, name))
+            variable: requested.add(_with_role_arns(value, roles))
             for variable, value in properties.get("Environment", {}).get("Variables", {}).items()
         }
         for function, properties in template.of_type("AWS::Lambda::Function")
@@ -300,7 +300,7 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
             f"the template refers to what the emulator does not make: {', '.join(sorted(dangling))}",
             code="invalid_template",
         )
-    resources, outputs = _create(template, made, requested.outputs, clients, name)
+    resources, outputs = _create(template, made, requested.outputs, clients)
     # A variable that is AWS::NoValue has no output.
     resolved = {
         function: {variable: outputs[key] for variable, key in keys.items() if key in outputs}
@@ -319,16 +319,16 @@ def deploy(template: Template, clients: Clients, *, name: str = STACK) -> Stack:
     )
 
 
-def _with_role_arns(expression: Any, roles: Collection[str], stack: str) -> Any:
+def _with_role_arns(expression: Any, roles: Collection[str]) -> Any:
     """Replace references to roles in an expression by ARNs: roles are not created, and moto lets any caller assume any role."""
     if isinstance(expression, list):
-        return [_with_role_arns(item, roles, stack) for item in expression]
+        return [_with_role_arns(item, roles) for item in expression]
     if not isinstance(expression, dict):
         return expression
     target = expression.get("Fn::GetAtt")
     if isinstance(target, list) and target[0] in roles:
-        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{stack}-{target[0]}"}
-    return {key: _with_role_arns(value, roles, stack) for key, value in expression.items()}
+        return {"Fn::Sub": f"arn:${{AWS::Partition}}:iam::${{AWS::AccountId}}:role/{STACK}-{target[0]}"}
+    return {key: _with_role_arns(value, roles) for key, value in expression.items()}
 
 
 class _Outputs:
@@ -347,17 +347,17 @@ class _Outputs:
 
 
 def _create(
-    template: Template, resources_made: Mapping[str, Any], outputs: Mapping[str, Any], clients: Clients, name: str
+    template: Template, resources_made: Mapping[str, Any], outputs: Mapping[str, Any], clients: Clients
 ) -> tuple[tuple[Resource, ...], dict[str, str]]:
     document = {key: value for key, value in template.document.items() if key != "Transform"}
     body = json.dumps({**document, "Resources": resources_made, "Outputs": outputs}, separators=(",", ":"))
     client = clients.open("cloudformation", read_timeout_seconds=60)
     parameters = [{"ParameterKey": key, "ParameterValue": value} for key, value in template.parameters.items()]
-    client.create_stack(StackName=name, TemplateBody=body, Parameters=parameters)
-    stack = client.describe_stacks(StackName=name)["Stacks"][0]
+    client.create_stack(StackName=STACK, TemplateBody=body, Parameters=parameters)
+    stack = client.describe_stacks(StackName=STACK)["Stacks"][0]
     if stack["StackStatus"] != "CREATE_COMPLETE":
         raise UnavailableError(f"the stack is {stack['StackStatus']}", code="not_deployed")
-    entries = client.describe_stack_resources(StackName=name)["StackResources"]
+    entries = client.describe_stack_resources(StackName=STACK)["StackResources"]
     by_id = {entry["LogicalResourceId"]: entry for entry in entries if "LogicalResourceId" in entry}
     conditional = {key for key, resource in resources_made.items() if "Condition" in resource}
     left_out = resources_made.keys() - by_id.keys() - conditional
@@ -382,7 +382,7 @@ def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSourc
     return EventSource(function, url, dead, min(batch, MAX_BATCH))
 
 
-def _created_resources(template: Template, name: str) -> dict[str, Any]:
+def _created_resources(template: Template) -> dict[str, Any]:
     """Return the resources to create, each with a name that is the same for the same template."""
     made: dict[str, Any] = {}
     for logical_id, resource in template.resources.items():
@@ -391,7 +391,7 @@ def _created_resources(template: Template, name: str) -> dict[str, Any]:
         made[logical_id] = dict(resource)
         property_name = _NAME_PROPERTIES.get(resource["Type"])
         if property_name is not None:
-            properties = {property_name: f"{name}-{logical_id.lower()}", **resource.get("Properties", {})}
+            properties = {property_name: f"{STACK}-{logical_id.lower()}", **resource.get("Properties", {})}
             made[logical_id]["Properties"] = properties
     for resource in made.values():
         before = resource.pop("DependsOn", [])

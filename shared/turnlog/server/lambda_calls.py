@@ -68,7 +68,6 @@ class Poller:
         *,
         clock: Clock,
         batch: int = _BATCH,
-        idle_seconds: float = _IDLE_SECONDS,
         chore: Callable[[], object] | None = None,
     ) -> None:
         """``chore`` runs at the start and then every minute, as a schedule does in AWS."""
@@ -76,7 +75,6 @@ class Poller:
         self._handler = handler
         self._clock = clock
         self._batch = batch
-        self._idle_seconds = idle_seconds
         self._chore = chore
         self._chore_ms = 0
         self._stopping = threading.Event()
@@ -102,7 +100,9 @@ class Poller:
         if deliveries:
             answer = self._handler(sqs_event(deliveries, now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
             failed = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures", ())}
-            self._acknowledge([delivery for delivery in deliveries if delivery.job_id not in failed])
+            for delivery in deliveries:
+                if delivery.job_id not in failed:
+                    self._queue.acknowledge(delivery.receipt)
         return len(deliveries)
 
     def run_chore(self) -> None:
@@ -112,15 +112,11 @@ class Poller:
             self._chore_ms = now + _CHORE_MS
             self._chore()
 
-    def _acknowledge(self, done: Sequence[Delivery]) -> None:
-        for delivery in done:
-            self._queue.acknowledge(delivery.receipt)
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self.run_chore()
-                pause = 0.0 if self.run_once() else self._idle_seconds
+                pause = 0.0 if self.run_once() else _IDLE_SECONDS
             except TurnlogError as error:
                 _log.warning("the queue can't be polled: %s", error.error_code)
                 pause = _TROUBLE_SECONDS

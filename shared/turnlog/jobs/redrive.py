@@ -48,7 +48,7 @@ class RedriveJobs:
     def _redrive_job(self, owner: Owner, record: Record, queues: Mapping[JobKind, JobQueue]) -> Redriven:
         if record.status == "done":
             raise InvalidInputError(f"the job {record.id!r} is done: there is nothing to do again")
-        kind = _kind(record)
+        kind = next(kind for kind in JOB_KINDS if kind == record.content["kind"])
         queue = queues.get(kind)
         if queue is None:
             raise UnavailableError(f"this engine has no queue for {kind!r} jobs", code="no_queue")
@@ -109,7 +109,3 @@ def _once_each(queues: Mapping[JobKind, JobQueue]) -> Iterator[tuple[JobKind, Jo
         if not any(queue is other for other in seen):
             seen.append(queue)
             yield kind, queue
-
-
-def _kind(record: Record) -> JobKind:
-    return next(kind for kind in JOB_KINDS if kind == record.content["kind"])

@@ -265,9 +265,12 @@ class OffloadSessions:
         keys = SessionKeys(owner, session_id)
         if self._memory is None:
             return {"status": "off"}
-        if not options or not self._is_there(keys, options):
+        if not options:
             return _GONE  # when the session was erased, so were the options of its jobs
         last = cast("int", options["last"])
+        header = self._header(keys, last)
+        if header is None or header.hash.hex() != options["hash"]:
+            return _GONE
         cut, due = self._offloads.read(keys)
         try:
             done = self._hand_over_parts(self._memory, keys, cut, last, cast("OffloadReason", options["reason"]))
@@ -277,11 +280,6 @@ class OffloadSessions:
             return _GONE
         self._settle(keys, due, done)
         return done.receipt if done.end == last and done.receipt is not None else {"status": "repeated"}
-
-    def _is_there(self, keys: SessionKeys, options: JsonObject) -> bool:
-        """Return whether the session still has the commit that the job was requested for."""
-        header = self._header(keys, cast("int", options["last"]))
-        return header is not None and header.hash.hex() == options["hash"]
 
     def _hand_over_parts(
         self, memory: MemoryEngine, keys: SessionKeys, cut: Cut, last: int, reason: OffloadReason

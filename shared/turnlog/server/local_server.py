@@ -185,8 +185,9 @@ class HttpServer:
     def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             status, headers, data = self._answer(environ)
-        except TurnlogError as error:
-            status, headers, data = _refusal(error)
+        except TurnlogError as error:  # the request is refused before its route is looked for
+            challenge = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None
+            status, headers, data = _http(problem(error, "", challenge))
         if environ["REQUEST_METHOD"] == "HEAD":
             data = b""
         start_response(f"{status} {responses.get(status, 'Unknown')}", headers)
@@ -236,11 +237,6 @@ def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
 def _http(answer: ApiAnswer) -> HttpAnswer:
     headers = [("Content-Type", answer.content_type), *answer.headers.items()]
     return answer.status, [*headers, ("Content-Length", str(len(answer.body)))], answer.body
-
-
-def _refusal(error: TurnlogError) -> HttpAnswer:
-    """Return the problem document of a request that is refused before its route is looked for."""
-    return _http(problem(error, "", {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None))
 
 
 def _caller(environ: WSGIEnvironment, app: Application) -> Caller:

@@ -168,7 +168,9 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
         shape = entry.get("#", shape)
         hashed = dict[str, AttributeValue]()
         for attribute, size in shape.items():
-            hashed[attribute] = _exactly(hashes, offset, size)
+            if offset + size > len(hashes):
+                raise EOFError
+            hashed[attribute] = hashes[offset : offset + size]
             offset += size
         stored, contents, parsed = list[bytes](), dict[str, bytes](), list[dict[str, Any]]()
         for _ in range(entry.get("n", 1)):
@@ -293,9 +295,3 @@ def _next(lines: Iterator[bytes]) -> bytes:
     if line is None:
         raise EOFError
     return line
-
-
-def _exactly(data: bytes, offset: int, size: int) -> bytes:
-    if offset + size > len(data):
-        raise EOFError
-    return data[offset : offset + size]

@@ -233,34 +233,17 @@ class Rounds:
     def _make(self, plan: _SummaryPlan, history: History, pins: Sequence[Pin]) -> SummaryEvent | None:
         """Make the next summary; return None if it would not be smaller than the messages that it covers."""
         before, max_tokens = plan.before, plan.max_tokens
-        opening = self._opening(plan.keys, before) if before is not None and not plan.continues_loop else ()
         coverage = cover(
             _sources(history.messages),
             pins=pins,
             before=before.messages if before is not None else 0,
-            opening=opening,
+            opening=self._opening(plan.keys, before) if before is not None and not plan.continues_loop else (),
             open_loop=plan.open_loop,
         )
-        bare = SummaryEvent(
-            position=0,
-            first=before.first if before is not None else coverage.first,
-            last=coverage.last,
-            first_loop=before.first_loop if before is not None else 1,
-            last_loop=plan.open_loop - 1 if plan.open_loop else history.messages[-1].loop,
-            base=0,
-            covers=history.commit_of(coverage.last).header.hash.hex(),
-            text="",
-            facts=(),
-            tokens=0,
-            source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
-            messages=coverage.messages + (before.messages if before is not None else 0),
-            summariser="",
-            kept=(*(before.kept if before is not None else ()), *history.kept(coverage.kept)),
-            level=plan.growth.level,
-            tree=plan.growth.branches,
-            parted=plan.parted(history.kept(coverage.parted)),
-        )
-        allowed = _most_tokens(bare, before, coverage.saved)
+        bare = plan.bare(history, coverage)
+        # With so many tokens of text and values the summary is smaller than what it covers, its fence included.
+        fence_before = most_tokens_around(before) + before.tokens if before is not None else 0
+        allowed = coverage.saved - most_tokens_around(bare) + fence_before - 1
         most = min(max_tokens, allowed)
         known = seen(before.facts if before is not None else (), coverage.facts)
         share = min(int(max_tokens * _FACTS_SHARE), int(most * _MOST_FACTS))
@@ -378,6 +361,29 @@ class _SummaryPlan:
         before = self.before
         return before is not None and before.parted is not None and before.last_loop + 1 == self.open_loop
 
+    def bare(self, history: History, coverage: Coverage) -> SummaryEvent:
+        """Return the summary without text and facts: what it covers, and its place in the tree of rounds."""
+        before = self.before
+        return SummaryEvent(
+            position=0,
+            first=before.first if before is not None else coverage.first,
+            last=coverage.last,
+            first_loop=before.first_loop if before is not None else 1,
+            last_loop=self.open_loop - 1 if self.open_loop else history.messages[-1].loop,
+            base=0,
+            covers=history.commit_of(coverage.last).header.hash.hex(),
+            text="",
+            facts=(),
+            tokens=0,
+            source_tokens=coverage.tokens + (before.source_tokens if before is not None else 0),
+            messages=coverage.messages + (before.messages if before is not None else 0),
+            summariser="",
+            kept=(*(before.kept if before is not None else ()), *history.kept(coverage.kept)),
+            level=self.growth.level,
+            tree=self.growth.branches,
+            parted=self.parted(history.kept(coverage.parted)),
+        )
+
     def parted(self, messages: Sequence[KeptMessage]) -> tuple[KeptMessage, ...] | None:
         """Return the messages of the open loop that stay in windows: ``messages``, and those that stayed before."""
         earlier = self.before.parted if self.before is not None and self.continues_loop else None
@@ -439,12 +445,6 @@ class _Scope:
         if with_steps.messages and with_steps.messages[-1].loop == self.open_loop:
             return with_steps
         return history.while_covered(lambda loop, _messages, _tokens: loop <= self._newest_closed)
-
-
-def _most_tokens(bare: SummaryEvent, before: SummaryEvent | None, saved: int) -> int:
-    """Return the most tokens of text and values with which a summary is smaller than what it covers, its fence included."""
-    fence_before = most_tokens_around(before) + before.tokens if before is not None else 0
-    return saved - most_tokens_around(bare) + fence_before - 1
 
 
 class _Superseded(Exception):  # noqa: N818 - ends an attempt, not an error

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from turnlog.linter.bedrock_converse_table import (
@@ -148,10 +149,6 @@ def _is_instance(*types: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, types)
 
 
-def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
-    return lambda value: is_match(value, pattern)
-
-
 _LEAVES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "any": (_is_instance(object), ""),
     "string": (_is_instance(str), "field_type"),
@@ -159,10 +156,10 @@ _LEAVES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "object": (_is_instance(dict), "field_type"),
     "bytes": (lambda value: isinstance(value, str | bytes) and len(value) > 0, "field_type"),
     "visible text": (lambda value: isinstance(value, str) and value.strip() != "", "text_blank"),
-    "uri": (_matches(_S3_URI), "s3_uri"),
-    "document name": (_matches(_DOCUMENT_NAME), "document_name"),
-    "id": (_matches(_TOOL_USE_ID), "call_id"),
-    "tool name": (_matches(_TOOL_NAME), "call_name"),
+    "uri": (partial(is_match, pattern=_S3_URI), "s3_uri"),
+    "document name": (partial(is_match, pattern=_DOCUMENT_NAME), "document_name"),
+    "id": (partial(is_match, pattern=_TOOL_USE_ID), "call_id"),
+    "tool name": (partial(is_match, pattern=_TOOL_NAME), "call_name"),
     "input": (_is_instance(dict), "input_not_object"),
     "json": (_is_instance(dict), "json_not_object"),
 }
@@ -311,8 +308,9 @@ class _Reader:
         size = len(data) * 3 // 4 if isinstance(data, str) else len(data) if isinstance(data, bytes) else 0
         if size > MAX_BYTES[kind]:
             self._add("media_bytes", pointer, f"the {kind} has {size} bytes")
-        if kind == "image" and image_side(data) > MAX_SIDE:
-            self._add("image_pixels", pointer, f"a side of the image has {image_side(data)} pixels")
+        side = image_side(data) if kind == "image" else 0
+        if side > MAX_SIDE:
+            self._add("image_pixels", pointer, f"a side of the image has {side} pixels")
 
     def _check_leaf(self, pointer: str, value: object, leaf: str) -> None:
         is_valid, rule = _LEAVES[leaf]

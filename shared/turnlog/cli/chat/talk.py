@@ -139,9 +139,8 @@ class Talk:
         if command is not None:
             command(rest.strip())
         elif word.startswith("/") and word[1:].isalpha():
-            raise InvalidInputError(
-                f"there is no command {one_line(word, 40)}; /help lists them", code="unknown_command"
-            )
+            detail = f"there is no command {one_line(word, 40)}; /help lists them"
+            raise InvalidInputError(detail, code="unknown_command")
         else:
             self._say(line)
 
@@ -335,9 +334,8 @@ class RunWatch(Hooks):
 
     def after_model(self, messages: Sequence[Mapping[str, Any]]) -> None:
         if not self._shown:
-            self._screen.write_reply(
-                "\n".join(codec_of(self._format).parse(dict(message)).text for message in messages)
-            )
+            texts = [codec_of(self._format).parse(dict(message)).text for message in messages]
+            self._screen.write_reply("\n".join(texts))
         self._screen.end_line()
 
     def before_tool(self, call: RequestedCall) -> None:

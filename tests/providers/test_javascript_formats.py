@@ -248,6 +248,25 @@ def test_an_image_of_a_tool_is_an_image_in_both(log: Turnlog) -> None:
     assert result.content == (Media("image", "image/png", data="aGk="),)
 
 
+@pytest.mark.parametrize("detail", ["low", "high", None])
+def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, detail: str | None) -> None:
+    image = {"url": "data:image/png;base64,aGk="} | ({"detail": detail} if detail else {})
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    shown = {"type": "input_image", "image_url": image["url"]} | ({"detail": detail} if detail else {})
+    session = log.sessions.create("s", recall="never")
+    session.append({"role": "user", "content": [{"type": "image_url", "image_url": image}]})
+    session.append(call, {"type": "function_call_output", "call_id": "c", "output": [shown]})
+    window = session.context(format="ai_sdk")
+    user, _, tool = window.messages
+    options = {"providerOptions": {"openai": {"imageDetail": detail}}} if detail else {}
+    assert user["content"] == [{"type": "file", "data": "aGk=", "mediaType": "image/png", **options}]
+    assert tool["content"][0]["output"]["value"] == [
+        {"type": "image-data", "data": "aGk=", "mediaType": "image/png", **options}
+    ]
+    parsed = [CODECS["ai_sdk"].parse(message) for message in (user, tool)]
+    assert [block.detail for message in parsed for block in message.blocks if isinstance(block, Media)] == [detail] * 2
+
+
 HOSTED = {
     "type": "hosted_tool_call",
     "id": "ws_1",

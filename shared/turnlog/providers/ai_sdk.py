@@ -227,9 +227,20 @@ def media_of_part(part: JsonObject) -> Media | None:
     media_type = media_type or (data_url[1] if data_url else None) or None
     is_image = kind.startswith("image") or (media_type or "").startswith("image/")
     of = "image" if is_image else "audio" if (media_type or "").startswith("audio/") else "file"
-    if data_url or not value.startswith(("https://", "http://")):
-        return Media(of, media_type, data=data_url[2] if data_url else value, name=name)  # type: ignore[arg-type]
-    return Media(of, media_type, url=value, name=name)  # type: ignore[arg-type]
+    is_url = data_url is None and value.startswith(("https://", "http://"))
+    data, url = (None, value) if is_url else (data_url[2] if data_url else value, None)
+    return Media(of, media_type, data, url, name=name, detail=_detail_of(part))  # type: ignore[arg-type]
+
+
+def _detail_of(part: JsonObject) -> str | None:
+    """Return the detail in which OpenAI reads an image: ``providerOptions.openai.imageDetail``."""
+    options = part.get("providerOptions")
+    of_openai = options.get("openai") if isinstance(options, dict) else None
+    return (string_of(of_openai.get("imageDetail")) or None) if isinstance(of_openai, dict) else None
+
+
+def _with_detail(part: JsonObject, media: Media) -> JsonObject:
+    return part | ({"providerOptions": {"openai": {"imageDetail": media.detail}}} if media.detail else {})
 
 
 # ---------------------------------------------------------------- rendering
@@ -323,7 +334,7 @@ def _part(block: Block, *, has_media: bool = True) -> JsonObject | None:
     if isinstance(block, Media) and has_media and (source := block.data or block.url):
         media_type = block.media_type or _MEDIA_TYPES.get(block.kind, "application/octet-stream")
         named: JsonObject = {"filename": block.name} if block.name else {}
-        return {"type": "file", "data": source, "mediaType": media_type, **named}
+        return _with_detail({"type": "file", "data": source, "mediaType": media_type, **named}, block)
     text = placeholder_text(block)
     return {"type": "text", "text": text} if text.strip() else None
 
@@ -340,6 +351,6 @@ def _content_part(block: Block) -> JsonObject | None:
         kind, other = (
             ("image-data", "image/png") if block.kind == "image" else ("file-data", "application/octet-stream")
         )
-        return {"type": kind, "data": block.data, "mediaType": block.media_type or other}
+        return _with_detail({"type": kind, "data": block.data, "mediaType": block.media_type or other}, block)
     text = placeholder_text(block)
     return {"type": "text", "text": text} if text else None

@@ -67,10 +67,10 @@ def test_json_of_one_line_is_shown_in_several_where_a_part_of_it_is_wanted(log: 
     text = json.dumps({"rows": rows}).replace("0.1}", "12345678901234567890.1230}")
     session = log.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", text))
-    session.append(calls("b"), result("b", '{"small": [1]}'), calls("c"), result("c", "one line, not JSON " * 900))
+    session.append(calls("b"), result("b", '{"small": [1]}'), calls("c"), result("c", "one line, not JSON " * 9))
     whole = session.recall("3.0")
     assert whole.truncated and whole.content is not None and "from_line=" in whole.content
-    assert (whole.lines, whole.note) == (3 + 5 * 2_000 + 1, "JSON of one line, shown in several")
+    assert (whole.lines, whole.note) == (3 + 5 * 2_000 + 1, "one line, shown in several")
     assert session.recall("3.0", pattern='"tag": "é1777"').content == '8890:    "tag": "é1777",'
     assert session.recall("3.0", from_line=8891, to_line=8891).content == '   "exact": 12345678901234567890.1230'
     assert session.recall("5.0").content == '{"small": [1]}', "whole where it has room"
@@ -249,6 +249,32 @@ def test_one_long_line_and_long_arguments_are_cut_too(log: Turnlog) -> None:
     assert found.truncated and found.tokens <= 500
     assert isinstance(found.arguments, str) and "more characters" in found.arguments
     assert found.content is not None and found.content.startswith("éé") and "more characters" in found.content
+
+
+LONG_LINE = "word " * 30_000 + "the door code is 7731. " + "word " * 30_000
+
+
+@pytest.mark.parametrize("text", [LONG_LINE, json.dumps({"html": LONG_LINE}), "<html>\n" + LONG_LINE])
+def test_the_middle_of_a_long_line_is_found_by_a_pattern(log: Turnlog, text: str) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", text))
+    for pattern in ("7731", "code is .{4}"):
+        found = session.recall("3.0", pattern=pattern)
+        assert found.content is not None and "the door code is 7731." in found.content
+        assert len(found.content) < 1_100 and not found.truncated
+    assert session.recall("3.0", pattern="nowhere").content == ""
+
+
+@pytest.mark.parametrize("text", [LONG_LINE, "é" * 50_000])
+def test_one_long_line_can_be_read_to_its_end(log: Turnlog, text: str) -> None:
+    session, shown = log.sessions.create("s"), list[str]()
+    session.append(user("go"), calls("a"), result("a", text))
+    while "".join(shown) != text:
+        found = session.recall("3.0", from_line=len(shown) + 1, max_tokens=20_000)
+        assert found.content and found.note == "one line, shown in several"
+        lines = found.content.split("\n")
+        shown += lines[:-1] if found.truncated else lines
+        assert text.startswith("".join(shown))
 
 
 def test_a_miss_is_an_answer_with_what_to_try(log: Turnlog) -> None:

@@ -1,7 +1,8 @@
 """Parts of long texts: the lines, the JSON value or the matches that a query names, cut to a number of tokens or characters.
 
-A part is chosen by JSON pointer, pattern or line numbers. JSON on a single line is first written with each value on its own line,
-if a part of it is requested or if it is too long. A snippet is an excerpt with marks around its matches.
+A part is chosen by JSON pointer, pattern or line numbers. A text of a single line is first written in several, if a part of it is
+requested or if it is too long: JSON with each value on its own line, and a long line in pieces. A snippet is an excerpt with marks
+around its matches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from turnlog.search.models import RecallQuery
 _KEYS_SHOWN = 20
 _MARK_TOKENS = 40
 """Tokens reserved for the mark that says how much was cut."""
-IN_LINES = "JSON of one line, shown in several"
+IN_LINES = "one line, shown in several"
+_PIECE = re.compile(r".{1,999}(?:\s|\Z)|.{1,1000}", re.DOTALL)
+"""A piece of a long line: at most 1,000 characters, up to a space where there is one."""
 MAX_INDENT = 32
 """Depth down to which values get lines of their own; without a limit, indentation would outgrow the text."""
 _BAD_ESCAPE = re.compile(r"~(?![01])")
@@ -63,16 +66,17 @@ def part_of(query: RecallQuery) -> Extract:
 
     def extract(text: str, max_tokens: int) -> TextPart:
         if steps is not None:
-            text, note = _pointed(text, steps)
-            if note:
-                return TextPart("", 0, 0, note=note)
-        in_lines = _in_lines(text) if "\n" not in text and (is_part or not _fits(text, max_tokens)) else None
-        lines = (in_lines or text).split("\n")
+            text, fault = _pointed(text, steps)
+            if fault:
+                return TextPart("", 0, 0, note=fault)
+        lines, note = text.split("\n"), None
+        if len(lines) == 1 and (is_part or not _fits(text, max_tokens)):
+            lines = [piece for line in (_in_lines(text) or text).split("\n") for piece in _pieces(line)]
+            note = IN_LINES if len(lines) > 1 else None
         chosen = list(enumerate(lines, start=1))[first - 1 : last]
         if not chosen:
             there_are = "there is 1 line" if len(lines) == 1 else f"there are {len(lines)} lines"
             return TextPart("", len(lines), 0, note=f"{there_are}; none from {first} on")
-        note = IN_LINES if in_lines else None
         if pattern is not None:
             chosen, fault = _matching(pattern, chosen)
             note = fault or note
@@ -82,13 +86,25 @@ def part_of(query: RecallQuery) -> Extract:
 
 
 def _matching(pattern: Pattern, lines: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], str | None]:
-    """Return the lines that match, and a note when there are none or the search was not finished."""
+    """Return the lines that match, of a long line its pieces; and a note when none matches or the search was not finished."""
     matches, note = pattern.lines(line for _, line in lines), None
     if matches.read < len(lines):
         note = f"the pattern takes too long: searched to line {lines[0][0] + matches.read - 1} only"
     elif not matches.lines:
         note = f"no line matches, of {len(lines)}"
-    return [lines[index] for index in matches.lines], note
+    matching = [lines[index] for index in matches.lines]
+    return [(number, part) for number, line in matching for part in _around(pattern, line)], note
+
+
+def _pieces(line: str) -> list[str]:
+    return _PIECE.findall(line) or [line]
+
+
+def _around(pattern: Pattern, line: str) -> list[str]:
+    """Return the pieces of a long line that match; a short one, or one whose match is longer than a piece, as it is."""
+    pieces = _pieces(line)
+    matching = pattern.lines(pieces).lines if len(pieces) > 1 else ()
+    return [f"...{pieces[index]}..." for index in matching] or [line]
 
 
 def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:

@@ -18,6 +18,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.log.caches import cached_number
 from turnlog.log.commit import Commit, checked_chain, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
@@ -256,20 +257,13 @@ def _entry(keys: SessionKeys, segment: Segment) -> Item:
 
 def _segment(item: Item) -> Segment:
     name, digest = item_name(item), item.get("d")
-    version = _int(item, "v")
+    version = cached_number(item, "v")
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
     if not isinstance(digest, bytes):
         raise CorruptError("the entry of a segment is damaged", item=name)
-    first, last = position_of(name), _int(item, "pos")
-    return Segment(first, last, digest.hex(), _int(item, "m"), _int(item, "sz"), _int(item, "rb"))
-
-
-def _int(item: Item, name: str) -> int:
-    value = item.get(name)
-    if not isinstance(value, int):
-        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
-    return value
+    last, messages, size_bytes, body_bytes = (cached_number(item, field) for field in ("pos", "m", "sz", "rb"))
+    return Segment(position_of(name), last, digest.hex(), messages, size_bytes, body_bytes)
 
 
 MAX_MS = 5_000

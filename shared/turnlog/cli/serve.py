@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from turnlog.app import Application, make_application
+from turnlog.app import make_application
 from turnlog.cli.options import (
     DEFAULT_DATA,
     Connection,
@@ -36,7 +36,7 @@ from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock, location_url
-from turnlog.http.api import FILE, Answering, ApiAnswer, ApiRequest, Caller
+from turnlog.http.api import FILE, Admit, Answering, ApiAnswer, ApiRequest
 from turnlog.server import local_server
 from turnlog.server.admission import is_loopback
 from turnlog.server.local_server import DEFAULT_TENANT, DEFAULT_USER
@@ -225,9 +225,7 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
 def forwarding(backend: HttpBackend) -> Answering:
     """Return a function that sends each request to a service, as the owner and with the credentials of the backend."""
 
-    def forward(
-        request: ApiRequest, admit: Callable[[Application], Caller], *, seconds_left: Callable[[], float] | None = None
-    ) -> ApiAnswer:
+    def forward(request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
         query = urlencode(request.query, quote_via=quote)
         target = quote(request.path) + (f"?{query}" if query else "")
         answer = backend.forward(request.method, target, request.body or None, request.headers)

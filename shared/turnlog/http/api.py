@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import unquote
 
 from pydantic import Field
@@ -100,20 +100,18 @@ class Caller:
 
 
 _NOBODY = Caller(Owner.of("none", "none"))
+Admit: TypeAlias = "Callable[[Application], Caller]"
+"""Returns who sends a request, or raises to refuse it."""
 
 
 class Answering(Protocol):
-    """A function that answers requests of the API. ``admit`` returns who sends the request, or raises to refuse it.
+    """A function that answers requests of the API.
 
     ``seconds_left`` returns the time until the work must have ended; None: it has no end.
     """
 
     def __call__(
-        self,
-        request: ApiRequest,
-        admit: Callable[[Application], Caller],
-        *,
-        seconds_left: Callable[[], float] | None = None,
+        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
     ) -> ApiAnswer: ...
 
 
@@ -126,11 +124,7 @@ class Api:
         self._app = app
 
     def answer(
-        self,
-        request: ApiRequest,
-        admit: Callable[[Application], Caller],
-        *,
-        seconds_left: Callable[[], float] | None = None,
+        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
     ) -> ApiAnswer:
         """Return the answer to a request; see `Answering`."""
         candidates = (request.headers.get(CORRELATION_HEADER.lower()), request.request_id)
@@ -142,7 +136,7 @@ class Api:
             return answer
         return replace(answer, headers={**answer.headers, CORRELATION_HEADER: correlation})
 
-    def _answer(self, request: ApiRequest, admit: Callable[[Application], Caller]) -> ApiAnswer:
+    def _answer(self, request: ApiRequest, admit: Admit) -> ApiAnswer:
         match = self._routes.find(request.method, request.path)
         if match is None:
             return problem(NotFoundError("no such route"), request.request_id)
@@ -164,9 +158,7 @@ class Api:
         _log.info("%s: %s", route.name, code or answer.status, extra=facts)
         return answer
 
-    def _call(
-        self, route: Route, path: dict[str, str], request: ApiRequest, admit: Callable[[Application], Caller]
-    ) -> ApiAnswer:
+    def _call(self, route: Route, path: dict[str, str], request: ApiRequest, admit: Admit) -> ApiAnswer:
         if "session_id" in path:
             # Clients encode a slash twice, because a gateway may decode once before it looks for the route.
             path["session_id"] = unquote(unquote(path["session_id"]))

@@ -17,7 +17,7 @@ from unittest import mock
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import aws_clients
-from turnlog.http.api import Api, ApiAnswer, ApiRequest, Caller
+from turnlog.http.api import Admit, Api, ApiAnswer, ApiRequest
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import ROUTES, RouteTable, routes_of
@@ -67,11 +67,7 @@ class MotoService:
         return self._apps[key]
 
     def answer(
-        self,
-        request: ApiRequest,
-        admit: Callable[[Application], Caller],
-        *,
-        seconds_left: Callable[[], float] | None = None,
+        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
     ) -> ApiAnswer:
         """Return the answer of the function that serves the request's route."""
         match = self._routes.find(request.method, request.path)

@@ -10,10 +10,13 @@ BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
 # Longest prefix first wins; vendors' documentation, 2026-11 (Claude: https://platform.claude.com/docs/en/models/overview).
 _CONTEXTS: dict[str, int] = {
+    "gpt-3.5-turbo": 16_385,
+    "gpt-4": 8_192,
+    "gpt-4-32k": 32_768,
+    **dict.fromkeys(("gpt-4-turbo", "gpt-4-0125", "gpt-4-1106", "gpt-4-vision", "gpt-4o", "gpt-4.5"), 128_000),
     "gpt-4.1": 1_047_576,
-    "gpt-4o": 128_000,
-    "gpt-4-turbo": 128_000,
-    "gpt-5": 400_000,
+    "gpt-5": 272_000,  # of the context of 400,000, the rest is for the answer
+    **dict.fromkeys(("gpt-5-chat", "gpt-5.1-chat", "gpt-5.2-chat", "gpt-5.3-chat"), 128_000),
     "o1": 200_000,
     "o3": 200_000,
     "o4-mini": 200_000,

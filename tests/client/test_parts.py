@@ -17,7 +17,7 @@ from tests.support.dual_writes import OldList
 from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.importers.dual_write import DualWrite
 from turnlog.integrations.openai_agents import TurnlogSession
 from turnlog.sessions.message_models import MAX_MESSAGES
@@ -104,3 +104,24 @@ def test_an_agent_s_tools_bring_more_than_an_append_takes(log: Turnlog) -> None:
         assert run.send("Read them").text == "Read."
     found = [one for one in stored(log) if one["role"] == "tool"]
     assert [one["content"] for one in found] == [one["content"] for one in LARGE]
+
+
+def test_a_history_of_any_length_is_appended_and_a_repeated_call_goes_on(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    history = [{"role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(60)]
+    metas = [{"metadata": {"at": at}} for at in range(60)]
+    append, calls = session.append, list[int]()
+
+    def failing(*messages: Any, **options: Any) -> Any:
+        calls.append(len(messages))
+        if len(calls) == 2:
+            raise UnavailableError("down")
+        return append(*messages, **options)
+
+    with patch.object(session, "append", failing), pytest.raises(UnavailableError):
+        session.extend(history, meta=metas, idempotency_key="k")
+    answers = session.extend(history, meta=metas, idempotency_key="k")
+    assert [answer.last - answer.first + 1 for answer in answers] == [25, 25, 10]
+    assert stored(log) == history
+    assert [message.metadata for message in session.messages()] == [{"at": at} for at in range(60)]
+    assert session.extend([]) == []

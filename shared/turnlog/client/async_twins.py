@@ -62,6 +62,7 @@ class AsyncSession(Twin[Session]):
     redact = finish(Session.redact)
 
     append = finish(Session.append)
+    extend = finish(Session.extend)
     stream = plain(Session.stream_async)
     run = plain(Session.run_async)
     context = read(Session.context)

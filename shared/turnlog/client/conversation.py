@@ -12,6 +12,7 @@ from turnlog.client import (
     Paged,
     SessionResource,
     is_plain_message,
+    parts_of,
     policy_field,
     sent_settings,
     without_none,
@@ -103,6 +104,32 @@ class ConversationCalls(SessionResource):
             "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
         )
         return answer
+
+    def extend(
+        self,
+        messages: Sequence[GivenMessage],
+        *,
+        meta: Sequence[Mapping[str, Any]] | None = None,
+        format: str | None = None,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+    ) -> list[Appended]:
+        """Append any number of messages, such as a history from elsewhere, in as many commits as they take.
+
+        Others may write between two commits. A call that failed and is repeated with its ``idempotency_key`` goes on where it
+        stopped. The other options are those of `append`.
+        """
+        metas, key = list(meta or ()), idempotency_key
+        return [
+            self.append(
+                *messages[part],
+                meta=metas[part] or None,
+                format=format,
+                lenient=lenient,
+                idempotency_key=f"{key}-{part.start}" if key is not None else None,
+            )
+            for part in parts_of(messages, metas)
+        ]
 
     def stream(
         self,

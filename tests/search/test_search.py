@@ -584,3 +584,12 @@ def test_a_day_is_found_by_what_was_said_of_it_and_by_what_the_question_calls_it
     assert best("museum on 2023-05-07") == "I saw the museum yesterday"
     assert best("what did we do yesterday") == "We baked bread.", "the day before the newest message"
     assert best("昨天") == "We baked bread."
+
+
+@pytest.mark.parametrize("question", ["Jun 3", "on 3 Jun.?", "jun. 3"])
+def test_a_month_in_short_beside_a_number_is_that_month(log: Turnlog, question: str) -> None:
+    session = log.sessions.create("s")
+    for month in ("09", "06", "01"):
+        session.append(user(f"It was month {month}."), meta=[{"created_at": f"2023-{month}-03T10:00:00Z"}])
+        session.append(*[{"role": "assistant", "content": "I see."}] * 8)
+    assert session.search(question, role="user").results[0].position == 11

@@ -56,7 +56,8 @@ def named_days(text: str, said_on: date) -> list[str]:
 
 
 def with_days(text: str, said_on: date) -> str:
-    """Return a text in lower case with every day that it names written as in an index."""
+    """Return a question in lower case with every day that it names written as in an index."""
+    text = _SHORT_MONTH.sub(lambda match: f"{match[0]} {_LONG_MONTHS[match[0]]}", text)
     for _, pattern, resolve in _RULES:
         text = pattern.sub(lambda match, rule=resolve: _replacement(rule, match, said_on), text)  # type: ignore[misc]
     return text
@@ -152,6 +153,11 @@ _LATIN_DAYS = [name for name in _NEAR_DAYS if name.isascii()]
 _HAN_DAYS = [name for name in _NEAR_DAYS if not name.isascii()]
 _UNITS = _any_of([*_WEEKDAYS, *map(str.lower, _MONTHS), *_SEASONS, "week", "weekend", "month", "year"])
 _YEARS = ("19", "20")
+_LONG_MONTHS = {month[:3].lower(): month for month in _MONTHS if month != "May"} | {"sept": "September"}
+_SHORT_MONTH = re.compile(
+    rf"\b(?:{_any_of(_LONG_MONTHS)})\b(?=\.? ?[0-9])|(?<=[0-9] )(?:{_any_of(_LONG_MONTHS)})\b"
+)
+"""A month in short, beside a number: ``feb 17``, ``17 feb``. Alone it may be a name."""
 _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
     (
         ("yesterday", "last night", "today", "tomorrow", *_HAN_DAYS),

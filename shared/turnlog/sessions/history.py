@@ -245,16 +245,17 @@ def _action(event: Event, message: Located | None) -> str:
         return REWIND if event.snapshot_id is None else RESTORE
     if type(event) in _ACTIONS:
         return _ACTIONS[type(event)]
-    return _message_action(event, message) if message is not None else CREATE
+    return _message_action(message) if message is not None else CREATE
 
 
-def _message_action(event: Event, message: Located) -> str:
+def _message_action(message: Located) -> str:
     """Return the action of a message's entry."""
-    if isinstance(event, MessageEvent) and event.recall is not None:
+    if message.event.recall is not None:
         return TOOL_RECALLED
-    if message.facts.results:
+    facts = message.facts
+    if facts.results:
         return TOOL_RESULT
-    return TOOL_CALL if message.facts.calls else MESSAGE_ADDED
+    return TOOL_CALL if facts.calls else MESSAGE_ADDED
 
 
 def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
@@ -275,18 +276,19 @@ def _metadata(event: Event, message: Located | None) -> JsonObject:
     describe = _METADATA.get(type(event))
     if describe is not None:
         return describe(event)
-    return _message_metadata(event, message) if message is not None else {}
+    return _message_metadata(message) if message is not None else {}
 
 
-def _message_metadata(event: Event, message: Located) -> JsonObject:
+def _message_metadata(message: Located) -> JsonObject:
     """Return the metadata of a message's entry: role, loop, recalls, and the refs of its tool calls."""
-    refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(message.facts.calls))]
-    metadata: JsonObject = {"role": message.facts.given_role, "loop": message.loop or None}
-    if isinstance(event, MessageEvent) and event.envelope.parent is not None:
+    event, facts = message.event, message.facts
+    refs: list[JsonValue] = [str(Ref(event.position, index)) for index in range(len(facts.calls))]
+    metadata: JsonObject = {"role": facts.given_role, "loop": message.loop or None}
+    if event.envelope.parent is not None:
         metadata |= {"parent": event.envelope.parent}
-    if isinstance(event, MessageEvent) and event.recall is not None:
+    if event.recall is not None:
         metadata |= {"answers": list(event.recall.answers), "recalled": list(event.recall.places)}
-    if isinstance(event, MessageEvent) and event.notes is not None:
+    if event.notes is not None:
         metadata |= _notes_metadata(event.notes)
     return metadata | ({"refs": refs} if refs else {})
 

@@ -9,7 +9,6 @@ call's place, ``<position>.<index>``. It is short, unique in its session and nev
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 from bisect import bisect_left
@@ -294,7 +293,7 @@ def _value(call: UnansweredCall, key: _Key) -> bytes:
     return call.id_hash if key == "id" else call.name_hash if key == "name" else b""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Pairing:
     """Tool calls and results of a range of messages, paired.
 

@@ -15,7 +15,7 @@ from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, Problem
 from turnlog.core.events import Event, MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.loops import Arrival, Flow, accept
+from turnlog.core.loops import Arrival, accept
 from turnlog.core.messages import Message
 from turnlog.core.times import caller_time, milliseconds_of
 from turnlog.log.commit import Commit, header_in, read_commit
@@ -184,7 +184,7 @@ def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, befo
     if position == header.last or header.kind == CREATION:
         return header
     commit, previous = read_commit(item), before()
-    flow: Flow = previous.flow
+    flow = previous.flow
     for message in located(log, keys, [commit]):
         if message.event.position <= position and message.event.envelope.parent is None:
             opens_loop = message.event.opens_loop > 0

@@ -106,7 +106,7 @@ def _page(messages: Iterable[Located], limit: int, format: str | None) -> Messag
     page, size = list[StoredMessage](), 0
     for count, message in enumerate(messages):
         stored_messages = _stored_messages(message, format)
-        size += sum(len(encode_json(stored.model_dump(mode="python"))) for stored in stored_messages)
+        size += sum(len(encode_json(stored.model_dump())) for stored in stored_messages)
         if count == limit or (page and size > PAGE_BYTES):
             return MessagePage(messages=page, next=page[-1].position)
         page.extend(stored_messages)
@@ -151,7 +151,7 @@ class ReadLoops:
             own = [message for message in by_loop[number] if message.event.envelope.parent is None]
             loop = _loop_answer(number, own, pairing, is_open=is_open, is_partial=is_partial)
             loop = loop.model_copy(update={"nested": _nested_loops(by_loop[number], pairing, loop)})
-            size += len(encode_json(loop.model_dump(mode="python")))
+            size += len(encode_json(loop.model_dump()))
             if loops and size > PAGE_BYTES:
                 return LoopPage(loops=loops, next=loops[-1].loop)
             loops.append(loop)

@@ -216,8 +216,7 @@ class RecordEntries:
             header = tail.header
             state = States(self._log).at(keys, header.last_state)
             event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))
-            draft = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
-            return Draft(draft, (event,))
+            return Draft(following(header, kind="h", events=1, now_ms=self._log.clock.now_ms()), (event,))
 
         written = self._log.commits.write(keys, compose, request)
         commit = written.commit

@@ -151,14 +151,13 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    if isinstance(value, Mapping | list | tuple) and len(place) <= MAX_LEVELS:
-        if isinstance(value, Mapping):
-            if all(isinstance(name, str) for name in value):
-                inner = {name: _extract(item, (*place, name), handlers, problems) for name, item in value.items()}
-                return {name: item for name, item in inner.items() if item is not _REMOVED}
-        else:
-            items = [_extract(item, (*place, index), handlers, problems) for index, item in enumerate(value)]
-            return [None if item is _REMOVED else item for item in items]
+    may_nest = len(place) <= MAX_LEVELS
+    if may_nest and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        inner = {name: _extract(item, (*place, name), handlers, problems) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if item is not _REMOVED}
+    if may_nest and isinstance(value, list | tuple):
+        items = [_extract(item, (*place, index), handlers, problems) for index, item in enumerate(value)]
+        return [None if item is _REMOVED else item for item in items]
     handlers[place] = value
     if not callable(value):
         message = f"a {type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"

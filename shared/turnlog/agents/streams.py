@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from turnlog.client import parts_of
+from turnlog.client import parts_of, without_none
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
@@ -138,10 +138,7 @@ class _SavingStream(Generic[E]):
         self._accumulated = accumulator(format)
         self._on_break = on_break
         self._meta = dict(meta or {})
-        self._options = {
-            "idempotency_key": _IDS.new_id(),
-            **{name: value for name, value in options.items() if value is not None},
-        }
+        self._options = {"idempotency_key": _IDS.new_id(), **without_none(options)}
         self._is_over = False
         self._is_saved = False
         self.appended: Appended | None = None

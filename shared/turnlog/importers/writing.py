@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnlog.client import parts_of
+from turnlog.client import parts_of, without_none
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
 from turnlog.core.json_values import canonical_json, encode_json, json_pointer
@@ -436,6 +436,5 @@ def _copy_to_memory(scratch: Turnlog, existing: _Existing) -> _Existing:
     copy = scratch.sessions.create(session.id, metadata=info.metadata, state=session.state().state)
     for message in existing.messages:
         meta = {name: getattr(message, name) for name in ("id", "status", "author", "metadata", "is_error")}
-        fields = {name: value for name, value in meta.items() if value is not None}
-        copy.append(message.body, meta=[fields], format=message.format, lenient=True)
+        copy.append(message.body, meta=[without_none(meta)], format=message.format, lenient=True)
     return _Existing(copy, copy.end() if info.status == "ended" else copy.info(), existing.messages)

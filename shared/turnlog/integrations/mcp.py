@@ -26,6 +26,7 @@ from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from turnlog import __version__
+from turnlog.client import without_none
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
 from turnlog.core.models import FormatName
@@ -382,7 +383,7 @@ def _errors_as(kind: type[ToolError | ResourceError]) -> Iterator[None]:
 
 
 def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list[Any]:
-    answer = session.execute_tool(name, {key: value for key, value in arguments.items() if value is not None})
+    answer = session.execute_tool(name, without_none(arguments))
     if answer.is_error:
         raise ToolError(answer.text)
     images = [

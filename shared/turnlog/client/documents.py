@@ -114,9 +114,7 @@ class Documents(DocumentReading):
         Raises `DocumentChangedError` with ``if_absent`` when the document exists, with ``if_revision`` when its revision
         differs.
         """
-        entry = (
-            _entry(name, data) | without_none({"if_revision": if_revision}) | ({"if_absent": True} if if_absent else {})
-        )
+        entry = _entry(name, data) | without_none({"if_revision": if_revision, "if_absent": if_absent or None})
         written = self._write({"put": [entry]}, idempotency_key=idempotency_key).documents[0]
         return Document(name, data, written.revision, written.updated_at)
 

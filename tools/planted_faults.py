@@ -553,8 +553,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/providers/alternation.py",
-                "return sorted(content, key=lambda block: not is_result(block))",
-                "return list(content)",
+                "repaired.sort(key=lambda block: not is_result(block))",
+                "pass",
             ),
         ),
         ("tests/providers/test_codecs_anthropic.py::test_a_result_behind_text_is_sent_before_it",),

@@ -323,8 +323,6 @@ def budget_arguments(*, budget: int | None, reserve: int | None, system: str, li
     reserve_tokens = DEFAULT_OUTPUT_RESERVE if reserve is None else reserve
     if budget is not None:
         return {"budget": max(1, budget - system_tokens)}
-    return (
-        {"budget": max(1, limit - reserve_tokens - system_tokens)}
-        if limit
-        else {"output_reserve": reserve_tokens + system_tokens}
-    )
+    if limit:
+        return {"budget": max(1, limit - reserve_tokens - system_tokens)}
+    return {"output_reserve": reserve_tokens + system_tokens}

@@ -154,9 +154,7 @@ _HAN_DAYS = [name for name in _NEAR_DAYS if not name.isascii()]
 _UNITS = _any_of([*_WEEKDAYS, *map(str.lower, _MONTHS), *_SEASONS, "week", "weekend", "month", "year"])
 _YEARS = ("19", "20")
 _LONG_MONTHS = {month[:3].lower(): month for month in _MONTHS if month != "May"} | {"sept": "September"}
-_SHORT_MONTH = re.compile(
-    rf"\b(?:{_any_of(_LONG_MONTHS)})\b(?=\.? ?[0-9])|(?<=[0-9] )(?:{_any_of(_LONG_MONTHS)})\b"
-)
+_SHORT_MONTH = re.compile(rf"\b(?:{_any_of(_LONG_MONTHS)})\b(?=\.? ?[0-9])|(?<=[0-9] )(?:{_any_of(_LONG_MONTHS)})\b")
 """A month in short, beside a number: ``feb 17``, ``17 feb``. Alone it may be a name."""
 _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
     (

@@ -305,6 +305,7 @@ def test_one_of_two_creators_of_a_name_is_told_and_leaves_no_session(harness: Ha
     log = harness.log()
     both = [TurnlogAdvancedSession(log, "s") for _ in range(2)]
     asyncio.run(both[0].add_items(TALK))
+    assert [branch_names(one) for one in both] == [["main"]] * 2, "both have read what branches there are"
 
     async def run() -> list[Any]:
         calls = [one.create_branch_from_turn(2, "a") for one in both]

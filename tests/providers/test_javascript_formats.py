@@ -267,6 +267,24 @@ def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, 
     assert [block.detail for message in parsed for block in message.blocks if isinstance(block, Media)] == [detail] * 2
 
 
+def test_items_of_openai_are_sent_to_the_agents_sdk_in_its_own_spelling(log: Turnlog) -> None:
+    session = log.sessions.create("s", recall="never")
+    session.append({"role": "user", "content": "hi"}, format="openai_responses")
+    session.append({"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"})
+    session.append({"type": "function_call_output", "call_id": "c1", "output": "ok"})
+    assert session.context(format="openai_agents_js").messages == [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "function_call", "callId": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_result", "callId": "c1", "name": "f", "status": "completed", "output": "ok"},
+    ]
+
+
+def test_a_part_whose_type_is_no_text_is_unknown_content(log: Turnlog) -> None:
+    part = {"type": "text", "text": "a", "toolResult": {"content": [{"type": ["x"]}]}}
+    answer = log.sessions.create("s").append({"role": "user", "content": [part]}, format="ai_sdk")
+    assert [warning.code for warning in answer.warnings] == ["unknown_content"]
+
+
 HOSTED = {
     "type": "hosted_tool_call",
     "id": "ws_1",

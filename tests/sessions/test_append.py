@@ -246,6 +246,18 @@ def test_content_that_no_rule_knows_is_kept_and_named_and_refused_in_a_strict_se
     assert strict.info().head == head
 
 
+def test_only_the_warning_about_unknown_content_names_it(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append({"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"})
+    unknown = {"type": "hologram", "id": "x"}
+    messages = {
+        warning.code: warning.message
+        for warning in session.append(unknown, format="openai_responses", lenient=True).warnings
+    }
+    assert messages["unknown_content"].endswith(": hologram")
+    assert "hologram" not in messages["open_calls"]
+
+
 def test_a_role_that_no_provider_has_is_refused_unless_the_caller_is_lenient(log: Turnlog) -> None:
     session = log.sessions.create("s")
     with pytest.raises(InvalidInputError, match="unknown role 'usr'; did you mean 'user'") as caught:

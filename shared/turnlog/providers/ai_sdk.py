@@ -129,7 +129,7 @@ def is_known_part(part: JsonValue) -> bool:
     """Return whether a rule of this format knows the part."""
     if not isinstance(part, dict):
         return False
-    is_said = part.get("type") in _OWN_TYPES or not isinstance(_block(part), Opaque)
+    is_said = string_of(part.get("type")) in _OWN_TYPES or not isinstance(_block(part), Opaque)
     return is_said or is_unsent(part)
 
 

@@ -51,7 +51,7 @@ class OpenAIAgentsJsCodec:
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         made = [_as_turn_of_responses(turn) for turn in turns]
-        own_bodies = {id(new.body): turn.body for turn, new in zip(turns, made, strict=True) if new.format == RESPONSES}
+        own_bodies = {id(new.body): turn.body for turn, new in zip(turns, made, strict=True) if new is not turn}
         rendered = _RESPONSES.render(made, system=system, tools=tools)
         names = {
             string_of(item.get("call_id")): string_of(item.get("name"))
@@ -68,10 +68,8 @@ class OpenAIAgentsJsCodec:
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         made = _as_turn_of_responses(turn)
-        return [
-            turn.body if turn.body is not None and item is made.body else _as_own(item, {})
-            for item in _RESPONSES.bodies(made)
-        ]
+        own = turn.body if made is not turn else None
+        return [own if own is not None and item is made.body else _as_own(item, {}) for item in _RESPONSES.bodies(made)]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return _RESPONSES.tools(tools)

@@ -381,17 +381,17 @@ def _answer(
 
 def _warnings(messages: Sequence[MessageEvent]) -> list[Warning]:
     """Return the warnings of an append, which its first message holds. Names of unknown content are read from the bodies."""
-    notes, names = messages[0].notes or Notes(), dict[str, str]()
+    notes, names = messages[0].notes or Notes(), dict[tuple[str, str], str]()
     if any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings):
         for index, event in enumerate(messages):
             contents = unknown_content(event.body, event.format) if event.body is not None else {}
-            names |= {f"/messages/{index}{pointer}": name for name, pointer in contents.items()}
+            names |= {(_UNKNOWN_CONTENT, f"/messages/{index}{pointer}"): name for name, pointer in contents.items()}
     return [
         Warning(
             code=code,
             position=position,
             pointer=pointer,
-            message=Disorder(code, position, pointer, names.get(pointer, "")).message,
+            message=Disorder(code, position, pointer, names.get((code, pointer), "")).message,
         )
         for code, position, pointer in notes.warnings
     ]

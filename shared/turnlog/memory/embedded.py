@@ -24,7 +24,7 @@ from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.packing import decoding, pack, unpack_json
-from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, pages
+from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, get_item, pages
 
 if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
@@ -120,7 +120,7 @@ class Memories:
     def fact_count(self, part: Offloaded) -> int | None:
         """Return the number of facts stored for a part; None when the part was never stored."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, key)
         return len(_part(item).facts) if item is not None else None
 
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:

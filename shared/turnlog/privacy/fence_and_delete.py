@@ -50,6 +50,7 @@ from turnlog.ports import (
     Key,
     Purgeable,
     Query,
+    get_item,
     pages,
 )
 
@@ -237,7 +238,7 @@ class Erasure:
         for items in self._other_items(keys):
             self._items.delete_many(list(map(_key, items)))
         self._free_slots(keys)
-        entry = self._items.get_many([keys.directory]).get(keys.directory)
+        entry = get_item(self._items, keys.directory)
         if entry is not None and is_cache_tombstone(entry):
             self._items.delete_many([keys.directory])
         self._items.delete_many([keys.commit(1)])

@@ -31,7 +31,7 @@ from turnlog.log.packing import line_digest, pack
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
-from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, item_size_bytes, pages
+from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, item_size_bytes, pages
 from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
@@ -76,7 +76,7 @@ class Redaction:
             raise _no_message(position)
         home = keys.home(commit.home)
         key = home.commit(commit.header.first)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, key)
         if item is None:
             raise _no_message(position)
         line = stored_lines(item)[position - commit.header.first]
@@ -156,14 +156,14 @@ class Redaction:
             return False
         home = keys.home(commit.home)
         key = home.commit(commit.header.first)
-        item = self._items.get_many([key]).get(key)
+        item = get_item(self._items, key)
         if item is None or is_slot_tombstone(item):
             return False
         return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest
 
     def _clear_cached_summary(self, keys: SessionKeys, position: int) -> None:
         while True:
-            item = self._items.get_many([keys.summary]).get(keys.summary)
+            item = get_item(self._items, keys.summary)
             if item is None or is_cache_tombstone(item):
                 return
             line: JsonObject = cached_json(item)
@@ -199,7 +199,7 @@ class Redaction:
 
     def _may_share(self, child: SessionKeys, position: int) -> bool:
         """Whether a fork has or may have a position of its parent's log."""
-        item = self._items.get_many([child.commit(1)]).get(child.commit(1))
+        item = get_item(self._items, child.commit(1))
         if item is None:
             return False
         return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)

@@ -26,6 +26,7 @@ from turnlog.ports import (
     Signals,
     Summariser,
     TokenCounter,
+    get_item,
 )
 
 _KEPT_DAYS = 8
@@ -57,14 +58,14 @@ class Spending:
     def of_day(self, tenant_id: str, now_ms: int) -> Spent:
         """Return the tokens that a tenant has spent on the day (UTC) of ``now_ms``."""
         key = TenantKeys(tenant_id).spending(_day(now_ms))
-        return _spent(self._items.get_many([key]).get(key))
+        return _spent(get_item(self._items, key))
 
     def reserve(self, tenant_id: str, tokens: int, *, limit: int) -> Reservation | None:
         """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
         now_ms = self._clock.now_ms()
         key = TenantKeys(tenant_id).spending(_day(now_ms))
         ttl = (now_ms // DAY_MS + _KEPT_DAYS) * DAY_MS // 1000
-        before = self._items.get_many([key]).get(key)
+        before = get_item(self._items, key)
         item = self._change(key, ttl, before, lambda spent: spent.reserve(tokens, limit=limit))
         return Reservation(key, ttl, tokens, item) if item is not None else None
 

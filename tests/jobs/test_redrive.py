@@ -17,6 +17,8 @@ from turnlog.client.model import Turnlog
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError, NotFoundError, SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.log.keys import OwnerKeys
+from turnlog.log.records import Record
 from turnlog.ports import JobQueue
 from turnlog.settings import Settings
 from turnlog.testing.fixed import SequentialIds
@@ -175,3 +177,10 @@ def test_a_message_in_a_queue_of_another_kind_stays(harness: Any) -> None:
     redriven = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).redrive()
     assert redriven.dead_letters == 0
     assert redriven.left >= 1
+
+
+def test_a_job_of_a_later_version_has_no_queue_here(harness: Any) -> None:
+    records, keys = harness.app.log.records, OwnerKeys(Owner.of("acme", "ada")).jobs
+    records.create(keys, Record("later", 1, "failed", {"kind": "later_kind", "session_id": "s"}))
+    with pytest.raises(UnavailableError, match="no queue for 'later_kind' jobs"):
+        harness.log().redrive("later")

@@ -181,6 +181,7 @@ def test_a_message_in_a_queue_of_another_kind_stays(harness: Any) -> None:
 
 def test_a_job_of_a_later_version_has_no_queue_here(harness: Any) -> None:
     records, keys = harness.app.log.records, OwnerKeys(Owner.of("acme", "ada")).jobs
-    records.create(keys, Record("later", 1, "failed", {"kind": "later_kind", "session_id": "s"}))
+    job_id = records.claim(keys, None)
+    records.create(keys, Record(job_id, 1, "failed", {"kind": "later_kind", "session_id": "s"}))
     with pytest.raises(UnavailableError, match="no queue for 'later_kind' jobs"):
-        harness.log().redrive("later")
+        harness.log().redrive(job_id)

@@ -39,7 +39,7 @@ MERGE_TYPES = (JSON, "application/merge-patch+json")
 class HttpRequest:
     """A request, independent of its transport.
 
-    ``body`` is parsed JSON that has passed `check_json`, an instance of the route's model, or None.
+    ``body`` is parsed JSON that has passed `checked_json`, an instance of the route's model, or None.
 
     ``is_operator`` says that the caller may see which sessions other users of its tenant have.
     """

@@ -22,7 +22,7 @@ from tests.security.corpus import KEPT, REFUSED, STRINGS
 from turnlog import Turnlog
 from turnlog.app import Application
 from turnlog.core.errors import MalformedError, TurnlogError
-from turnlog.core.json_values import check_json, encode_json, parse_strict_json
+from turnlog.core.json_values import checked_json, encode_json, parse_strict_json
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_worker
 from turnlog.importers import import_files
@@ -78,7 +78,7 @@ def test_v3_strict_json_is_told_again_equal(name: str) -> None:
         tracemalloc.stop()
     assert peak < 200_000 + BYTES_FOR_A_BYTE * len(data)
     assert same(parse_strict_json(encode_json(value)), value)
-    check_json(value)
+    checked_json(value)
 
 
 def same(one: Any, other: Any) -> bool:

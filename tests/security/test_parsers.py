@@ -39,7 +39,7 @@ from turnlog.core import calls, patterns, recall_calls, times
 from turnlog.core import json_patch as patches
 from turnlog.core.errors import CorruptError, InvalidInputError, TurnlogError
 from turnlog.core.identity import check_session_id, correlation_of, owner_of_ids
-from turnlog.core.json_values import check_json, parse_strict_json
+from turnlog.core.json_values import checked_json, parse_strict_json
 from turnlog.core.models import Cursors
 from turnlog.engines import make_engine, openai_compatible
 from turnlog.engines.http_post import Posted
@@ -313,7 +313,7 @@ def engine_of(url: str) -> object:
 
 def bodies_of(body: Any) -> object:
     """Of every route: the shape, and nothing behind it."""
-    check_json(body)
+    checked_json(body)
     for route in ROUTES:
         if route.body is not None:
             with contextlib.suppress(InvalidInputError):

@@ -258,6 +258,12 @@ def test_a_text_that_no_table_stores_is_refused() -> None:
     assert not taken(line_of(HEADER, [said(5)]) | {"header": {"zz": "\ud83d"}})
 
 
+def test_lines_are_not_escaped_but_for_those_that_were_stored_so() -> None:
+    line = line_of(HEADER, [said(5, "😀")])
+    assert taken(line)
+    assert not any(taken(line | {"escaped": escaped}) for escaped in ([0], 5, [[]], True))
+
+
 def test_d5_a_newer_commit_says_so() -> None:
     line = line_of(replace(HEADER, version=SCHEMA_VERSION + 1), [said(5)])
     with pytest.raises(InvalidInputError, match="commit 5") as raised:

@@ -26,6 +26,7 @@ from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client import documents, exports
 from turnlog.client.model import Turnlog
+from turnlog.core import json_values
 from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.identity import Owner
@@ -287,6 +288,46 @@ def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
     harness.log(user="eve").sessions.import_(io.BytesIO(exported(session)))
     found = [one.body for one in harness.log(user="eve").sessions.of("s").messages()]
     assert list(map(repr, found)) == list(map(repr, bodies))
+
+
+PAIR, LONE = "\ud83d" + "\ude00", "\ud83d"
+"""A character in two halves, as two pieces of a stream have it when each is decoded by itself; and a half."""
+
+
+@pytest.mark.parametrize("length", [1, 200_000])
+def test_a_surrogate_pair_is_its_character_wherever_text_is_taken(harness: Any, length: int) -> None:
+    """In a message, its keys and metadata, the state and the session's settings, in a line and in a payload."""
+    text = PAIR * length
+    log = harness.log()
+    session = log.sessions.create("s", state={PAIR: [text]}, metadata={"m": PAIR}, title=PAIR)
+    session.append(
+        {"role": "user", "content": text, PAIR: 1},
+        {"role": "user", "content": LONE},
+        meta=[{"metadata": {PAIR: PAIR}}, {}],
+    )
+    other = harness.log(user="eve")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    for read in (session, other.sessions.get("s")):
+        first, second = read.messages()
+        assert (first.body, first.metadata) == ({"role": "user", "content": "😀" * length, "😀": 1}, {"😀": "😀"})
+        assert second.body["content"] == LONE
+        assert read.state().state == {"😀": ["😀" * length]}
+        assert (read.info().title, read.info().metadata) == ("😀", {"m": "😀"})
+
+
+@pytest.mark.parametrize("length", [1, 200_000])
+def test_surrogate_pairs_that_earlier_versions_stored_come_back(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    session = harness.log().sessions.create("s")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(json_values, "joined_pairs", str)
+        session.append({"role": "user", "content": PAIR * length}, {"role": "user", "content": "é 😀"})
+    other = harness.log(user="eve")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    for read in (session, other.sessions.get("s")):
+        assert [message.body["content"] for message in read.messages()] == ["😀" * length, "é 😀"]
+    assert exported(other.sessions.get("s")) == exported(session), "the same bytes"
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

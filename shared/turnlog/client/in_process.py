@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
-from turnlog.core.json_values import check_json
+from turnlog.core.json_values import checked_json, joined_pairs
 from turnlog.engines import FunctionModel
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
@@ -231,12 +231,12 @@ class InProcessBackend:
     ) -> Any:
         self._check_open()
         if body is not None and not isinstance(body, BaseModel):
-            check_json(body)
+            body = checked_json(body)
             body = dict(body) if isinstance(body, Mapping) else list(body)
         request = HttpRequest(
             owner=self._owner,
             path=path or {},
-            query={name: str(value) for name, value in (query or {}).items() if value is not None},
+            query={name: joined_pairs(str(value)) for name, value in (query or {}).items() if value is not None},
             body=body,
             idempotency_key=idempotency_key,
             media_type=media_type or JSON,

@@ -28,7 +28,7 @@ from turnlog.client.connections import Connections, HttpAnswer, HttpCall
 from turnlog.core import errors
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
-from turnlog.core.json_values import check_json, encode_json
+from turnlog.core.json_values import checked_json, encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, MAX_UPLOAD_BYTES, event_bytes
 from turnlog.engines import RandomIds, SystemClock
 from turnlog.jobs.models import Redriven
@@ -244,8 +244,7 @@ class HttpBackend:
         if isinstance(body, BaseModel):
             body = body.model_dump(exclude_unset=True)
         if body is not None:
-            check_json(body)
-            data = encode_json(body)
+            data = encode_json(checked_json(body))
             most_bytes = MAX_UPLOAD_BYTES if operation == "append_messages" else MAX_BODY_BYTES
             if len(data) > most_bytes:  # a server may close the connection before the answer that says so can be read
                 text = f"a body of {len(data):,} bytes is over the limit of {most_bytes:,} for this request over HTTP"

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client import GivenPolicy, policy_field, without_none
-from turnlog.core.json_values import check_json
+from turnlog.core.json_values import checked_json
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
@@ -46,8 +46,7 @@ def lint(
     """
     fields = {"messages": messages, "format": format, "system": system, "tools": tools, "made_behind": made_behind}
     body = {name: _plain(value) for name, value in without_none(fields).items()}
-    check_json(body)
-    return LintHistories()(checked_body(LintMessages, body))
+    return LintHistories()(checked_body(LintMessages, checked_json(body)))
 
 
 def _plain(value: object) -> object:
@@ -64,8 +63,7 @@ def count_tokens(value: str | Sequence[Mapping[str, Any]], *, format: str | None
     """
     if isinstance(value, str):
         return _counter().count(value)
-    messages = [dict(message) for message in value]
-    check_json(messages)
+    messages = checked_json([dict(message) for message in value])
     codec = codec_of(format) if format is not None else None
     return sum(understand(message, index, _counter(), codec=codec).tokens for index, message in enumerate(messages))
 
@@ -127,6 +125,4 @@ def build_window(  # noqa: PLR0913
         "model": model,
         "output_reserve": output_reserve,
     }
-    body = without_none(fields)
-    check_json(body)
-    return _use_case()(checked_body(BuildWindow, body))
+    return _use_case()(checked_body(BuildWindow, checked_json(without_none(fields))))

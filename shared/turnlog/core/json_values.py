@@ -1,7 +1,7 @@
 """JSON as Turnlog stores it: checked strictly when it comes in, returned unchanged.
 
 Strict means: valid UTF-8, no duplicate keys, no NaN or infinity, integers of at most 64 bits, at most 32 levels deep.
-A lone surrogate (half of a pair, such as U+D83D) is legal JSON and comes back as the same escape.
+A lone surrogate (half of a pair, such as U+D83D) is legal JSON and comes back as the same escape. A pair is its character.
 """
 
 from __future__ import annotations
@@ -29,17 +29,35 @@ _CANONICAL_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separator
 def encode_json(value: object) -> bytes:
     """Encode a value as compact UTF-8 JSON in its own key order.
 
-    A value with a lone surrogate is encoded as ASCII with escapes, because UTF-8 can't hold it.
+    A surrogate pair is encoded as its character, as `decode_json` returns it. A value with a lone surrogate is encoded as ASCII
+    with escapes, because UTF-8 can't hold it.
     """
+    text = _ENCODER.encode(value)
     try:
-        return _ENCODER.encode(value).encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError:
-        return encode_ascii_json(value)
+        joined = joined_pairs(text)
+    return joined.encode("utf-8") if is_unicode(joined) else encode_ascii_json(value)
 
 
 def encode_ascii_json(value: object) -> bytes:
     """Encode a value as compact ASCII JSON in its own key order."""
     return _ASCII_ENCODER.encode(value).encode("ascii")
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether the text has no surrogate, so that UTF-8 can hold it."""
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return False
+    return True
+
+
+def joined_pairs(text: str) -> str:
+    """Return the text with the character that it encodes in place of each surrogate pair. Lone surrogates stay."""
+    return text if is_unicode(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def canonical_json(value: object) -> bytes:
@@ -96,17 +114,25 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
     return cast("JsonValue", value)
 
 
-def check_json(value: object) -> None:
-    """Raise `MalformedError` unless ``value`` (a Python object from a caller) is JSON within the limits."""
+def checked_json(value: _Json) -> _Json:
+    """Return ``value`` (a Python object from a caller), with each surrogate pair in its strings joined, as a JSON parser does.
+
+    Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it has no surrogate.
+    """
     stack: list[tuple[object, int]] = [(value, 1)]
+    is_joined = True
     while stack:
         item, depth = stack.pop()
-        if item is None or isinstance(item, (str, bool)):
+        if isinstance(item, str):
+            is_joined = is_joined and is_unicode(item)
+            continue
+        if item is None or isinstance(item, bool):
             continue
         if isinstance(item, (dict, Mapping)):
             for key in item:
                 if not isinstance(key, str):
                     raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
+                is_joined = is_joined and is_unicode(key)
             children: Iterable[object] = item.values()
         elif isinstance(item, list | tuple):
             children = item
@@ -115,6 +141,15 @@ def check_json(value: object) -> None:
             continue
         _check_depth(depth)
         stack.extend((child, depth + 1) for child in children)
+    return value if is_joined else cast("_Json", _joined(value))
+
+
+def _joined(value: object) -> object:
+    if isinstance(value, str):
+        return joined_pairs(value)
+    if isinstance(value, (dict, Mapping)):
+        return _unique([(joined_pairs(key), cast("JsonValue", _joined(item))) for key, item in value.items()])
+    return [_joined(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _check_number(value: object) -> None:

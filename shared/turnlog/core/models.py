@@ -29,7 +29,7 @@ def _text(value: object) -> str:
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": True}
 JsonObjectField: TypeAlias = Annotated[dict[str, Any], PlainValidator(_json_object), WithJsonSchema(_ANY_OBJECT)]
-"""Any JSON object that has passed `check_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
+"""Any JSON object that has passed `checked_json`, unchanged, also with lone surrogates, which pydantic's own types refuse."""
 if TYPE_CHECKING:
     ProviderJson: TypeAlias = Any
 else:

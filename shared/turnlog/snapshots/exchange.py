@@ -3,8 +3,9 @@
     {"position": 2, "header": {…}, "bytes": {"h": "9f…", …}, "events": [{…}, …], "payloads": {"R#…": {…}}}
 
 ``header`` and ``bytes`` are the attributes of the commit's item; ``bytes`` are hexadecimal. ``events`` are its stored lines.
-``payloads`` are contents that are stored outside the item. The chain hash ``h`` proves everything but the payloads, whose
-digests are in the events. Lines may come from anyone: every line is checked before any part of it is used.
+``payloads`` are contents that are stored outside the item. ``escaped`` has the indices of events whose line is stored as ASCII
+though UTF-8 can hold it: earlier versions stored surrogate pairs so. The chain hash ``h`` proves everything but the payloads,
+whose digests are in the events. Lines may come from anyone: every line is checked before any part of it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from turnlog.core.events import (
     SettingsEvent,
     StateEvent,
 )
-from turnlog.core.json_values import JsonObject, JsonValue, check_json, decode_json, encode_json
+from turnlog.core.json_values import (
+    JsonObject,
+    JsonValue,
+    checked_json,
+    decode_json,
+    encode_ascii_json,
+    encode_json,
+)
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of
@@ -114,8 +122,10 @@ def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> Js
         content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
         payloads[payload.place] = decode_json(content)
     line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": binary}
-    line["events"] = [decode_json(event) for event in sealed.lines]
-    return line | ({"payloads": payloads} if payloads else {})
+    line["events"] = events = [decode_json(event) for event in sealed.lines]
+    pairs = enumerate(zip(sealed.lines, events, strict=True))
+    escaped = [index for index, (stored, event) in pairs if b"\\ud" in stored and encode_json(event) != stored]
+    return line | ({"escaped": escaped} if escaped else {}) | ({"payloads": payloads} if payloads else {})
 
 
 def position_in(source: str | dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -158,8 +168,12 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
         item[_checked_name(name)] = bytes.fromhex(value)
     for values in (*line["events"], *line.get("payloads", {}).values()):
         for value in values.values():
-            check_json(value)
-    lines = tuple(encode_json(event) for event in line["events"])
+            checked_json(value)
+    escaped = set(line.get("escaped", ()))
+    lines = tuple(
+        encode_ascii_json(event) if index in escaped else encode_json(event)
+        for index, event in enumerate(line["events"])
+    )
     header = read_header(item)
     if not 1 <= len(lines) <= MAX_EVENTS or header.last != position + len(lines) - 1:
         raise ValueError("events")
@@ -232,15 +246,20 @@ def _until(item: Item, header: Header) -> int | None:
 
 
 def _contents(commit: Commit, values: Mapping[str, JsonValue]) -> dict[str, bytes]:
-    contents = {_checked_place(place): encode_json(value) for place, value in values.items()}
+    places = {_checked_place(place) for place in values}
     payloads = [payload for payload in map(payload_of, commit.lines) if payload is not None]
-    if {payload.place for payload in payloads} != set(contents):
+    if {payload.place for payload in payloads} != places:
         raise CorruptError("its payloads are not those that it names", item=commit_sort_key(commit.header.first))
-    for payload in payloads:
-        content = contents[payload.place]
-        if digest_of(content) != payload.digest or len(content) != payload.size_bytes:
-            raise CorruptError("a payload is not the one its commit names", item=payload.place)
-    return contents
+    return {payload.place: _content(payload, values[payload.place]) for payload in payloads}
+
+
+def _content(payload: Payload, value: JsonValue) -> bytes:
+    """Return the stored bytes of a payload, which earlier versions stored as ASCII when it had a surrogate pair."""
+    for encode in (encode_json, encode_ascii_json):
+        content = encode(value)
+        if digest_of(content) == payload.digest and len(content) == payload.size_bytes:
+            return content
+    raise CorruptError("a payload is not the one its commit names", item=payload.place)
 
 
 def _checked_name(name: str) -> str:

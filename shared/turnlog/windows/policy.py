@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
-from turnlog.core.json_values import JsonObject, JsonValue, check_json, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_json
 from turnlog.windows.digests import MAX_MESSAGE_CHARS
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
@@ -297,7 +297,7 @@ def policy_of_options(options: Mapping[str, Any]) -> Policy:
     if not isinstance(options, Mapping):
         raise _invalid("", f"options are a mapping of names to values, not a {type(options).__name__}")
     try:
-        check_json(options)
+        options = checked_json(options)
     except MalformedError as error:
         raise InvalidInputError(f"the options are not JSON: {error.detail}", code="invalid_policy") from error
     names = _in_snake_case(options, "")

@@ -12,7 +12,8 @@ from tests.effort import boundaries, is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
 from tests.support.erase_orders import at_s, with_queue
-from tests.support.erasing import KEYS, OWNER, worked
+from tests.support.erasing import KEYS, OWNER, message_of, worked
+from tests.support.jobs import deliver
 from tests.support.redacting import CANARY, bodies_are_gone, noise, said
 from tests.support.scripted import ScriptedSummariser
 from tests.support.steps import fresh
@@ -186,6 +187,19 @@ def test_e5_a_fork_whose_parent_is_erased_has_a_copy_that_is_redacted(harness: H
     bodies_are_gone(harness)
     assert verified(harness, SessionKeys(OWNER, "forked"))
     assert fork.context().messages
+
+
+@pytest.mark.parametrize("passes", [0, 1])
+def test_e5_a_redaction_of_a_session_that_is_erased_meanwhile_ends_as_gone(harness: Harness, passes: int) -> None:
+    session, position = said(harness, CANARY)
+    redaction = session.redact(position)
+    for _ in range(passes):
+        deliver(harness, message_of(redaction))
+    erasure = session.erase()
+    deliver(harness, message_of(erasure))
+    assert worked(harness, redaction).result["status"] == "gone"
+    assert worked(harness, erasure).result["status"] == "erased"
+    assert held(CANARY, harness) == []
 
 
 def test_e1_what_lies_behind_a_forks_moment_is_not_in_its_copy(harness: Harness) -> None:

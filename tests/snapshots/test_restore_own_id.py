@@ -139,6 +139,19 @@ def test_a_day_later_too_and_as_a_job_when_it_is_long(harness: Harness, monkeypa
     )  # type: ignore[union-attr]
 
 
+def test_a_restore_that_waits_while_the_expired_session_is_erased_is_done(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = told(harness)
+    harness.clock.advance(3 * DAY + 1)
+    monkeypatch.setattr(restore, "MAX_POSITIONS", 3)
+    job = session.restore_snapshot("whole", session_id="other", idempotency_key="k")
+    assert isinstance(job, Job)
+    erased(harness)
+    assert worked(harness, job).status == "done"
+    assert next(message.body for message in harness.log().sessions.get("other").messages()) == said()
+
+
 def test_it_expires_again_and_goes_back_to_any_of_its_snapshots(harness: Harness) -> None:
     """Those that were made behind the moment that it went back to, too, whatever was said there since."""
     session = told(harness)

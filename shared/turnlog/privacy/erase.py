@@ -216,11 +216,11 @@ def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
 
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
-    """Empty the options of all jobs of a session but erasing ones: they hold names and metadata of snapshots."""
+    """Empty the options of a session's snapshot jobs: they hold names and metadata. Those of other jobs hold no contents."""
     record_keys = OwnerKeys(owner).jobs
     for record in log.records.every(record_keys):
         content = record.content
-        if content["session"] == session_id and content["options"] and content["kind"] != "erase":
+        if content["session"] == session_id and content["options"] and content["kind"] == "snapshot":
             bare = Record(record.id, record.created_ms, record.status, {**content, "options": {}})
             log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
 

@@ -282,10 +282,10 @@ class RedactMessages:
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
             return Later(receipt("redacting", counts), options, -(-wait_ms // 1000))
+        if self._erasure.identity(keys) != options.get("first"):
+            return receipt("gone", counts)  # earlier versions emptied the options when the session was erased
         position, after = cast("int", options["position"]), cast("str", options.get("after", ""))
         try:
-            if self._erasure.identity(keys) != options["first"]:
-                return receipt("gone", counts)
             redacted, home = self._redaction.find(keys, position)
         except NotFoundError:
             return receipt("gone", counts)

@@ -155,8 +155,9 @@ class RestoreSnapshots:
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """Restore the snapshot that a job was asked for."""
-        keys, target = SessionKeys(owner, session_id), SessionKeys(owner, str(options["target"]))
-        record = find_snapshot(self._log.records, keys, str(options["snapshot_id"]))
+        keys = SessionKeys(owner, session_id)
+        record = find_snapshot(self._log.records, keys, str(options.get("snapshot_id")))
+        target = SessionKeys(owner, str(options["target"]))
         key = cast("list[str] | None", options.get("request"))
         request = RequestKey(*map(bytes.fromhex, key)) if key is not None else None
         header = self._restore(keys, record, target, request)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.support.mcp_calls import OF_ONE_SESSION, asked, talked
+from tests.support.mcp_calls import OF_ONE_SESSION, TOOLS, asked, talked
 from turnlog.client.model import Turnlog
 
 COMMAND = [sys.executable, "-c", "from turnlog.cli import main; main()", "mcp"]
@@ -58,6 +58,20 @@ def test_all_tools_of_an_owner(harness: Harness) -> None:
     assert "give the ref" in texts[6] and "no session 'secret'" in texts[7] and "not_found" in texts[8]
     assert "invalid" in texts[10]
     assert log.sessions.get("desk").info().head == 6
+
+
+@pytest.mark.parametrize("session_id", [None, "desk"])
+def test_every_tool_refuses_an_argument_that_it_does_not_have(harness: Harness, session_id: str | None) -> None:
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    talked(log)
+    tools = TOOLS if session_id is None else OF_ONE_SESSION
+    calls = [(name, {"sesion": "x"}) for name in sorted(tools)]
+    for text, is_error in asyncio.run(asked(make_server(log, session_id), *calls, tools=tools)):
+        assert is_error
+        assert "sesion\n  Extra inputs are not permitted" in text
+    assert [session.session_id for session in log.sessions.list()] == ["desk"]
 
 
 def test_a_window_recalls_what_its_caller_asks_for(harness: Harness) -> None:
@@ -103,14 +117,15 @@ def test_of_one_session_alone(harness: Harness) -> None:
         asked(
             make_server(log, "desk"),
             ("append_message", {"content": "umbrella", "session_id": "other"}),
+            ("append_message", {"content": "umbrella"}),
             ("search_history", {"q": "umbrella"}),
             ("list_sessions", {}),
             tools=OF_ONE_SESSION,
         )
     )
-    assert [is_error for _, is_error in answers] == [False] * 3
-    assert log.sessions.get("other").info().head == 5 and "⟦umbrella⟧" in answers[1][0]
-    assert [one["session_id"] for one in json.loads(answers[2][0])["sessions"]] == ["desk"]
+    assert [is_error for _, is_error in answers] == [True, False, False, False]
+    assert log.sessions.get("other").info().head == 5 and "⟦umbrella⟧" in answers[2][0]
+    assert [one["session_id"] for one in json.loads(answers[3][0])["sessions"]] == ["desk"]
 
 
 def folder(tmp_path: Path) -> Path:

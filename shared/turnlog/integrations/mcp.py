@@ -21,6 +21,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
 from mcp.server.mcpserver.resources import FunctionResource
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
@@ -162,26 +163,41 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
     It also has resources (sessions, their newest messages, their windows) and prompts. All see every session of the owner of
     ``log``. With ``session_id`` they see only that session, take no session id, create none and have no memories.
     """
+    tools = [
+        # What is recalled is text and images: as structured content too, it would be sent twice.
+        _tool(_bound(function, log, session_id), hints, structured=structured)
+        for function, hints, structured in (
+            (recall_tool_call, _READS, False),
+            (search_history, _READS, False),
+            (append_message, _WRITES, None),
+            (build_context, _READS, None),
+        )
+    ]
+    tools += _session_tools(log, session_id)
+    tools += _memory_tools(log) if session_id is None else []
     server: MCPServer[Any] = MCPServer(
-        name="turnlog", title="Turnlog", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
+        name="turnlog",
+        title="Turnlog",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
+        tools=tools,
     )
-    # What is recalled is text and images: as structured content too, it would be sent twice.
-    for tool, hints, structured in (
-        (recall_tool_call, _READS, False),
-        (search_history, _READS, False),
-        (append_message, _WRITES, None),
-        (build_context, _READS, None),
-    ):
-        server.add_tool(_bound(tool, log, session_id), annotations=hints, structured_output=structured)
-    _add_sessions(server, log, session_id)
-    if session_id is None:
-        _add_memories(server, log)
     _add_resources(server, log, session_id)
     _add_prompts(server, log, session_id)
     return server
 
 
-def _add_sessions(server: MCPServer[Any], log: Turnlog, session_id: str | None) -> None:
+def _tool(function: Callable[..., Any], hints: ToolAnnotations, *, structured: bool | None = None) -> Tool:
+    """Return a tool that refuses arguments it does not have. Tools of the SDK ignore them."""
+    tool = Tool.from_function(function, annotations=hints, structured_output=structured)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    return tool.model_copy(update={"parameters": arguments.model_json_schema()})
+
+
+def _session_tools(log: Turnlog, session_id: str | None) -> list[Tool]:
     def list_sessions(
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, SessionsFound]:
@@ -199,12 +215,11 @@ def _add_sessions(server: MCPServer[Any], log: Turnlog, session_id: str | None) 
         with _errors_as(ToolError):
             return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
 
-    server.add_tool(list_sessions, annotations=_READS)
-    if session_id is None:
-        server.add_tool(create_session, annotations=_WRITES)
+    tools = [_tool(list_sessions, _READS)]
+    return tools if session_id is not None else [*tools, _tool(create_session, _WRITES)]
 
 
-def _add_memories(server: MCPServer[Any], log: Turnlog) -> None:
+def _memory_tools(log: Turnlog) -> list[Tool]:
     def search_memories(
         q: Annotated[str, Field(min_length=1, description="Words")],
         limit: Annotated[int, Field(ge=1, le=100)] = 10,
@@ -225,8 +240,7 @@ def _add_memories(server: MCPServer[Any], log: Turnlog) -> None:
         with _errors_as(ToolError):
             return _structured({"memory_id": log.forget(memory_id).memory_id})
 
-    for tool, hints in ((search_memories, _READS), (list_memories, _READS), (forget_memory, _FORGETS)):
-        server.add_tool(tool, annotations=hints)
+    return [_tool(search_memories, _READS), _tool(list_memories, _READS), _tool(forget_memory, _FORGETS)]
 
 
 def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> None:

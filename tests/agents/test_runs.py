@@ -411,6 +411,22 @@ def test_async_functions_need_an_async_run(session: Session) -> None:
         session.run(model).send("Hi")
 
 
+def test_an_async_tool_needs_an_async_run(session: Session) -> None:
+    """It is a mistake of the program: the model, which can't mend it, does not read it."""
+
+    async def search(q: str) -> str:
+        return "never"
+
+    with pytest.raises(InvalidInputError, match="run_async"):
+        session.run(Script(calls(("c1", "find", {"q": "a"})), says("Sorry")), {"find": search}).send("Hi")
+    assert [message.body["role"] for message in session.messages()] == ["user", "assistant"]
+
+
+def test_tools_are_functions_by_name(session: Session) -> None:
+    with pytest.raises(InvalidInputError, match="by name"):
+        session.run(Script(), [find])  # type: ignore[arg-type]
+
+
 def test_a_run_gives_the_epoch_of_each_window_back(session: Session) -> None:
     """So thinking that was made under another budget is left out of the next window, and the provider accepts it."""
     made_behind, budgets = dict[str, str](), (4_000, 600, 4_000, 600, 900, 4_000)

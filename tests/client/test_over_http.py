@@ -247,6 +247,7 @@ WRONG: list[tuple[str, Callable[[Turnlog], object]]] = [
     ("cursor", lambda log: log.sessions.page(cursor="AAAA")),
     ("limit", lambda log: log.sessions.page(limit=0)),
     ("agent", lambda log: log.sessions.get("a").agent()),
+    ("key that is no text", lambda log: log.sessions.get("a").append(USER, idempotency_key=7)),  # type: ignore[arg-type]
     ("long key", lambda log: log.sessions.get("a").append(USER, idempotency_key="k" * 300)),
 ]
 

@@ -185,6 +185,14 @@ def test_large_documents_and_many_of_them_come_back_equal(session: Session) -> N
     assert documents.get("more") is None
 
 
+@pytest.mark.parametrize("data", ["text", 5, None, [1]])
+def test_a_document_is_bytes(session: Session, data: Any) -> None:
+    for write in (session.documents.put, lambda name, data: session.documents.put_many({name: data})):
+        with pytest.raises(InvalidInputError, match="'k' must be bytes"):
+            write("k", data)
+    assert session.documents.put("k", bytearray(b"x")).data == b"x"
+
+
 def test_what_is_written_then_is_never_there_without_what_comes_before(harness: Harness, session: Session) -> None:
     for at in range(1, 5):
         name = f"{at}"

@@ -13,7 +13,17 @@ from types import TracebackType
 from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
-from turnlog.agents.functions import Effect, Hooks, Reply, RequestedCall, RunResult, Tool, current_call, executing
+from turnlog.agents.functions import (
+    NEEDS_ASYNC,
+    Effect,
+    Hooks,
+    Reply,
+    RequestedCall,
+    RunResult,
+    Tool,
+    current_call,
+    executing,
+)
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.telemetry import span
@@ -156,7 +166,7 @@ def _sync(value: Any) -> Any:
 
 
 def _needs_async(reason: str) -> InvalidInputError:
-    return InvalidInputError(f"{reason}: use session.run_async()", code="needs_async")
+    return InvalidInputError(f"{reason}: use session.run_async()", code=NEEDS_ASYNC)
 
 
 async def _perform_async(step: LoopStep | StreamEvents) -> Any:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.agents.functions import (
+    NEEDS_ASYNC,
     Effect,
     ExecutedCall,
     ExecutingCall,
@@ -492,7 +493,9 @@ class AgentLoop:
                 text = text_of((yield LoopStep(handler, by_session=False, call=executing)))
             except NotExecutedError as error:
                 text, is_error = str(error), True
-            except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
+            except Exception as error:
+                if isinstance(error, InvalidInputError) and error.error_code == NEEDS_ASYNC:
+                    raise
                 text, is_error = error_text(error), True
         yield from self._add_children(executing)
         for hook in plan.hooks:

@@ -269,6 +269,8 @@ def reply_of(value: Any, format: str) -> Reply:
 
 
 NOT_A_MESSAGE = "not_a_message"
+NEEDS_ASYNC = "needs_async"
+"""Code of the error that a run in a thread raises for an async function. No model can mend it, so no model reads it."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -439,6 +439,8 @@ class RunCalls(SessionResource):
         from turnlog.agents.agent_loop import RunPlan
         from turnlog.agents.functions import Tool, executing_call
 
+        if not isinstance(tools, Mapping | None):
+            raise InvalidInputError(f"tools are functions by name, {{'find': find}}, not a {type(tools).__name__}")
         own_tools = {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()}
         window = {("model" if name == "model_name" else name): value for name, value in window.items()}
         plan = RunPlan(cast("Session", self), model, own_tools, window, *options)

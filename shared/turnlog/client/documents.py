@@ -182,4 +182,6 @@ def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[st
 
 
 def _entry(key: str, data: bytes) -> dict[str, Any]:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidInputError(f"document {key!r} must be bytes, not {type(data).__name__}")
     return {"key": key, "data": bytes(data)}

@@ -33,6 +33,7 @@ from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, MAX_UPLOAD
 from turnlog.engines import RandomIds, SystemClock
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
+from turnlog.log.request_keys import checked_key
 from turnlog.ports import Clock, IdSource
 from turnlog.routing import BY_NAME, CORRELATION_HEADER, JSON, Route
 
@@ -251,9 +252,8 @@ class HttpBackend:
                 raise TooLargeError(f"{text}; send less at once, or use the engine in process")
             headers["Content-Type"] = media_type or JSON
         if route.writes:
-            headers[KEY_HEADER] = (
-                _header_value("idempotency_key", idempotency_key) if idempotency_key is not None else self._ids.new_id()
-            )
+            key = self._ids.new_id() if idempotency_key is None else checked_key(idempotency_key)
+            headers[KEY_HEADER] = _header_value("idempotency_key", key)
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         if operation == "append_messages" and data is not None and _is_too_large_to_send(data):
             call = self._uploaded(call, data)

@@ -69,16 +69,19 @@ def request_key(key: str | None, operation: str, body: BaseModel) -> RequestKey 
 
 
 def raw_request_key(key: str | None, operation: str, payload: JsonObject) -> RequestKey | None:
-    """Return the hashed key and payload of a request whose payload is plain JSON, or None without a key.
-
-    Raises `InvalidInputError` for a key that is empty or too long.
-    """
+    """Return the hashed key and payload of a request whose payload is plain JSON, or None without a key."""
     if key is None:
         return None
-    if not 0 < len(key) <= MAX_KEY_CHARS:
-        message = f"an idempotency key has 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
-        raise InvalidInputError.at("/headers/Idempotency-Key", message, "invalid_key")
-    return RequestKey(short_hash(key), short_hash(operation + canonical_json(payload).decode("ascii")))
+    return RequestKey(short_hash(checked_key(key)), short_hash(operation + canonical_json(payload).decode("ascii")))
+
+
+def checked_key(key: object) -> str:
+    """Return the key. Raises `InvalidInputError` for a key that is no text, empty or too long."""
+    if isinstance(key, str) and 0 < len(key) <= MAX_KEY_CHARS:
+        return key
+    size = f"of {len(key)}" if isinstance(key, str) else f"a {type(key).__name__}"
+    message = f"an idempotency key is a text of 1 to {MAX_KEY_CHARS} characters, not {size}"
+    raise InvalidInputError.at("/headers/Idempotency-Key", message, "invalid_key")
 
 
 class KeyRecords:

@@ -56,6 +56,14 @@ def test_a_folder_is_imported_and_what_has_no_shape_is_told(tmp_path: Path) -> N
     ]
 
 
+def test_nothing_in_a_hidden_folder_is_imported(tmp_path: Path) -> None:
+    for folder in ("in", "in/.turnlog", "in/.turnlog/blobs"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder, "a.json", sample(FLAT))
+    assert [Path(row["file"]) for row in as_json("import", "in", "--data", "there")["sessions"]] == [Path("in/a.json")]
+    assert as_json("import", "in/.turnlog/blobs", "--data", "there")["totals"]["status"] == {"same": 1}
+
+
 def test_a_refused_session_is_said_and_the_exit_code_is_1(tmp_path: Path) -> None:
     path = written(tmp_path, "a.json", sample(FLAT))
     ok("import", path, "--data", "there")

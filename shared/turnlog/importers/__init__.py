@@ -206,14 +206,15 @@ class _Progress:
 
 
 def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
-    """Yield the path itself, or the files below it whose names don't begin with a dot, and whether the caller named the file."""
+    """Yield the path itself, or the files below it that are not hidden, and whether the caller named the file."""
     if not path.exists():
         raise InvalidInputError(f"no file {str(path)!r}", code="no_file")
     if not path.is_dir():
         yield SourceFile(path, documents=documents), True
         return
-    for file in sorted(entry for entry in path.rglob("*") if entry.is_file() and not entry.name.startswith(".")):
-        yield SourceFile(file, documents=documents), False
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
+        if not any(name.startswith(".") for name in file.relative_to(path).parts):
+            yield SourceFile(file, documents=documents), False
 
 
 def _candidate(file: SourceFile, shapes: Sequence[Shape], is_named: bool) -> SourceCandidate:

@@ -77,8 +77,9 @@ def test_async_prints_the_job_and_a_service_or_the_next_wait_does_it(data: Path)
     queued = as_json("compress", SESSION, "--async", "--data", data)
     assert (queued["job"]["status"], queued["summary"]) == ("queued", None)
     said = ok("compress", SESSION, "--async", "--data", data)
-    assert re.search(rf"is pending\nlook at it with: turnlog jobs show {ID.pattern}\n", said)
-    assert len(as_json("jobs", "--status", "pending", "--data", data)["jobs"]) == 2
+    assert re.search(rf"is queued\nlook at it with: turnlog jobs show {ID.pattern}\n", said)
+    for status in ("queued", "pending"):  # the second is the word of earlier versions
+        assert len(as_json("jobs", "--status", status, "--data", data)["jobs"]) == 2
     as_json("compress", SESSION, "--data", data)
     assert as_json("jobs", "--status", "pending", "--data", data)["jobs"] == []
 
@@ -129,7 +130,7 @@ def test_waiting_ends_with_its_time(data: Path, monkeypatch: pytest.MonkeyPatch)
     """Nobody does the job: the queue's message is in other hands."""
     monkeypatch.setattr(JobWorker, "wake", lambda _self: None)
     said = stopped("compress", SESSION, "--data", data, "--timeout", "1")
-    assert "is pending" in said and "turnlog jobs show" in said
+    assert "is queued" in said and "turnlog jobs show" in said
 
 
 def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.Monkey
         done = await_job(log, job, seconds=30, progress=told.append)  # type: ignore[arg-type]
         worker.join()
     assert done.status == "done"
-    assert told and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is pending, \d+ s", line) for line in told)
+    assert told and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is queued, \d+ s", line) for line in told)
 
 
 def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +160,10 @@ def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.Monkey
     terminal = Console(file=written, force_terminal=True, width=100, highlight=False)
     monkeypatch.setattr(windows, "console", lambda *, stderr=False: terminal if stderr else screen.console())
     assert "is done" in ok("compress", SESSION, "--data", data)
-    assert "is pending" in written.getvalue()
+    assert "is queued" in written.getvalue()
     written.truncate(0)
     as_json("compress", SESSION, "--data", data)
-    assert "pending" not in written.getvalue()
+    assert "queued" not in written.getvalue()
 
 
 # ---------------------------------------------------------------- jobs
@@ -174,7 +175,7 @@ def test_jobs_newest_first_with_a_limit(data: Path) -> None:
     listed = as_json("jobs", "--data", data, "--limit", "2")
     assert {job["job_id"] for job in listed["jobs"]} < set(made) and listed["more"] is True
     said = ok("jobs", "--data", data, "--limit", "2")
-    assert said.count("pending") == 2 and "more than 2: --limit" in said
+    assert said.count("queued") == 2 and "more than 2: --limit" in said
     assert ok("--user", "bob", "jobs", "--data", data) == "no jobs\n"
 
 
@@ -190,7 +191,7 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
         patch.setattr(Rounds, "compress_once", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
-    assert f"job {job_id} (compress) is pending: the table\ufffd[31m is down (unavailable), after 1 try" in said
+    assert f"job {job_id} (compress) is queued: the table\ufffd[31m is down (unavailable), after 1 try" in said
     assert "the table\ufffd[31m is down (unavailable)" in ok("jobs", "--data", data)
 
 
@@ -242,7 +243,9 @@ def test_wrong_input(data: Path) -> None:
     for given in (["--async"], ["--keep-loops", "1"], ["--max-tokens", "100"]):
         refused("compress", SESSION, "--show", *given, "--data", data, code=2, says="--show makes no summary")
     refused("compress", code=2, says="SESSION")
-    refused("jobs", "--status", "queued", "--data", data, code=2, says="--status 'queued' is not one of pending")
+    refused(
+        "jobs", "--status", "open", "--data", data, code=2, says="--status 'open' is not one of queued, failed, done"
+    )
     refused("jobs", "--limit", "0", "--data", data, code=2, says="--limit")
     refused("jobs", "bake", "--data", data, code=2, says="bake")
     for command in ("show", "redrive"):

@@ -28,8 +28,8 @@ from turnlog.core.json_values import encode_json
 from turnlog.jobs.models import Job
 
 Status: TypeAlias = Literal["queued", "done", "failed"]
-STATUSES: dict[str, Status] = {"pending": "queued", "failed": "failed", "done": "done"}
-"""Status names of the command line, each with the status that jobs store."""
+STATUSES: dict[str, Status] = {"queued": "queued", "failed": "failed", "done": "done", "pending": "queued"}
+"""Status names that the command line takes, each with the job's status. ``pending`` is the name of earlier versions."""
 _COLUMNS = (
     Column("job"),
     Column("kind", rank=3),
@@ -53,7 +53,7 @@ def listed(
     connection: Connection,
     ctx: typer.Context,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="S", help=f"Only jobs with this status: {', '.join(STATUSES)}.")
+        str | None, typer.Option("--status", metavar="S", help="Only jobs with this status: queued, failed or done.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
     json: Json = False,
@@ -65,7 +65,7 @@ def listed(
         stored = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
 
     def row(job: Job) -> Sequence[str | Text]:
-        status = Text(_name_of(job.status), style=_STYLES[job.status])
+        status = Text(job.status, style=_STYLES[job.status])
         last = (short_time(job.updated_at), one_line(_outcome(job), _MAX_ERROR))
         return job.job_id, job.kind, job.session_id, status, format_number(job.attempts), *last
 
@@ -145,7 +145,7 @@ def job_line(job: Job) -> str:
     """Describe a job in one line, such as ``job ID (compress) is done: published, after 1 try``."""
     outcome = _outcome(job)
     tries = f", after {_counted(job.attempts, 'try', 'tries')}" if job.attempts else ""
-    return f"job {job.job_id} ({job.kind}) is {_name_of(job.status)}{f': {outcome}' if outcome else ''}{tries}"
+    return f"job {job.job_id} ({job.kind}) is {job.status}{f': {outcome}' if outcome else ''}{tries}"
 
 
 def _outcome(job: Job) -> str:
@@ -163,12 +163,8 @@ def _status(text: str | None) -> Status | None:
     if text is None:
         return None
     if text not in STATUSES:
-        raise InvalidInputError(f"--status {text!r} is not one of {', '.join(STATUSES)}")
+        raise InvalidInputError(f"--status {text!r} is not one of queued, failed, done")
     return STATUSES[text]
-
-
-def _name_of(status: Status) -> str:
-    return next(name for name, stored in STATUSES.items() if stored == status)
 
 
 def _counted(count: int, noun: str, plural: str | None = None) -> str:

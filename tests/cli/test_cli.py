@@ -628,6 +628,26 @@ def test_create_and_append(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("append", "s", "{", code=2, says="body is not JSON")
 
 
+@pytest.mark.parametrize("text", ["[urgent] where is it?", "{name} asked", "[", "{}?", "{{ name }}", "[1, 2"])
+def test_a_text_that_begins_with_a_bracket_is_a_message(text: str) -> None:
+    ok("create", "s")
+    ok("append", "s", text)
+    assert CliRunner().invoke(app, ["append", "s", "-"], input=text + "\n", prog_name="turnlog").exit_code == 0
+    assert [message["body"]["content"] for message in as_json("show", "s")["messages"]] == [text] * 2
+
+
+@pytest.mark.parametrize("text", ['{"role": "user", content', '[{"role": "user"', "[ {", '{ "a": 1, "a": 2}'])
+def test_what_begins_like_a_message_and_is_not_json_is_refused_with_a_way_around(text: str) -> None:
+    ok("create", "s")
+    refused("append", "s", text, code=2, says=r"; send such a text as JSON: \{\"role\": \"user\", \"content\": TEXT\}")
+
+
+def test_an_unknown_role_is_refused_with_the_option_that_stores_it() -> None:
+    ok("create", "s")
+    refused("append", "s", "hi", "--role", "usr", code=2, says="`turnlog append --lenient`")
+    ok("append", "s", "hi", "--role", "usr", "--lenient")
+
+
 def started(*arguments: str) -> set[str]:
     """The modules that a command imports."""
     script = "import sys\nfrom turnlog.cli import main\ntry: main()\nexcept SystemExit: pass\nprint(*sys.modules)"

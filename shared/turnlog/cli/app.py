@@ -20,6 +20,7 @@ _HINTS = {
     "port_in_use": "another program listens there; choose one with --port",
     "token_needed": "give one with --token",
     "unauthorized": "give it with --token",
+    "unknown_role": "that is `turnlog append --lenient`",
 }
 _MAX_POINTERS = 5
 
@@ -106,7 +107,8 @@ def _failed(error: Exception) -> int:
     if isinstance(error, TurnlogError):
         pointers = ", ".join(problem.pointer for problem in error.problems[:_MAX_POINTERS] if problem.pointer)
         where = f" at {pointers}" if pointers else ""
-        hint = f"; {_HINTS[error.error_code]}" if error.error_code in _HINTS else ""
+        codes = (error.error_code, *(problem.code for problem in error.problems))
+        hint = next((f"; {_HINTS[code]}" for code in codes if code in _HINTS), "")
         _say(f"{error.detail} ({error.error_code}{where}){hint}")
         return 2 if isinstance(error, InvalidInputError) else 1
     if isinstance(error, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json as json_module
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
@@ -40,7 +41,7 @@ from turnlog.cli.screen import (
 from turnlog.cli.windows import At, parse_moment
 from turnlog.client import parts_of
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
 from turnlog.sessions.history_routes import HistoryEntry
@@ -135,11 +136,21 @@ def append(
         console().print(f"{place}, {format_number(answer.tokens)} tokens")
 
 
+_BEGINS_LIKE_A_MESSAGE = re.compile(r'\s*(\{\s*("|$)|\[\s*\{)')
+
+
 def _messages(text: str, role: str) -> list[dict[str, Any]]:
     """Return the messages of an argument: those of its JSON, or its text as one message."""
-    if not text.lstrip().startswith(("{", "[")):
+    value: Any = text
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            value = parse_strict_json(text)
+        except MalformedError as error:
+            if _BEGINS_LIKE_A_MESSAGE.match(text):
+                way = 'send such a text as JSON: {"role": "user", "content": TEXT}'
+                raise MalformedError(f"{error.detail}; {way}") from error
+    if isinstance(value, str):
         return [{"role": role, "content": text.removesuffix("\n")}]
-    value = parse_strict_json(text)
     messages = value if isinstance(value, list) else [value]
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise InvalidInputError("give JSON of a message or of a list of messages")

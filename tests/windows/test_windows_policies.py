@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.window_levels import TURNS, counted, levels
 from turnlog import build_window
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 from turnlog.windows.budgets import budget_for, context_of
 from turnlog.windows.policy import PRESETS, Policy, policy_of, stored_policy
 from turnlog.windows.registry import known_steps
@@ -265,6 +265,16 @@ def test_a_reserve_as_large_as_the_context_leaves_a_budget_of_one_token(model: s
         budget_for(budget=None, model=model, output_reserve=reserve).tokens for reserve in range(127_998, 128_003)
     ]
     assert reserved == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", None])
+def test_the_error_of_a_reserve_that_leaves_too_little_names_it(model: str | None) -> None:
+    messages = [{"role": "user", "content": "How far is the moon?"}]
+    with pytest.raises(BudgetTooSmallError, match="output_reserve leaves 1 of the model's context") as caught:
+        build_window(messages, model=model, output_reserve=128_000)
+    assert caught.value.details["budget"] == 1
+    with pytest.raises(BudgetTooSmallError, match="the budget is 3"):
+        build_window(messages, budget=3, model=model, output_reserve=128_000)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart
-from turnlog.windows.budgets import Budget, budget_for, context_of
+from turnlog.windows.budgets import Budget, budget_for, context_of, too_small
 from turnlog.windows.build import upper_bound_of_json
 from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of, stored_policy
@@ -54,10 +54,7 @@ def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
         if percent == 100:
             raise
         needed = math.ceil(int(error.details["needed"]) * percent / 100)
-        raise BudgetTooSmallError(
-            f"the least window needs {needed} tokens; the budget is {budget.tokens}",
-            details={"needed": needed, "budget": budget.tokens},
-        ) from error
+        raise too_small(needed, Budget(budget.tokens, budget.source)) from error
 
 
 def _percent(budget: BudgetAnswer) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from turnlog.core.errors import BudgetTooSmallError
+
 DEFAULT_CONTEXT = 128_000
 BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
@@ -39,6 +41,13 @@ class Budget(NamedTuple):
 
     tokens: int
     source: BudgetSource
+
+
+def too_small(needed: int, budget: Budget) -> BudgetTooSmallError:
+    """Return the error of a window that needs more tokens than its budget has."""
+    place = "the budget is {}" if budget.source == "given" else "output_reserve leaves {} of the model's context"
+    message = f"the least window needs {needed} tokens; {place.format(budget.tokens)}"
+    return BudgetTooSmallError(message, details={"needed": needed, "budget": budget.tokens})
 
 
 def budget_for(

@@ -19,7 +19,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
-from turnlog.windows.budgets import Budget
+from turnlog.windows.budgets import Budget, too_small
 from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
@@ -275,10 +275,7 @@ class WindowPlan:
             )
         except BudgetTooSmallError as error:
             needed = int(error.details["needed"]) + fixed
-            raise BudgetTooSmallError(
-                f"the least window needs {needed} tokens; the budget is {request.budget.tokens}",
-                details={"needed": needed, "budget": request.budget.tokens},
-            ) from error
+            raise too_small(needed, request.budget) from error
         is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]

@@ -250,9 +250,22 @@ def test_what_a_loose_append_has_kept_invalid_stands_in_nobody_s_way(here: Turnl
     answer = session.append({"role": "user", "content": "go"}, run={"iteration": 5, "max_iterations": 3})
     assert [warning.code for warning in answer.warnings] == ["iteration_above_maximum"]
     assert session.patch_state({"lang": "zh"}).state["lang"] == "zh"
-    with pytest.raises(InvalidInputError):
-        session.patch_state({"agents": {"main": {"name": "x"}}})
+    assert session.patch_state({"agents": {"main": {"name": "x"}}}).version > 0
+    for patch in ({"iteration": 6}, {"max_iterations": 2}, {"iteration": "x"}):
+        with pytest.raises(InvalidInputError):
+            session.patch_agent(patch)
     assert session.patch_agent({"iteration": 3}).state["iteration"] == 3
+
+
+def test_a_patch_is_refused_for_nothing_that_it_does_not_change(here: Turnlog) -> None:
+    session = here.sessions.create("s")
+    answer = session.append({"role": "user", "content": "go"}, run={"iteration": "NaN", "tools": {}})
+    assert [warning.code for warning in answer.warnings] == ["wrong_type"] * 2
+    assert session.patch_agent({"last_model": "x"}).state["iteration"] == "NaN"
+    with pytest.raises(InvalidInputError) as caught:
+        session.patch_agent({"iteration": "none"})
+    assert [problem.pointer for problem in caught.value.problems] == ["/iteration"]
+    assert session.patch_agent({"iteration": 1}).state["tools"] == {}
 
 
 def test_a_session_is_not_created_with_invalid_agents(here: Turnlog) -> None:

@@ -12,7 +12,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLa
 from turnlog.core.events import RUN, STATE_CHANGE, StateEvent, own_action
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import Patch, equal
-from turnlog.core.json_values import MAX_DEPTH, JsonObject, encode_json, measured
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, encode_json, measured
 from turnlog.core.run_lease import current
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
@@ -120,7 +120,7 @@ def check_change(before: JsonObject, after: JsonObject) -> None:
         if not isinstance(state, dict):
             raise _invalid([Problem("wrong_type", f"/agents/{agent_id}", "an execution state is not an object")])
         check_agent_id(agent_id, pointer="/agents")
-        check_agent(state, agent_id, pointer=f"/agents/{agent_id}")
+        check_agent(state, agent_id, earlier_agents.get(agent_id), pointer=f"/agents/{agent_id}")
 
 
 def check_size(state: JsonObject, before: JsonObject) -> None:
@@ -137,13 +137,26 @@ def check_size(state: JsonObject, before: JsonObject) -> None:
         raise TooLargeError(f"state is over the limit of {MAX_STATE_BYTES} bytes")
 
 
-def check_agent(state: JsonObject, agent_id: str, *, pointer: str = "") -> None:
-    """Refuse an invalid execution state of an agent. ``pointer`` is its place in the session's state."""
-    problems = validate(state)
+def check_agent(state: JsonObject, agent_id: str, before: JsonValue, *, pointer: str = "") -> None:
+    """Refuse an execution state that a change has made invalid. ``pointer`` is its place in the session's state.
+
+    Fields that an append has kept invalid may stay as they are.
+    """
+    earlier = before if isinstance(before, dict) else None
+    kept = validate(earlier) if earlier is not None else []
+    problems = [
+        problem
+        for problem in validate(state)
+        if problem not in kept or _is_changed(problem.pointer.split("/")[1], earlier or {}, state)
+    ]
     if not problems and state["agent_id"] != agent_id:
         problems = [Problem("wrong_agent_id", "/agent_id", "agent_id differs from the agent's key in the state")]
     if problems:
         raise _invalid([replace(problem, pointer=pointer + problem.pointer) for problem in problems])
+
+
+def _is_changed(name: str, before: JsonObject, after: JsonObject) -> bool:
+    return not equal(before.get(name), after.get(name))
 
 
 def has_pending(state: SessionState) -> bool:
@@ -263,7 +276,7 @@ class PatchAgent:
             event, after = next_event(
                 before, position=position, action=STATE_CHANGE, patch=state_patch, agent_id=agent_id
             )
-            check_agent(agent_of(after.value, agent_id) or {}, agent_id)
+            check_agent(agent_of(after.value, agent_id) or {}, agent_id, agent_of(before.value, agent_id))
             return event, after
 
         state = _change_state(self._log, keys, patched, request=request, lease=lease)

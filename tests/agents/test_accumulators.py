@@ -144,11 +144,14 @@ def test_it_says_what_the_library_of_openai_says(data: st.DataObject) -> None:
     from openai.types.chat import ChatCompletionChunk
 
     meant, said, library = data.draw(CHAT), accumulator(), ChatCompletionStreamState()
+    by_helper = accumulator()
     for event in events.chat(meant, cuts(data)):
         chunk = ChatCompletionChunk.model_validate(event)
-        library.handle_chunk(chunk)
+        for helper_event in library.handle_chunk(chunk):
+            by_helper.add(as_mapping(helper_event))
         said.add(as_mapping(chunk))
     (message,) = said.messages
+    assert by_helper.messages == [message]
     told = library.current_completion_snapshot.choices[0].message
     assert message["content"] == (told.content or (None if told.tool_calls else ""))
     calls = [call.model_dump(include={"id", "type", "function"}) for call in told.tool_calls or []]

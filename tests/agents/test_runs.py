@@ -267,6 +267,13 @@ def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> N
     assert [one.body["call_id"] for one in kept] == [f"c{at}" for at in range(30)]
 
 
+def test_a_stream_in_another_format_than_that_of_the_run_is_refused(session: Session) -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]}
+    many = list(events.anthropic(message, lambda text: [text]))
+    with pytest.raises(InvalidInputError, match="in format 'anthropic', not 'openai_chat'"):
+        session.run(Script(lambda: iter(many))).send("Hi")
+
+
 def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> None:
     with pytest.raises(ZeroDivisionError):
         session.run(Script(ZeroDivisionError())).send("Hi")

@@ -12,13 +12,15 @@ from tests.agents import events
 from tests.conftest import Harness
 from tests.effort import boundaries
 from turnlog.client.model import Session
-from turnlog.core.errors import SessionEndedError, UnavailableError
+from turnlog.core.errors import InvalidInputError, SessionEndedError, UnavailableError
 
 WHOLE = {"role": "assistant", "content": "Hello there"}
 ITEMS = [
     {"type": "reasoning", "id": "rs", "summary": []},
     {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
 ]
+ANTHROPIC = [{"role": "assistant", "content": [{"type": "text", "text": "Hi"}]}]
+CONVERSE = [{"role": "assistant", "content": [{"text": "Hi"}]}]
 
 
 def each(text: str) -> list[str]:
@@ -120,6 +122,41 @@ def test_one_that_said_nothing_leaves_nothing(harness: Harness) -> None:
     with pytest.raises(BrokenError):
         list(session.stream(breaking(chunks(), 0)))
     assert stored(session) == []
+
+
+STREAMS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "openai_chat": ([WHOLE], chunks()),
+    "anthropic": (ANTHROPIC, list(events.anthropic(ANTHROPIC[0], each))),
+    "bedrock_converse": (CONVERSE, list(events.converse(CONVERSE[0], each))),
+    "openai_responses": (ITEMS, list(events.responses(ITEMS, each))),
+}
+
+
+@pytest.mark.parametrize("format", STREAMS)
+def test_a_stream_without_a_format_is_kept_in_that_of_its_events(harness: Harness, format: str) -> None:
+    session, (messages, many) = asked(harness), STREAMS[format]
+    assert list(session.stream(many)) == many
+    assert stored(session) == [(message, "complete") for message in messages]
+    assert {message.format for message in list(session.messages())[1:]} == {format}
+
+
+@pytest.mark.parametrize("other", STREAMS)
+@pytest.mark.parametrize("format", STREAMS)
+def test_a_stream_in_another_format_than_the_given_one_is_refused(harness: Harness, format: Any, other: Any) -> None:
+    session, (_, many) = asked(harness), STREAMS[other]
+    if format == other:
+        assert list(session.stream(many, format=format)) == many
+        return
+    with pytest.raises(InvalidInputError, match=f"in format '{other}', not '{format}'") as caught:
+        list(session.stream(many, format=format))
+    assert caught.value.error_code == "wrong_format" and stored(session) == []
+
+
+def test_a_stream_in_no_format_that_providers_stream_is_refused(harness: Harness) -> None:
+    session = asked(harness)
+    with pytest.raises(InvalidInputError, match="no event of the stream"):
+        list(session.stream([{"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}]))
+    assert list(session.stream([])) == [] == stored(session)
 
 
 def test_items_of_an_answer_are_one_commit(harness: Harness) -> None:

@@ -40,6 +40,10 @@ class AnthropicAccumulator(Accumulator):
         self._inputs: dict[int, str] = {}
         self._usage: dict[str, int] = {}
 
+    @staticmethod
+    def recognises(event: Event) -> bool:
+        return text_of(event.get("type")).startswith(("message_", "content_block_"))
+
     def add(self, event: Event) -> None:
         kind, index = event.get("type"), index_of(event.get("index"), 0)
         if kind == "message_start":
@@ -106,6 +110,10 @@ class ConverseAccumulator(Accumulator):
         self._role = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
+
+    @staticmethod
+    def recognises(event: Event) -> bool:
+        return not event.keys().isdisjoint(("messageStart", "contentBlockStart", "contentBlockDelta", "messageStop"))
 
     def add(self, event: Event) -> None:
         for kind, value in event.items():
@@ -203,7 +211,7 @@ _OWN = frozenset({"role", "content", "tool_calls", "function_call"})
 
 
 class ChatAccumulator(Accumulator):
-    """`Accumulator` for Chat Completions. It reads the first choice only."""
+    """`Accumulator` for Chat Completions: chunks, or the events of OpenAI's own helper. It reads the first choice only."""
 
     format = "openai_chat"
 
@@ -214,7 +222,12 @@ class ChatAccumulator(Accumulator):
         self._function: JsonObject | None = None
         self._others: JsonObject = {}
 
+    @staticmethod
+    def recognises(event: Event) -> bool:
+        return "choices" in _chunk_of(event)
+
     def add(self, event: Event) -> None:
+        event = _chunk_of(event)
         usage = mapping_or_empty(event.get("usage"))
         self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
@@ -271,6 +284,11 @@ class ChatAccumulator(Accumulator):
                     other.index = None if other.index == index else other.index
                 self._calls.append(call)
         call.add(part)
+
+
+def _chunk_of(event: Event) -> Event:
+    """Return the chunk in an event of ``client.chat.completions.stream()``; any other event unchanged."""
+    return mapping_or_empty(event.get("chunk")) if event.get("type") == "chunk" else event
 
 
 class _Call:
@@ -348,6 +366,10 @@ class ResponsesAccumulator(Accumulator):
 
     def __init__(self) -> None:
         self._items: dict[int, JsonObject] = {}
+
+    @staticmethod
+    def recognises(event: Event) -> bool:
+        return text_of(event.get("type")).startswith("response.")
 
     def add(self, event: Event) -> None:
         kind, index = text_of(event.get("type")), index_of(event.get("output_index"), 0)

@@ -33,7 +33,7 @@ from turnlog.agents.functions import (
     reply_of,
     text_of,
 )
-from turnlog.agents.streams import Accumulator, accumulator, as_mapping
+from turnlog.agents.streams import StreamedReply
 from turnlog.client import parts_of
 from turnlog.client.finding import handles, result_message
 from turnlog.core.agent_state import agents_of, pending_of
@@ -346,25 +346,27 @@ class AgentLoop:
 
     def _streamed(self, events: Any) -> Step:
         """Read a stream to its end, and return its reply. A stream that breaks is appended as interrupted."""
-        plan, accumulated = self.plan, accumulator(self.plan.format)
+        plan, reply = self.plan, StreamedReply(self.plan.format)
 
         def take(event: Any) -> Sequence[Callable[[], Any]]:
-            accumulated.add(as_mapping(event))
+            reply.add(event)
             return [partial(hook.on_event, event) for hook in plan.hooks]
 
         try:
             yield StreamEvents(events, take)
         except BaseException:
-            yield from self._interrupted(accumulated)
+            yield from self._interrupted(reply)
             raise
+        reply.check_format()
+        accumulated = reply.accumulated
         if accumulated.is_broken or accumulated.finish_reason is None:
-            yield from self._interrupted(accumulated)
+            yield from self._interrupted(reply)
             raise InvalidInputError("the model's stream ended before its answer was complete", code="broken_stream")
         return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
-    def _interrupted(self, accumulated: Accumulator) -> Step:
+    def _interrupted(self, reply: StreamedReply) -> Step:
         """Append a partial reply as interrupted: it is kept, and is in no window."""
-        messages = accumulated.messages
+        messages = reply.accumulated.messages
         if messages:
             yield self._append(messages, meta=[{"status": "interrupted"}] * len(messages), run=self._state())
 

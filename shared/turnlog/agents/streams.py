@@ -34,6 +34,11 @@ class Accumulator(ABC):
     usage: dict[str, int] | None = None
     """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
 
+    @staticmethod
+    @abstractmethod
+    def recognises(event: Event) -> bool:
+        """Return whether an event has a mark of the format."""
+
     @abstractmethod
     def add(self, event: Event) -> None:
         """Add an event. Unknown fields and types are ignored."""
@@ -112,6 +117,45 @@ def accumulator(format: str = "openai_chat") -> Accumulator:
     raise InvalidInputError(f"no provider streams in format {format!r}", code="unknown_format")
 
 
+class StreamedReply:
+    """The reply that the events of a stream make up. Without a format, the events decide."""
+
+    def __init__(self, format: str | None) -> None:
+        self.accumulated = accumulator(format or "openai_chat")
+        self._is_given = format is not None
+        self._recognised = ""
+        self._has_events = False
+
+    def add(self, event: object) -> None:
+        """Add an event: an object of the provider's library, or its JSON."""
+        fields = as_mapping(event)
+        self._has_events = True
+        if not self._recognised:
+            self._recognised = _format_of(fields)
+            if self._recognised and not self._is_given:
+                self.accumulated = accumulator(self._recognised)
+        self.accumulated.add(fields)
+
+    def check_format(self) -> None:
+        """Raise `InvalidInputError` when events came and the format says nothing about any of them."""
+        accumulated, recognised = self.accumulated, self._recognised
+        is_understood = accumulated.messages or accumulated.finish_reason or accumulated.is_broken
+        if not self._has_events or is_understood or recognised == accumulated.format:
+            return
+        if recognised:
+            message = f"the stream's events are in format {recognised!r}, not {accumulated.format!r}"
+        else:
+            message = "no event of the stream is in a format that providers stream"
+        raise InvalidInputError(message, code="wrong_format")
+
+
+def _format_of(event: Event) -> str:
+    """Return the format that an event has a mark of; empty for none."""
+    from turnlog.agents.accumulators import ACCUMULATORS
+
+    return next((format for format, kind in ACCUMULATORS.items() if kind.recognises(event)), "")
+
+
 E = TypeVar("E")
 OnBreak: TypeAlias = Literal["keep", "drop"]
 Append: TypeAlias = Callable[..., Appended]
@@ -127,7 +171,7 @@ class _SavingStream(Generic[E]):
         self,
         events: Iterable[E] | AsyncIterable[E],
         append: Append,
-        format: str,
+        format: str | None,
         on_break: OnBreak,
         meta: Mapping[str, Any] | None,
         options: Mapping[str, Any],
@@ -135,7 +179,7 @@ class _SavingStream(Generic[E]):
         self._events = events
         self._iterator = self._iterate(events)
         self._append = append
-        self._accumulated = accumulator(format)
+        self._reply = StreamedReply(format)
         self._on_break = on_break
         self._meta = dict(meta or {})
         self._options = {"idempotency_key": _IDS.new_id(), **without_none(options)}
@@ -143,6 +187,10 @@ class _SavingStream(Generic[E]):
         self._is_saved = False
         self.appended: Appended | None = None
         """The answer of the append; None before it, and when nothing was appended."""
+
+    @property
+    def _accumulated(self) -> Accumulator:
+        return self._reply.accumulated
 
     @property
     def partial(self) -> list[JsonObject]:
@@ -163,9 +211,10 @@ class _SavingStream(Generic[E]):
         """Append the reply once, and return the answer; a repeated call returns the same answer, also after an error.
 
         A reply without the provider's end is appended as interrupted, in no window. With ``on_break="drop"`` it is not
-        appended.
+        appended. Raises `InvalidInputError` when the events are in another format.
         """
         if not self._is_saved:
+            self._reply.check_format()
             messages = self._accumulated.messages
             if messages and (self.is_complete or self._on_break == "keep"):
                 for part in parts_of(messages):
@@ -210,7 +259,7 @@ class SessionStream(_SavingStream[E]):
             self._is_over = True
             _save_after_error(error, self.save)
             raise
-        self._accumulated.add(as_mapping(event))
+        self._reply.add(event)
         return event
 
     def close(self) -> None:
@@ -255,7 +304,7 @@ class AsyncSessionStream(_SavingStream[E]):
             self._is_over = True
             await run_to_end(partial(_save_after_error, error, self.save))
             raise
-        self._accumulated.add(as_mapping(event))
+        self._reply.add(event)
         return event
 
     async def aclose(self) -> None:

@@ -135,7 +135,7 @@ class ConversationCalls(SessionResource):
         self,
         events: Iterable[E],
         *,
-        format: FormatName = "openai_chat",
+        format: FormatName | None = None,
         on_break: Literal["keep", "drop"] = "keep",
         meta: Mapping[str, Any] | None = None,
         **options: Any,
@@ -147,9 +147,10 @@ class ConversationCalls(SessionResource):
                     show(chunk)          # stream.text and stream.partial hold the reply so far
 
         ``events`` are objects of the provider's library, or their JSON: OpenAI Chat and Responses, Anthropic, and Bedrock's
-        ConverseStream (``response["stream"]``). A stream that breaks or is left early is appended with status ``interrupted``:
-        kept, and in no window. With ``on_break="drop"`` it is not appended. ``meta`` and ``options`` are those of `append`.
-        Saving a stream twice appends it once.
+        ConverseStream (``response["stream"]``). Without ``format`` the events decide; events in another format raise
+        `InvalidInputError`. A stream that breaks or is left early is appended with status ``interrupted``: kept, and in no
+        window. With ``on_break="drop"`` it is not appended. ``meta`` and ``options`` are those of `append`. Saving a stream
+        twice appends it once.
         """
         from turnlog.agents.streams import SessionStream
 
@@ -160,7 +161,7 @@ class ConversationCalls(SessionResource):
         /,
         events: AsyncIterable[E],
         *,
-        format: FormatName = "openai_chat",
+        format: FormatName | None = None,
         on_break: Literal["keep", "drop"] = "keep",
         meta: Mapping[str, Any] | None = None,
         **options: Any,

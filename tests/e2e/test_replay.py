@@ -120,7 +120,6 @@ def test_samples_through_the_routes_in_process_on_both_engines(harness: Harness)
         orphan_result=2,
         empty_content=2,
         control_chars=2,
-        result_out_of_order=1,
         bad_arguments=2,
         second_result=1,
         user_tool_calls=1,

@@ -138,7 +138,7 @@ DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
     "missing_id_of_a_result": ([[user("q"), assistant(None, ("c1", "f"))], [result("", "x")]], "missing_id"),
     "open_calls": ([[user("q"), assistant(None, ("c1", "f"))], [user("never mind")]], "open_calls"),
     "result_out_of_order": (
-        [[user("q"), assistant(None, ("c1", "f"), ("c2", "g"))], [result("c2", "x")]],
+        [[user("q"), assistant(None, ("c1", "f")), assistant(None, ("c2", "g")), result("c2", "x")]],
         "result_out_of_order",
     ),
     "consecutive_user": ([[user("a")], [user("b")]], "consecutive_user"),
@@ -178,6 +178,54 @@ def test_a7_every_kind_of_disorder_is_kept_and_reported(log: Turnlog, kind: str)
         assert answers[-1].first <= warning.position <= answers[-1].last
         assert warning.pointer.startswith("/messages/")
         assert warning.message
+
+
+CALLED = [
+    {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"} for call_id in ("c1", "c2", "c3")
+]
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+REASONED = {"type": "reasoning", "summary": []}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [SAID, *CALLED],
+        [REASONED, SAID, *CALLED],
+        [SAID, SAID, *CALLED],
+        [*CALLED, SAID],
+        [CALLED[0], REASONED, *CALLED[1:]],
+    ],
+    ids=["text first", "reasoning first", "two texts", "text last", "reasoning between"],
+)
+def test_items_of_one_answer_are_in_order(log: Turnlog, answer: list[dict[str, Any]]) -> None:
+    session = log.sessions.create("strict", strict=True)
+    session.append(user("q"))
+    session.append(*answer, format="openai_responses")
+    for call_id in ("c2", "c3", "c1"):
+        session.append({"type": "function_call_output", "call_id": call_id, "output": "x"}, format="openai_responses")
+    session.append(SAID, format="openai_responses")
+
+
+def test_items_of_one_answer_that_are_appended_one_by_one_are_in_order(log: Turnlog) -> None:
+    session = log.sessions.create("strict", strict=True)
+    session.append(user("q"))
+    for item in (REASONED, SAID, *CALLED):
+        session.append(item, format="openai_responses")
+
+
+def test_answers_of_two_requests_are_consecutive_also_as_items(log: Turnlog) -> None:
+    session = log.sessions.create("items")
+    session.append(user("q"))
+    session.append(SAID, format="openai_responses")
+    assert codes(session.append(SAID, format="openai_responses")) == ["consecutive_assistant"]
+
+
+def test_results_of_parallel_calls_are_in_order_in_any_order(log: Turnlog) -> None:
+    session = log.sessions.create("strict", strict=True)
+    session.append(user("q"), assistant(None, ("c1", "f"), ("c2", "f"), ("c3", "f")))
+    for call_id in ("c2", "c3", "c1"):
+        assert codes(session.append(result(call_id, "x"))) == []
 
 
 @pytest.mark.parametrize("kind", DISORDER)

@@ -242,9 +242,10 @@ class OpenIndex:
         self._answered.add(id(call))
 
     def is_out_of_order(self, call: UnansweredCall, result: ResultOutline, *, since: int = 0) -> bool:
-        """Return whether a call before this one, at the position ``since`` or later, is still open.
+        """Return whether a call of an earlier message, at the position ``since`` or later, is still open.
 
-        A result without an id is paired by order; for it only earlier calls with an id count.
+        Calls of one message are parallel: their results may come in any order. A result without an id is paired by order;
+        for it only earlier calls with an id count.
         """
         scope = "any" if result.key else "with an id"
         index = self._oldest[scope]
@@ -257,7 +258,7 @@ class OpenIndex:
             if index == len(self._calls):
                 break
         self._oldest[scope] = min(index, len(self._calls) - 1)
-        return index < len(self._calls) and self._calls[index].ref < call.ref
+        return index < len(self._calls) and self._calls[index].ref.position < call.ref.position
 
     def calls(self) -> OpenCalls:
         """Return the calls that are still open."""

@@ -65,8 +65,9 @@ class LoopState:
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CALL_ITEM = "_call"
+OUTPUT_ITEM = "_output"
 REASONING = "reasoning"
-"""The original role of a message that is one item of an OpenAI Responses answer: it ends so for a call, or is reasoning."""
+"""The original role of a message that is one item of OpenAI Responses: it ends so for a call or a result, or is reasoning."""
 
 DISORDER = {
     "orphan_result": "a result that belongs to no call; it is never sent",
@@ -74,7 +75,7 @@ DISORDER = {
     "repeated_id": "the call id names another call of this session",
     "missing_id": "a call or result without an id; it is paired by order",
     "open_calls": "calls are still open; they are sent with a neutral result",
-    "result_out_of_order": "a result arrives while an earlier call is open",
+    "result_out_of_order": "a result arrives while an earlier turn's call is open",
     "consecutive_user": "a user message follows a user message",
     "consecutive_assistant": "an assistant message follows an assistant message",
     "assistant_first": "the session begins with an assistant message",
@@ -146,6 +147,7 @@ class Arrival:
     """A message to be appended: its outline of the whole text (``facts``), its future position, and its index in the request.
 
     ``timed_out``: a user message opens a loop even if the newest is unfinished. ``joins``: it stays in the newest loop.
+    ``continues``: it is an item of the same answer as the message before it.
     """
 
     position: int
@@ -156,6 +158,7 @@ class Arrival:
     interrupted: bool = False
     timed_out: bool = False
     joins: bool = False
+    continues: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -245,14 +248,15 @@ def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
         findings.add("assistant_first", "/role")
     if role == "user" and flow.previous_role == "user" and not arrival.joins:
         findings.add("consecutive_user", "/role")
-    if role == "assistant" and flow.previous_role == "assistant":
+    # An item with another role, such as a call, belongs to the text before it.
+    if role == "assistant" and facts.given_role == flow.previous_role == "assistant" and not arrival.continues:
         findings.add("consecutive_assistant", "/role")
     if role == "user" and arrival.facts.calls:
         findings.add("user_tool_calls", "/tool_calls")
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
     # Calls that are separate messages (OpenAI Responses) are parallel calls of one turn.
     is_parallel = facts.given_role.endswith(CALL_ITEM) and flow.previous_role.endswith(CALL_ITEM)
-    if is_turn and has_open_calls(flow) and not is_parallel:
+    if is_turn and has_open_calls(flow) and not (is_parallel or arrival.continues):
         findings.add("open_calls")
 
 
@@ -285,7 +289,7 @@ def _check_calls(findings: _Findings, message: Message) -> None:
 def _answer(
     findings: _Findings, open_calls: OpenCalls, facts: MessageOutline, *, since: int
 ) -> tuple[OpenCalls, list[int]]:
-    """Pair results with open calls; calls of the loop that begins at ``since`` are answered in order."""
+    """Pair results with open calls; turns of the loop that begins at ``since`` are answered in order."""
     if not facts.results:
         return open_calls, []
     index, unmatched = OpenIndex(open_calls), list[int]()
@@ -294,7 +298,9 @@ def _answer(
         if call is None:
             unmatched.append(number)
             continue
-        if index.is_out_of_order(call, result, since=since):
+        # Parallel calls that are separate messages (OpenAI Responses) have no turn that their positions show.
+        is_item = facts.given_role.endswith(OUTPUT_ITEM)
+        if not is_item and index.is_out_of_order(call, result, since=since):
             findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
         index.mark_answered(call)
     return index.calls(), unmatched

@@ -42,6 +42,7 @@ from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
+from turnlog.windows.view import OF_ITEMS
 
 if TYPE_CHECKING:
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, SummaryTrigger
@@ -211,6 +212,7 @@ class AppendWrite:
                 interrupted=incoming.envelope.status == "interrupted",
                 timed_out=timed_out and index == 0,
                 joins=self._body.loop == "join",
+                continues=index > 0 and _is_item(incoming) and _is_item(self._batch[index - 1]),
             )
             for index, incoming in enumerate(self._batch)
         ]
@@ -315,6 +317,11 @@ class AppendWrite:
             window=(window.position, window.tokens) if window else None,
             epoch=window.epoch if window else None,
         )
+
+
+def _is_item(incoming: Incoming) -> bool:
+    """Return whether a message is an item of an assistant's answer."""
+    return incoming.codec.format in OF_ITEMS and incoming.facts.role == "assistant"
 
 
 def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:

@@ -4,7 +4,7 @@ export const ENGLISH = {
   // warnings
   orphan_result: "a result that belongs to no call; it is never sent", second_result: "a result for a call that has one; the newest is sent",
   repeated_id: "the call id names another call of this session", missing_id: "a call or result without an id; it is paired by order",
-  open_calls: "calls are still open; they are sent with a neutral result", result_out_of_order: "a result arrives while an earlier call is open",
+  open_calls: "calls are still open; they are sent with a neutral result", result_out_of_order: "a result arrives while an earlier turn's call is open",
   consecutive_user: "a user message follows a user message", consecutive_assistant: "an assistant message follows an assistant message",
   assistant_first: "the session begins with an assistant message", system_mid: "a system message after the first message",
   user_tool_calls: "a user message has tool calls; they are sent as text", empty_content: "the message has no content",
@@ -25,7 +25,7 @@ export const ENGLISH = {
 
 export const CHINESE = {
   orphan_result: "结果不属于任何调用，永不发送", second_result: "该调用已有结果，发送最新的一个", repeated_id: "调用 id 与本会话中另一调用重复", missing_id: "调用或结果没有 id，按顺序配对",
-  open_calls: "仍有未完成的调用，以中性结果发送", result_out_of_order: "更早的调用尚未完成时到达的结果", consecutive_user: "用户消息紧跟用户消息", consecutive_assistant: "助手消息紧跟助手消息",
+  open_calls: "仍有未完成的调用，以中性结果发送", result_out_of_order: "更早一轮的调用尚未完成时到达的结果", consecutive_user: "用户消息紧跟用户消息", consecutive_assistant: "助手消息紧跟助手消息",
   assistant_first: "会话以助手消息开头", system_mid: "系统消息不在开头", user_tool_calls: "用户消息含工具调用，以文本发送", empty_content: "消息没有内容", unknown_content: "该格式的规则不认识此内容，窗口可能略去",
   unknown_role: "保存但从不发送的角色", bad_arguments: "参数不是 JSON 对象", control_chars: "文本含控制字符", run_active: "当前循环中另有运行", agent_id_missing: "缺少 agent_id", wrong_type: "执行状态的字段类型不对",
   messages_not_list: "messages 缺失或不是列表", result_without_call: "执行状态中有无调用的结果", iteration_above_maximum: "iteration 超过 max_iterations", usage_ignored: "用量与所指窗口不符，已忽略",

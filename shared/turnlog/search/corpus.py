@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
@@ -229,14 +229,15 @@ class SessionReader:
         """
         segments = list(self._segments.list(keys))
         end, first, first_card = segments[-1].last if segments else 0, 1, 0
-        header, pages = None, list[Index]()
+        header, newer = None, list[tuple[int, Index]]()
         for commits in newest_pages(self._log.commits, keys, pages=None, first=max(1, end)):
             if header is None:
                 header = commits[-1].header
                 first = max(1, header.last - newest + 1)
             _check_time(until)
             messages = self.messages(keys, commits, end + 1)
-            pages.append(self._indexes.build(messages, is_shared=_is_shared(keys, commits)))
+            index = self._indexes.build(messages, is_shared=_is_shared(keys, commits))
+            newer.append((commits[0].header.first, index))
             first_card = _keep(kept, messages) or first_card
             if commits[0].header.first <= first:
                 break
@@ -244,9 +245,14 @@ class SessionReader:
         stretches = self._stretches(keys, header)
         if hidden := subtract(others, stretches):
             stretches = sorted([*stretches, *hidden])
+        for begin, last in hidden:
+            if last > end:
+                _check_time(until)
+                newer.append((begin, self._between(keys, max(begin, end + 1), last)))
         shown = [stretch for stretch in stretches if stretch[1] >= first]
         sealed = self._sealed(keys, segments, shown, first, until=until)
-        return WarmIndex(header, [*sealed, *pages[::-1]], stretches, first_card)
+        parts = [index for _, index in sorted(newer, key=itemgetter(0))]
+        return WarmIndex(header, [*sealed, *parts], stretches, first_card)
 
     def messages(
         self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None

@@ -8,6 +8,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
+from turnlog.core.errors import InvalidInputError
 from turnlog.engines import sqlite_tables
 from turnlog.log import headers
 from turnlog.providers import openai_chat
@@ -79,6 +80,17 @@ def test_an_agent_within_a_call_has_all_that_it_sees_from_many_pages(
     shown = [str(message["content"]) for message in window.messages]
     assert sum(text.startswith("own") for text in shown) == 20
     assert sum(text.startswith(("user", "assistant")) for text in shown) == (40 if others == "all" else 0)
+
+
+@pytest.mark.parametrize("ref", ["999.0", "2.0", "3.1"])
+def test_a_window_within_a_call_that_is_not_in_view_is_refused(session: Session, ref: str) -> None:
+    call = session.append({"role": "user", "content": "go"}, call_of(1)).head
+    assert call == 3 and session.context(parent={"ref": "3.0", "agent_id": "helper"}).messages is not None
+    with pytest.raises(InvalidInputError, match=f"no call {ref} is in view"):
+        session.context(parent={"ref": ref, "agent_id": "helper"})
+    session.rewind(to=2)
+    with pytest.raises(InvalidInputError, match=r"no call 3\.0 is in view"):
+        session.context(parent={"ref": "3.0", "agent_id": "helper"})
 
 
 def test_windows_of_more_messages_than_are_read_begin_as_before_but_for_a_few(

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from turnlog.core.calls import parse_ref
-from turnlog.core.errors import BuildMismatchError
+from turnlog.core.errors import BuildMismatchError, InvalidInputError
 from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
@@ -452,13 +452,15 @@ def _sources(messages: Iterable[Located]) -> list[Source]:
 def messages_within(log: SessionLog, reading: SessionReading, parent: ParentWindow, *, room: int) -> list[Source]:
     """Return the messages of an agent within a call, and of the loops before the call what it sees, up to ``room`` tokens.
 
-    Reads from the log's end back to the call, and further for the loops before it.
+    Reads from the log's end back to the call, and further for the loops before it. Raises `InvalidInputError` when no such call
+    is in view.
     """
     call, header = parse_ref(parent.ref, pointer="/parent/ref"), reading.header
-    own, others, tokens = list[Located](), list[Located](), 0
+    own, others, tokens, has_call = list[Located](), list[Located](), 0, False
     for page in log.commits.in_view(reading.keys, header, read=reading.items):
         for message in reversed(located(log.commits, reading.keys, page, fetch=True)):
             envelope, position = message.event.envelope, message.event.position
+            has_call = has_call or (position == call.position and call.index < len(message.facts.calls))
             if envelope.parent == parent.ref and envelope.agent_id == parent.agent_id:
                 own.append(message)
             elif envelope.parent is None and position < call.position and _is_seen(message, parent.others):
@@ -466,6 +468,8 @@ def messages_within(log: SessionLog, reading: SessionReading, parent: ParentWind
                 tokens += message.event.tokens
         if page[0].header.first <= call.position and (parent.others == "nothing" or tokens > room):
             break
+    if not has_call:
+        raise InvalidInputError.at("/parent/ref", f"no call {parent.ref} is in view")
     return _as_loops(others[::-1], own[::-1])
 
 

@@ -553,6 +553,7 @@ def test_the_benchmark_counts_what_a_search_takes() -> None:
         ("three weeks ago, a month ago, 2 years ago", ["April 2023", "2021"]),
         ("last december and last may and next may", ["December 2022", "May 2022", "May 2024"]),
         ("last weekend", ["6 May 2023", "7 May 2023"]),
+        ("1000 days ago and 1001 days ago", ["11 August 2020"]),
         ("last year or next month", ["2022", "June 2023"]),
         ("paid on 2023-05-03 and 2023/4/30", ["3 May 2023", "30 April 2023"]),
         ("昨天去了博物馆,上个月没去,去年也没去", ["7 May 2023", "April 2023", "2022"]),

@@ -65,12 +65,14 @@ def test_a_window_reads_a_number_of_pages(session: Session, monkeypatch: pytest.
     assert [part.kind for part in window.manifest.parts].count("older") == 1
 
 
-@pytest.mark.parametrize("others", ["all", "nothing"])
+@pytest.mark.parametrize("others", ["all", "answers", "nothing"])
 def test_an_agent_within_a_call_has_all_that_it_sees_from_many_pages(
     session: Session, monkeypatch: pytest.MonkeyPatch, others: str
 ) -> None:
     for number in range(20):
         session.append(*({"role": role, "content": f"{role} {number}"} for role in ("user", "assistant")))
+    result = {"role": "tool", "tool_call_id": "c99", "content": "42"}
+    session.append({"role": "user", "content": "user look"}, call_of(99), result, {"role": "assistant", "content": "so"})
     call = session.append({"role": "user", "content": "go"}, call_of(1)).head
     parent = {"ref": f"{call}.0", "agent_id": "helper"}
     for number in range(20):
@@ -79,7 +81,8 @@ def test_an_agent_within_a_call_has_all_that_it_sees_from_many_pages(
     window = session.context(budget=100_000, policy="full", parent={**parent, "others": others})
     shown = [str(message["content"]) for message in window.messages]
     assert sum(text.startswith("own") for text in shown) == 20
-    assert sum(text.startswith(("user", "assistant")) for text in shown) == (40 if others == "all" else 0)
+    assert sum(text.startswith(("user", "assistant")) for text in shown) == (0 if others == "nothing" else 41)
+    assert [message.get("tool_call_id") for message in window.messages].count("c99") == (others == "all")
 
 
 @pytest.mark.parametrize("ref", ["999.0", "2.0", "3.1"])

@@ -72,7 +72,9 @@ def test_an_agent_within_a_call_has_all_that_it_sees_from_many_pages(
     for number in range(20):
         session.append(*({"role": role, "content": f"{role} {number}"} for role in ("user", "assistant")))
     result = {"role": "tool", "tool_call_id": "c99", "content": "42"}
-    session.append({"role": "user", "content": "user look"}, call_of(99), result, {"role": "assistant", "content": "so"})
+    session.append(
+        {"role": "user", "content": "user look"}, call_of(99), result, {"role": "assistant", "content": "so"}
+    )
     call = session.append({"role": "user", "content": "go"}, call_of(1)).head
     parent = {"ref": f"{call}.0", "agent_id": "helper"}
     for number in range(20):

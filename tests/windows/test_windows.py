@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.properties.histories import Body, Given
 from tests.support.window_messages import result, said
 from turnlog import build_window
 from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.models import FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT
@@ -33,6 +36,36 @@ def told(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
     return {
         part.first: (part.level, part.reason) for part in answer.manifest.parts if part.kind == "message" and part.first
     }
+
+
+# ---------------------------------------------------------------- texts
+
+
+LONE = "\ud83d"
+
+
+@pytest.mark.parametrize("given", ["openai_chat", "turnlog"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_lone_surrogate_is_sent_as_the_replacement_character(format: str, given: str) -> None:
+    """In texts, names, ids, arguments, results and tools: no provider's SDK can send half a character."""
+    ids, name, arguments = (f"a{LONE}", "a\ude00"), f"f{LONE}", f'{{"{LONE}": "{LONE}\\ud83d"}}'
+    calls: list[Body] = [{"id": call_id, "name": name, "args": {LONE: [LONE]}} for call_id in ids]
+    results: list[Body] = [
+        {"role": "tool", "tool_results": [{"tool_call_id": call_id, "result": LONE}]} for call_id in ids
+    ]
+    if given == "openai_chat":
+        function = {"name": name, "arguments": arguments}
+        calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids]
+        results = [{"role": "tool", "tool_call_id": call_id, "content": LONE} for call_id in ids]
+    user: Body = {"role": "user", "content": f"x{LONE}y", f"more{LONE}": LONE}
+    assistant: Body = {"role": "assistant", "content": f"{LONE}\ude00{LONE}", "tool_calls": calls}
+    tool = {"type": "function", "function": {"name": name, "description": LONE, "parameters": {LONE: LONE}}}
+    answer = build_window([user, assistant, *results, said("user")], format=format, input_format=given, tools=[tool])
+    json.dumps([answer.messages, answer.system, answer.tools, answer.tool_names], ensure_ascii=False).encode("utf-8")
+    sent = str(answer.messages)
+    assert "x\ufffdy" in sent and "😀\ufffd" in sent
+    if format in LINTED:
+        assert lint(answer.messages, format=format) == [], "the ids of calls are distinct, and those of their results"
 
 
 # ---------------------------------------------------------------- calls and results

@@ -81,10 +81,37 @@ _Json = TypeVar("_Json")
 def copied_json(value: _Json) -> _Json:
     """Return a JSON value whose objects and lists are copies, all the way down."""
     if isinstance(value, dict):
-        return cast("_Json", {key: item if isinstance(item, str) else copied_json(item) for key, item in value.items()})
+        return cast("_Json", {key: copied_json(item) for key, item in value.items()})
+    return cast("_Json", [copied_json(item) for item in value]) if isinstance(value, list) else value
+
+
+def sendable_text(text: str) -> str:
+    """Return the text with U+FFFD in place of each lone surrogate, which no provider accepts, and with surrogate pairs joined."""
+    return text if is_unicode(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def sendable_json(value: _Json) -> _Json:
+    """Return a JSON value as it can be sent: `sendable_text` of its texts, in copies of its objects and lists, all the way down."""
+    if isinstance(value, str):
+        return cast("_Json", sendable_text(value))
+    if isinstance(value, dict):
+        return cast(
+            "_Json",
+            {
+                key if key.isascii() else sendable_text(key): (
+                    item if isinstance(item, str) and item.isascii() else sendable_json(item)
+                )
+                for key, item in value.items()
+            },
+        )
     if isinstance(value, list):
-        return cast("_Json", [copied_json(item) for item in value])
+        return cast("_Json", [sendable_json(item) for item in value])
     return value
+
+
+def sendable_json_text(value: object) -> str:
+    """Return a value as the compact JSON text that `sendable_json` of it has."""
+    return sendable_text(_ENCODER.encode(value))
 
 
 def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> JsonValue:

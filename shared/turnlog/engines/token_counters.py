@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
+from turnlog.core.json_values import sendable_text
 from turnlog.engines.piece_counter import PieceCounter
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class TiktokenCounter:
         return "o200k_base"
 
     def count(self, text: str) -> int:
-        text = _without_surrogates(text)
+        text = sendable_text(text)  # as tiktoken does, but before chunks are cut, which could split a pair
         if len(text) <= _LONGEST_CHUNK:
             return _count(text)
         return sum(_count(chunk) + extra for chunk, extra in _chunks(text))
@@ -87,15 +88,6 @@ def _encoding() -> tiktoken.Encoding:
             )
             _pieces.cache_clear()
         return _encodings[0]
-
-
-def _without_surrogates(text: str) -> str:
-    """Join surrogate pairs and replace lone surrogates, as tiktoken does; done before chunks are cut, which could split a pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 @cache

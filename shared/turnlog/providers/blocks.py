@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json, parse_strict_json
+from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
@@ -86,7 +86,7 @@ def json_text(value: JsonValue) -> str:
     """Return arguments as JSON text: a string unchanged, null as an empty string, any other value as compact JSON."""
     if isinstance(value, str):
         return value
-    return "" if value is None else encode_json(value).decode("utf-8")
+    return "" if value is None else sendable_json_text(value)
 
 
 def media_from_url(url: str, *, detail: str | None = None) -> Media:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Text, ToolCall, ToolResult
 from turnlog.providers.blocks import json_text, marked_error, media_from_url, string_of
@@ -212,7 +212,7 @@ def result_blocks(value: JsonValue) -> Iterator[Block]:
     elif isinstance(value, str):
         yield Text(value)
     elif value not in (None, []):
-        yield Text(encode_json(_without_secrets(value)).decode("utf-8"))
+        yield Text(sendable_json_text(_without_secrets(value)))
 
 
 _TEXT_KEYS = ("text", "logs", "stdout", "stderr")
@@ -243,7 +243,7 @@ def _read_part(part: JsonObject) -> Iterator[Block]:
         yield Text(f"[exit {json_text(code)}]")
     files = part.get("content")
     if isinstance(files, list) and files:
-        yield Text(encode_json(_without_secrets(files)).decode("utf-8"))
+        yield Text(sendable_json_text(_without_secrets(files)))
 
 
 def has_failed(values: Iterable[JsonValue]) -> bool:

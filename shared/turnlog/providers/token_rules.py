@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking
 
@@ -78,7 +78,7 @@ def count_head(text: str, limit: int, counter: TokenCounter) -> int:
 
 def count_tools(tools: Sequence[JsonObject], counter: TokenCounter) -> int:
     """Return the tokens of the tools' compact JSON, 0 when there are none."""
-    return counter.count(encode_json(list(tools)).decode()) if tools else 0
+    return counter.count(sendable_json_text(list(tools))) if tools else 0
 
 
 def count_media(media: Media) -> int:
@@ -141,7 +141,7 @@ def _count_blocks(blocks: Iterable[Block], counter: TokenCounter) -> int:
             tokens += count_media(block) + _count_texts([block.name or ""], counter)
         elif isinstance(block, Opaque):
             bare, images = _without_base64(block.value)
-            tokens += _count_texts([encode_json(bare).decode()], counter) + images
+            tokens += _count_texts([sendable_json_text(bare)], counter) + images
         elif isinstance(block, Text | Thinking):
             tokens += _count_texts([block.text], counter)
     return tokens

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError
 from turnlog.core.events import SummaryEvent
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject, copied_json, encode_json
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
@@ -298,11 +298,10 @@ def window_answer(
 ) -> WindowAnswer:
     """Return the answer that describes a window. ``head`` is the position that the window was built at."""
     manifest = window.manifest
-    # What the caller gets is the caller's: the process may build its next window of the same values.
     return WindowAnswer(
-        messages=copied_json(window.messages),
-        system=copied_json(window.system),
-        tools=copied_json(window.tools),
+        messages=window.messages,
+        system=window.system,
+        tools=window.tools,
         requires_tool_config=window.requires_tool_config,
         tool_names=list(window.tool_names),
         open_calls=_open_calls(window, sources),

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from turnlog.core.calls import Ref
-from turnlog.core.json_values import JsonObject, canonical_json, encode_json
+from turnlog.core.json_values import (
+    JsonObject,
+    canonical_json,
+    encode_json,
+    sendable_json,
+    sendable_json_text,
+    sendable_text,
+)
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
@@ -160,11 +167,12 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
     called = [call.name for turn in turns for call in turn.message.tool_calls]
     sent_names = called if request.format == "turnlog" else map(legal_tool_name, called)
     return Window(
-        messages=rendered.messages,
-        system=system,
-        tools=rendered.tools,
+        # Copies: what the caller gets is the caller's, and the process may build its next window of the same values.
+        messages=sendable_json(rendered.messages),
+        system=sendable_json(system),
+        tools=sendable_json(rendered.tools),
         requires_tool_config=bool(called) or any(turn.message.tool_results for turn in turns),
-        tool_names=tuple(dict.fromkeys(sent_names)),
+        tool_names=tuple(dict.fromkeys(map(sendable_text, sent_names))),
         open_calls=view.open_calls,
         tokens=tokens,
         manifest=manifest,
@@ -245,5 +253,5 @@ def with_tools_of(codec: Codec, request: WindowRequest) -> WindowRequest:
     tools = codec.tools(request.tools)
     if tools == list(request.tools):
         return request
-    bound = upper_bound_tokens(encode_json(tools).decode("utf-8")) if tools else 0
+    bound = upper_bound_tokens(sendable_json_text(tools)) if tools else 0
     return replace(request, tools=tools, tools_tokens=bound, tools_least=None)

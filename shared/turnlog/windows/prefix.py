@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import takewhile, zip_longest
 
 from turnlog.core.calls import Ref
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.core.token_bounds import lower_bound_tokens
@@ -198,7 +198,7 @@ def _tools_tokens(made: Made) -> int:
     known, tools = made.request.tools_least, made.rendered.tools
     if known is not None:
         return known
-    return lower_bound_tokens(encode_json(list(tools)).decode("utf-8")) if tools else 0
+    return lower_bound_tokens(sendable_json_text(list(tools))) if tools else 0
 
 
 def _system_tokens(made: Made) -> int:

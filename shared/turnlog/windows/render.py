@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.calls import Ref
 from turnlog.core.events import MessageEvent
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, sendable_text
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, ToolCall, ToolResult
 from turnlog.providers import Codec, Turn
@@ -149,6 +149,7 @@ class _Renderer:
 
     def _call_id(self, ref: Ref, call_id: str) -> str:
         """Return the call's own id when the provider accepts it and the window has not used it, otherwise one made from the ref."""
+        call_id = sendable_text(call_id)
         wanted = call_id if self._codec.legal_id(call_id) and call_id not in self._used else ref.made_id
         sent_id, again = wanted, 1
         while sent_id in self._used:

@@ -149,6 +149,12 @@ FAULTS: list[tuple[str, str, object]] = [
     ("messages_empty", "/messages", []),
     ("too_many_messages", "/messages", [USER] * (MAX_MESSAGES + 1)),
     ("message_not_object", "/messages/1", [USER, "hello"]),
+    ("lone_surrogate", "/messages/0/content/0/text", [user({"type": "text", "text": "a\ud83d"})]),
+    (
+        "lone_surrogate",
+        f"{LAST}/input/\ude00",
+        [USER, claude({**call("a"), "input": {"\ude00": 1}}), user(result("a"))],
+    ),
     ("unknown_key", "/messages/0/created_at", [{**USER, "created_at": 1}]),
     ("unknown_key", "/messages/0/content/0/a~1b~0", [user(text("x", **{"a/b~": 1}))]),
     ("unknown_key", f"{LAST}/cache_control", [USER, claude({**THOUGHT, "cache_control": EPHEMERAL}, "x"), USER]),

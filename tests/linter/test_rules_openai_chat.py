@@ -144,6 +144,12 @@ FAULTS: list[tuple[str, str, object]] = [
     ("unknown_key", "/messages/0/content/0/x", [user(content=[{"type": "text", "text": "x", "x": 1}])]),
     ("unknown_key", "/messages/0/tool_calls/0/index", [calls({**call("a"), "index": 0}), result("a")]),
     ("unknown_key", "/messages/0/tool_calls/0/function/parsed_arguments", [calls(call_with_parsed("a")), result("a")]),
+    ("lone_surrogate", "/messages/0/content", [user(content="a\ud83d")]),
+    (
+        "lone_surrogate",
+        "/messages/1/tool_calls/0/function/arguments",
+        [USER, calls(call("a", arguments="\ude00")), result("a")],
+    ),
     ("unknown_role", "/messages/0/role", [user(role="human")]),
     ("unknown_role", "/messages/0/role", [{"content": "x"}]),
     ("unknown_role", "/messages/0/role", [user(role=["user"])]),

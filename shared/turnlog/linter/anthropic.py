@@ -106,6 +106,7 @@ def check(messages: object) -> list[Violation]:
         findings.add("too_many_messages", "/messages", f"there are {count} messages")
     reader = _Reader(findings)
     for number, (pointer, message) in enumerate(iter_entries(findings, messages), start=1):
+        findings.lone_surrogates(pointer, message)
         reader.take(pointer, message, final=number == count)
     reader.end()
     return findings.violations

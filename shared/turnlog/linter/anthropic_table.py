@@ -48,6 +48,11 @@ RULES: Mapping[str, Rule] = {
         "Leave the key out.",
         f"{_GITHUB}theopenco/llmgateway/pull/2068",
     ),
+    "lone_surrogate": Rule(
+        f"{_BAD}: The request body is not valid JSON: no low surrogate in string: …",
+        "Put the whole character, or U+FFFD, in its place.",
+        f"{_CLAUDE_CODE}2108",
+    ),
     "unknown_role": Rule(_BAD, "Use user or assistant; the system prompt is the field system.", _REFERENCE),
     "system_role": Rule(
         f"{_BAD}: role 'system' is not supported on this model",

@@ -56,6 +56,11 @@ RULES: Mapping[str, Rule] = {
         "Leave the key out.",
         f"{_GITHUB}openai/openai-node/issues/1161",
     ),
+    "lone_surrogate": Rule(
+        "UnicodeEncodeError of the SDK: 'utf-8' codec can't encode character …: surrogates not allowed",
+        "Put the whole character, or U+FFFD, in its place.",
+        f"{_GITHUB}NousResearch/hermes-agent/pull/3624",
+    ),
     "unknown_role": Rule(_BAD, f"Use one of: {', '.join(sorted(ROLES))}.", _REFERENCE),
     "name_invalid": Rule(
         f"{_BAD}: Invalid 'messages[…].name': string does not match pattern. Expected a string that matches the "
@@ -207,6 +212,7 @@ def check(messages: object) -> list[Violation]:
     findings = Findings(RULES)
     pairing = _Pairing(findings)
     for pointer, message in iter_entries(findings, messages):
+        findings.lone_surrogates(pointer, message)
         if isinstance(message, dict):
             _check_message(findings, pointer, message)
             pairing.take(pointer, message)

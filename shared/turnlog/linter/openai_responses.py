@@ -46,6 +46,11 @@ RULES: Mapping[str, Rule] = {
         "Leave the key out.",
         f"{_GITHUB}openai/openai-python/issues/2720",
     ),
+    "lone_surrogate": Rule(
+        "UnicodeEncodeError of the SDK: 'utf-8' codec can't encode character …: surrogates not allowed",
+        "Put the whole character, or U+FFFD, in its place.",
+        f"{_GITHUB}NousResearch/hermes-agent/pull/3624",
+    ),
     "item_id": Rule(
         f"{_BAD}: Invalid 'input[…].id': '…'. Expected an ID that contains letters, numbers, underscores, or dashes, "
         "but this value contained additional characters.",
@@ -227,6 +232,7 @@ def check(messages: object) -> list[Violation]:
     findings = Findings(RULES)
     reader = _Reader(findings)
     for pointer, item in iter_entries(findings, messages, kind="items", name="the input"):
+        findings.lone_surrogates(pointer, item)
         reader.take(pointer, item)
     reader.end()
     return findings.violations

@@ -107,6 +107,29 @@ class Findings:
             if key not in known:
                 self.add("unknown_key", f"{pointer}/{escaped(key)}", f"the key {describe_value(key)} is not known here")
 
+    def lone_surrogates(self, pointer: str, value: object) -> None:
+        """Add ``lone_surrogate`` for each text and each key of the object ``value`` with half of a surrogate pair, at any depth."""
+        stack = [(pointer, value)]
+        while stack:
+            place, item = stack.pop()
+            members = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+            for key, member in members:
+                for part in (key, member):
+                    if isinstance(part, str):
+                        if not part.isascii() and _has_surrogate(part):
+                            text = f"{describe_value(part)} has half of a surrogate pair"
+                            self.add("lone_surrogate", f"{place}/{escaped(key)}", text)
+                    elif isinstance(part, (dict, list)):
+                        stack.append((f"{place}/{escaped(key)}", part))
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
 
 class TurnPairing:
     """Pairs the tool calls of an assistant turn with the results behind it, which must answer all of them.

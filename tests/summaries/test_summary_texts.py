@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from tests.support.scripted import ScriptedSummariser
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
+from turnlog.core.memory import SpokenMessage
 from turnlog.core.scripts import Script, main_script, script_shares
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines.token_estimate import EstimateCounter
+from turnlog.memory import facts
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal
@@ -335,6 +337,13 @@ def test_a_prompt_quotes_what_there_is_and_nothing_empty_beside_it(
     expected += [f"record of the conversation, part {at} of {len(parts)}" for at in range(1, len(parts) + 1)]
     assert titles == expected + (["record of the conversation"] if loops or not parts else [])
     assert all(text in prompt.record for text in (previous, *parts, *(loop.asked for loop in loops)))
+
+
+def test_a_prompt_has_no_lone_surrogate() -> None:
+    """No model's API takes half a character."""
+    summary = prompt_for(SummaryRequest("", (LoopText(1, "a\ud83d", "b"),), 200, parts=("\ude00",)), EstimateCounter())
+    assert summary is not None and "a\ufffd" in summary.record and "\ude00" not in summary.record
+    assert "a\ufffd" in facts.prompt_for([SpokenMessage(1, "user", "a\ud83d", 0)]).record
 
 
 def test_a_script_of_outcomes() -> None:

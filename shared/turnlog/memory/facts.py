@@ -18,6 +18,7 @@ from string import Template
 from typing import Any, cast, get_args
 
 from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
+from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
@@ -236,7 +237,7 @@ def prompt_for(messages: Sequence[SpokenMessage]) -> Prompt:
         f"{message.position} {'person' if message.role == 'user' else 'agent'}: {_line(message)}"
         for message in messages
     ]
-    record = fenced("record of the conversation", "\n".join(lines))
+    record = sendable_text(fenced("record of the conversation", "\n".join(lines)))
     return Prompt(_instructions().substitute(limit=MAX_FACTS), record, 0)
 
 

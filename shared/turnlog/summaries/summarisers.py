@@ -18,6 +18,7 @@ from string import Template
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import SummaryRefusedError, UnavailableError
+from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
 from turnlog.core.scripts import Script, main_script, script_shares
@@ -325,7 +326,7 @@ def prompt_for(request: SummaryRequest, counter: TokenCounter) -> Prompt | None:
         loops = "\n".join(line for loop in request.loops for line in _lines(loop, width, calls))
         tokens = sum(counter.count(text) for text in (request.previous, *request.parts, loops))
         if tokens <= MAX_RECORD_TOKENS:
-            return Prompt(system, "\n\n".join(_fenced(request, loops)), tokens)
+            return Prompt(system, sendable_text("\n\n".join(_fenced(request, loops))), tokens)
     return None
 
 

@@ -411,6 +411,20 @@ def test_it_never_writes_over_another_session(harness: Any) -> None:
         other.sessions.import_(io.BytesIO(data))
 
 
+def test_the_error_of_an_export_that_has_grown_says_that_it_is_never_added(harness: Any, tmp_path: Path) -> None:
+    session = filled(harness.log(), 5)
+    other = harness.log(user="eve")
+    other.sessions.import_(io.BytesIO(exported(session)))
+    session.append(said(7))
+    path = tmp_path / "grown.zip"
+    path.write_bytes(exported(session))
+    for is_dry in (True, False):
+        (row,) = import_files(other, [path], dry_run=is_dry).sessions
+        assert row.status == "refused"
+        assert "never added to a session: import it with another session_id" in str(row.error)
+    assert other.sessions.import_(path, session_id="again")[0].status == "imported"
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 2)

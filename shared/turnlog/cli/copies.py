@@ -191,7 +191,7 @@ def import_(
     """Import sessions from files; exit 1 when a session is refused.
 
     Repeating an import writes nothing twice: a run after an interruption continues, and a source that has grown adds only its
-    new messages.
+    new messages. An export of a session that was imported before and has grown is refused.
     """
     candidates = find(files, shape=shape, documents=not no_documents)
     with _target(connection, dry_run=dry_run) as log, _progress("importing", quiet=json) as on_bytes:

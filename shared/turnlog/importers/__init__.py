@@ -149,9 +149,9 @@ def import_files(
     """Import the sessions of files and folders, and return a report.
 
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
-    nothing, an interrupted one continues, and a source that has grown adds its new messages. A refused session is a row of the
-    report and does not stop the others; `Report.check` raises its error. ``on_bytes`` is called with the bytes of the
-    files that are done, and those of all files.
+    nothing, an interrupted one continues, and a source that has grown adds its new messages; an export is never added to a
+    session. A refused session is a row of the report and does not stop the others; `Report.check` raises its error.
+    ``on_bytes`` is called with the bytes of the files that are done, and those of all files.
     """
     candidates = find(map(Path, paths), shape=shape, documents=documents)
     return run(log, candidates, dry_run=dry_run, on_bytes=on_bytes, clock=clock)

@@ -7,8 +7,9 @@ from zipfile import BadZipFile, ZipFile
 
 from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import ConflictError, InvalidInputError, SessionExistsError
+from turnlog.core.errors import ConflictError, InvalidInputError
 from turnlog.importers.models import SessionReport, SourceFile
+from turnlog.snapshots.export_routes import never_added
 
 SHAPE = "turnlog"
 
@@ -61,7 +62,7 @@ def _compare(log: Turnlog, exported: ExportedSession) -> str:
     if not log.sessions.exists(exported.session_id):
         return "new"
     if log.sessions.get(exported.session_id).info().head < exported.head:
-        raise SessionExistsError(f"there is another session {exported.session_id!r}")
+        raise never_added(exported.session_id)
     return "same"
 
 

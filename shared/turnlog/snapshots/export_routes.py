@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from turnlog.core.errors import SessionExistsError
 from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
@@ -76,6 +77,12 @@ class Imported(Answer):
     session_id: str
     status: Literal["partial", "imported", "existing"]
     position: int
+
+
+def never_added(session_id: str) -> SessionExistsError:
+    """Return the error of an export whose id a session has that is another one, or has only the beginning of it."""
+    detail = f"session {session_id!r} exists and has not all of this export, which is never added to a session"
+    return SessionExistsError(f"{detail}: import it with another session_id")
 
 
 def _export_session(app: Application, request: HttpRequest, query: Query) -> Response:

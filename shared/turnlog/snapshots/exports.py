@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from turnlog import __version__
-from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
 from turnlog.core.events import CreateEvent, Payload
 from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
@@ -39,7 +39,15 @@ from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state_store import States
 from turnlog.snapshots.exchange import commit_line, commit_of, position_in
-from turnlog.snapshots.export_routes import FORMAT, FORMAT_VERSION, Export, ExportSession, ImportCommits, Imported
+from turnlog.snapshots.export_routes import (
+    FORMAT,
+    FORMAT_VERSION,
+    Export,
+    ExportSession,
+    ImportCommits,
+    Imported,
+    never_added,
+)
 from turnlog.snapshots.lifecycle import snapshot_fields
 from turnlog.snapshots.materialise import Materialiser, stored_commits
 from turnlog.snapshots.restore import add_restore_note
@@ -289,7 +297,7 @@ class ImportSessions:
         self._log.commits.tail(keys)
         commit = self._log.commits.containing(keys, body.head)
         if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
-            raise SessionExistsError(f"there is another session {keys.session_id!r}")
+            raise never_added(keys.session_id)
         return Imported(session_id=keys.session_id, status="existing", position=body.head)
 
 

@@ -125,6 +125,14 @@ def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
     assert [one.created_at for one in session.messages()] == [one["timestamp"] for one in sample(DOCUMENT)["history"]]
 
 
+def test_a_text_that_is_no_time_stays_in_the_metadata(log: Turnlog, tmp_path: Path) -> None:
+    document = sample(DOCUMENT)
+    document["history"][0]["timestamp"] = "yesterday"
+    row = import_files(log, [written(tmp_path, "a.json", document)]).check().sessions[0]
+    assert [warning.reason for warning in row.warnings] == ["time_not_read"]
+    assert lost(document, [log.sessions.get("s-1")]) == []
+
+
 @pytest.mark.parametrize("version", [2, 17, "1", True, -1, 1.5])
 def test_a_document_of_a_newer_version_is_refused_by_name_and_the_others_are_imported(
     log: Turnlog, tmp_path: Path, version: Any

@@ -429,11 +429,23 @@ def test_any_time_of_the_caller_can_be_told(log: Turnlog, created_at: str, start
     assert len(session.context(policy="run_loops").messages) > 0
 
 
-def test_a_time_that_is_none_is_the_commits(log: Turnlog) -> None:
+@pytest.mark.parametrize("created_at", ["yesterday", "2026-02-30T00:00:00Z", "1763683200", "None"])
+def test_a_time_that_is_none_is_refused(log: Turnlog, created_at: str) -> None:
     session = log.sessions.create("one")
-    answer = session.append(user("go"), meta=[{"created_at": "yesterday"}])
-    assert answer.loop == 1
+    with pytest.raises(InvalidInputError, match="is not a time") as caught:
+        session.append(user("go"), meta=[{"created_at": created_at}])
+    assert caught.value.problems[0].pointer == "/meta/0/created_at"
+
+
+def test_a_stored_time_that_is_none_is_the_commits(log: Turnlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions stored any text."""
+    session = log.sessions.create("one")
+    with monkeypatch.context() as patch:
+        patch.setattr(incoming, "read_time", lambda text: True)
+        session.append(user("go"), meta=[{"created_at": "yesterday"}])
     assert next(session.loops()).started_at > "2020"
+    assert [message.created_at for message in session.messages()] == ["yesterday"]
+    assert session.context(policy="run_loops").messages
 
 
 def test_the_callers_times_decide_how_old_a_loop_is_in_a_window(log: Turnlog) -> None:

@@ -35,15 +35,19 @@ def milliseconds_of(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])
 
 
-def caller_time(text: str | None, default_ms: int) -> datetime:
-    """Return the time that a caller gave a message (UTC without a zone), or the default where the text is no time."""
-    if not text:
-        return _EPOCH + timedelta(milliseconds=default_ms)
+def read_time(text: str) -> datetime | None:
+    """Return the time that a text gives in RFC 3339, also a date alone or a time without a zone (UTC); None for no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return _EPOCH + timedelta(milliseconds=default_ms)
+        return None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def caller_time(text: str | None, default_ms: int) -> datetime:
+    """Return the time that a caller gave a message, or the default where the text is no time."""
+    moment = read_time(text) if text else None
+    return moment if moment is not None else _EPOCH + timedelta(milliseconds=default_ms)
 
 
 def milliseconds_since_epoch(moment: datetime) -> int:

@@ -17,7 +17,6 @@ from turnlog.importers.models import (
     IMPORTED,
     MALFORMED,
     MAX_NAME,
-    MAX_TIME,
     JsonLine,
     SourceFile,
     SourceMessage,
@@ -27,6 +26,7 @@ from turnlog.importers.models import (
     join_pieces,
     made_id,
     session_id_of,
+    time_of,
 )
 
 SHAPE = "coding_agent"
@@ -130,7 +130,7 @@ def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     rest = {name: value for name, value in message.items() if name not in ("role", "content")}
     meta: dict[str, Any] = {"metadata": {IMPORTED: {"lines": [*before, {**entry, "message": rest}]}}}
     timestamp, message_id, reason = entry.get("timestamp"), entry.get("uuid"), message.get("stop_reason")
-    if is_text(timestamp, MAX_TIME):
+    if time_of(timestamp) is not None:
         meta["created_at"] = timestamp
     if is_text(message_id, MAX_NAME):
         meta["id"] = message_id

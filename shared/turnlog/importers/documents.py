@@ -12,7 +12,6 @@ from typing import Any
 
 from turnlog.importers.models import (
     MAX_NAME,
-    MAX_TIME,
     NOT_AN_OBJECT,
     NewerSourceError,
     SourceFile,
@@ -23,6 +22,7 @@ from turnlog.importers.models import (
     made_id,
     objects_of,
     session_id_of,
+    time_of,
     with_extra,
 )
 from turnlog.providers.blocks import json_text
@@ -96,7 +96,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     if metadata is not None and not isinstance(metadata, dict):
         rest["metadata"], metadata = metadata, None
     timestamp, message_id = rest.get("timestamp"), rest.get("id")
-    if is_text(timestamp, MAX_TIME):
+    if time_of(timestamp) is not None:
         meta["created_at"] = rest.pop("timestamp")
     elif timestamp is not None:
         warnings.append(SourceRemark(place, "time_not_read"))

@@ -18,6 +18,8 @@ from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
 from turnlog.core.identity import check_session_id, safe_id
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import MAX_TIME_CHARS
+from turnlog.core.times import read_time
 from turnlog.sessions.models import ORIGIN
 
 _SQLITE = b"SQLite format 3\x00"
@@ -123,7 +125,7 @@ def _opened(path: Path) -> BinaryIO:
 IMPORTED = ORIGIN
 """The metadata key, of a session and of a message, that holds the source's other fields."""
 MADE_ID, NOT_AN_OBJECT, MALFORMED = "id_made", "not_an_object", "malformed"
-MAX_NAME, MAX_TIME, MAX_SYSTEM = 128, 64, 1_000_000
+MAX_NAME, MAX_SYSTEM = 128, 1_000_000
 
 
 def is_text(value: Any, longest: int) -> TypeGuard[str]:
@@ -137,6 +139,12 @@ class SourceRemark:
 
     place: str
     reason: str
+
+
+def time_of(value: Any) -> str | None:
+    """Return a source's value as the time of a message, or None for what is no time."""
+    is_time = isinstance(value, str) and len(value) <= MAX_TIME_CHARS and read_time(value) is not None
+    return value if is_time else None
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from turnlog.importers.models import (
     SourceSession,
     made_id,
     session_id_of,
+    time_of,
 )
 
 SHAPE = "openai_agents"
@@ -157,7 +158,10 @@ def _session(
             continue
         own: dict[str, Any] = {"row": row.id} | ({"before": between} if between else {})
         between = []
-        meta = {"created_at": _rfc3339(row.created_at), "metadata": {IMPORTED: own}}
+        created_at = time_of(_rfc3339(row.created_at))
+        own |= {"created_at": row.created_at} if created_at is None else {}
+        meta: dict[str, Any] = {"metadata": {IMPORTED: own}}
+        meta |= {"created_at": created_at} if created_at is not None else {}
         messages.append(SourceMessage(f"row {row.id}", item, meta))
     extra: dict[str, Any] = dict(times)
     for key, value in (("turn_usage", usage), ("rows", between)):
@@ -189,5 +193,5 @@ def _item(row: _Row) -> dict[str, Any] | None:
 
 
 def _rfc3339(text: str) -> str:
-    """Return a ``CURRENT_TIMESTAMP`` of SQLite, which is in UTC, as RFC 3339."""
-    return f"{text.replace(' ', 'T')}Z" if len(text) == len("2026-01-02 03:04:05") else text[:64]
+    """Return a ``CURRENT_TIMESTAMP`` of SQLite, which is in UTC, as RFC 3339; other texts as they are."""
+    return f"{text.replace(' ', 'T')}Z" if len(text) == len("2026-01-02 03:04:05") else text

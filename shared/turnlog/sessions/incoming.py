@@ -14,6 +14,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
 from turnlog.core.messages import Message
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
+from turnlog.core.times import read_time
 from turnlog.log.commit import events_of, read_commit
 from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
@@ -60,6 +61,9 @@ def understand(
     except InvalidInputError as error:
         problems = [replace(problem, pointer=f"/messages/{index}{problem.pointer}") for problem in error.problems]
         raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
+    if meta is not None and meta.created_at is not None and read_time(meta.created_at) is None:
+        text = f"created_at {meta.created_at!r} is not a time, such as 2026-11-21T07:59:58Z"
+        raise InvalidInputError.at(f"/meta/{index}/created_at", text, "not_a_time")
     recalled = meta.recalled if meta is not None else None
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"

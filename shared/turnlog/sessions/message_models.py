@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from turnlog.core.models import MAX_POSITION, Answer, Body, FormatName, GivenText, JsonObjectField, Name
+from turnlog.core.models import (
+    MAX_POSITION,
+    MAX_TIME_CHARS,
+    Answer,
+    Body,
+    FormatName,
+    GivenText,
+    JsonObjectField,
+    Name,
+)
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024
@@ -29,7 +38,7 @@ class Meta(Body):
 
     id: Name | None = None
     status: Literal["complete", "interrupted"] = "complete"
-    created_at: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    created_at: Annotated[str, Field(min_length=1, max_length=MAX_TIME_CHARS)] | None = None
     author: Name | None = None
     pin: bool = False
     metadata: JsonObjectField | None = None

@@ -202,6 +202,18 @@ def test_e5_a_redaction_of_a_session_that_is_erased_meanwhile_ends_as_gone(harne
     assert held(CANARY, harness) == []
 
 
+def test_e5_the_parent_is_cleared_when_the_redacted_fork_is_erased_first(harness: Harness) -> None:
+    session, position = said(harness, noise(6_000))
+    fork = session.fork("forked")
+    redaction, erasure = fork.redact(position), fork.erase()
+    deliver(harness, message_of(erasure))
+    assert held(CANARY, harness)
+    assert worked(harness, redaction).result["status"] == "redacted"
+    bodies_are_gone(harness)
+    assert [message.position for message in session.messages() if message.redacted] == [position]
+    assert session.context().messages
+
+
 def test_e1_what_lies_behind_a_forks_moment_is_not_in_its_copy(harness: Harness) -> None:
     session = harness.log().sessions.create("s")
     session.append({"role": "user", "content": "shared"}, {"role": "user", "content": noise(6_000)})

@@ -261,7 +261,8 @@ class RedactMessages:
         self._log.commits.tail(keys)
         redacted, home = self._redaction.find(keys, position)
         is_noted = redacted.is_done
-        options: JsonObject = {"first": self._erasure.identity(keys), "position": position, "told": is_noted}
+        options: JsonObject = {"first": self._erasure.identity(keys), "home": home.session_id}
+        options |= {"position": position, "told": is_noted}
         job = self._start_job(owner, "redact", session_id, options, request)
         self._redaction.overwrite(home, redacted, alone=True)
         if not is_noted:
@@ -282,13 +283,11 @@ class RedactMessages:
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
             return Later(receipt("redacting", counts), options, -(-wait_ms // 1000))
-        if self._erasure.identity(keys) != options.get("first"):
-            return receipt("gone", counts)  # earlier versions emptied the options when the session was erased
-        position, after = cast("int", options["position"]), cast("str", options.get("after", ""))
-        try:
-            redacted, home = self._redaction.find(keys, position)
-        except NotFoundError:
+        place = self._find(keys, options)
+        if place is None:
             return receipt("gone", counts)
+        redacted, home = place
+        position, after = redacted.position, cast("str", options.get("after", ""))
         self._redaction.overwrite(home, redacted, alone=True)
         family = self._redaction.family(keys, home, position)
         for member in family if not ("not_before" in options or options["told"]) else ():
@@ -307,6 +306,24 @@ class RedactMessages:
         first = {name: value for name, value in options.items() if name != "after"}
         first["purge"] = purge_mark(self._erasure, counts)
         return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
+
+    def _find(self, keys: SessionKeys, options: JsonObject) -> tuple[Redacted, SessionKeys] | None:
+        """Return the message and the keys of the log that has it; None when neither the session nor its parent has it.
+
+        When a fork is erased, its parent has the message still, redacted by the request.
+        """
+        if "position" not in options:
+            return None  # earlier versions emptied the options when the session was erased
+        position = cast("int", options["position"])
+        if self._erasure.identity(keys) == options["first"]:
+            with suppress(NotFoundError):
+                return self._redaction.find(keys, position)
+        parent_id = cast("str", options.get("home", keys.session_id))
+        if parent_id != keys.session_id:
+            with suppress(NotFoundError):
+                redacted, home = self._redaction.find(SessionKeys(keys.owner, parent_id), position)
+                return (redacted, home) if redacted.is_done else None
+        return None
 
     def _clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
         """Erase everything made of the message in one session, with copies and memories; return the counts."""

@@ -272,6 +272,18 @@ _OF_OTHER_LIBRARIES: list[tuple[str, dict[str, Any], str, str]] = [
     ("openai_responses", {"type": "function_call", "callId": "c", "name": "f", "arguments": "{}"}, "callId", "/callId"),
     ("openai_responses", user([{"type": "input_image", "image": "aGk="}]), "input_image", "/content/0"),
     ("turnlog", user([{"type": "image", "image": "aGk="}]), "image", "/content/0"),
+    ("openai_chat", {"role": "user", "parts": [{"text": "hi"}]}, "parts", "/parts"),
+    ("openai_chat", {"role": "tool", "tool_results": [{"result": 1}]}, "tool_results", "/tool_results"),
+    ("turnlog", {"role": "tool", "tool_call_id": "c", "content": "x"}, "tool_call_id", "/tool_call_id"),
+    *(
+        (format, body, name, f"/{name}")
+        for format in ("anthropic", "bedrock_converse", "openai_responses")
+        for name, body in (
+            ("tool_calls", assistant("I look.", ("c", "f"))),
+            ("tool_call_id", result("c", "x")),
+            ("function_call", {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}),
+        )
+    ),
     ("turnlog", user([{"type": "tool-call"}]), "tool-call", "/content/0"),
 ]
 
@@ -304,6 +316,25 @@ def test_only_the_warning_about_unknown_content_names_it(log: Turnlog) -> None:
     }
     assert messages["unknown_content"].endswith(": hologram")
     assert "hologram" not in messages["open_calls"]
+
+
+@pytest.mark.parametrize(
+    ("format", "body", "name"),
+    [
+        (None, {"role": "user", "parts": [{"text": "hi"}]}, "parts"),
+        ("anthropic", assistant(None, ("c", "f")), "tool_calls"),
+        ("bedrock_converse", {**assistant("", ("c", "f")), "content": []}, "tool_calls"),
+    ],
+)
+def test_a_message_with_content_only_in_fields_of_another_format_is_refused_unless_the_caller_is_lenient(
+    log: Turnlog, format: str | None, body: dict[str, Any], name: str
+) -> None:
+    session = log.sessions.create("s")
+    with pytest.raises(InvalidInputError, match=f"has no '{name}'.*lenient") as caught:
+        session.append(user("a"), body, format=format)
+    assert [(one.code, one.pointer) for one in caught.value.problems] == [("invalid_message", f"/messages/1/{name}")]
+    assert bodies(session) == []
+    assert "unknown_content" in codes(session.append(body, format=format, lenient=True))
 
 
 def test_a_role_that_no_provider_has_is_refused_unless_the_caller_is_lenient(log: Turnlog) -> None:

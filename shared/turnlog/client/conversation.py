@@ -77,7 +77,7 @@ class ConversationCalls(SessionResource):
         "release": True}``. With the token of a lost lease, the append raises `RunLostError`. With ``loop="join"`` the messages
         stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``parent``, the ``ref`` of a call and
         the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient`` stores
-        messages with a role that no provider has; they are never sent.
+        messages with a role that no provider has, or with content only in fields of another format; windows leave these out.
         """
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages

@@ -13,6 +13,13 @@ from turnlog.providers.shapes import HOSTED, KNOWN_BLOCKS, UnfitError
 
 _OF_OTHER_LIBRARIES = ("parts", "toolInvocations", "experimental_attachments", "callId")
 """Members that hold content in another library's messages: those of Vercel's AI SDK and of OpenAI's Agents SDK for JavaScript."""
+_OF_CHAT = ("tool_calls", "tool_call_id", "function_call")
+_IN_BLOCKS = (*_OF_OTHER_LIBRARIES, *_OF_CHAT, "tool_results")
+_OF_OTHER_FORMATS = {
+    "openai_chat": (*_OF_OTHER_LIBRARIES, "tool_results"),
+    "turnlog": (*_OF_OTHER_LIBRARIES, "tool_call_id", "function_call"),
+}
+"""Format -> members that hold content in other formats; `_IN_BLOCKS` where calls and results are blocks or items."""
 _WITH_OUTPUT_PARTS = ("function_call_output", "custom_tool_call_output")
 _MAX_NAMED = 8
 
@@ -29,7 +36,7 @@ def unknown_content(body: JsonObject, format: str) -> dict[str, str]:
         body, format = openai_agents_js.as_responses(body), "openai_responses"
     if format == "openai_responses" and not _is_known_item(body):
         return {_name_of(body): ""}
-    names = {name: f"/{name}" for name in _OF_OTHER_LIBRARIES if body.get(name)}
+    names = {name: f"/{name}" for name in _OF_OTHER_FORMATS.get(format, _IN_BLOCKS) if body.get(name)}
     holder = "output" if body.get("type") in _WITH_OUTPUT_PARTS and format == "openai_responses" else "content"
     names |= _first_names(_unknown_blocks(body.get(holder), _fits(format), f"/{holder}"))
     return dict(islice(names.items(), _MAX_NAMED))

@@ -20,7 +20,7 @@ from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
-from turnlog.providers.blocks import ROLES
+from turnlog.providers.blocks import ROLES, invalid_message, is_blank
 from turnlog.providers.registry import CODECS, codec_of, is_plain_text, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.providers.unknown_content import unknown_content
@@ -112,6 +112,7 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
         if not request.lenient:
             _check_role(batch[-1].message, index)
+            _check_fields(batch[-1], index)
         call_count = with_calls(call_count, batch[-1].facts, index)
     return batch
 
@@ -125,6 +126,19 @@ def _check_role(message: Message, index: int) -> None:
         hint = f"did you mean {close[0]!r}?" if close else f"a role is one of {', '.join(ROLES)}."
         text = f"unknown role {message.given_role[:40]!r}; {hint} To store it all the same, append with lenient"
         raise InvalidInputError.at(f"/messages/{index}/role", text, "unknown_role")
+
+
+def _check_fields(incoming: Incoming, index: int) -> None:
+    """Raise `InvalidInputError` for a message that says something, but only in fields of another format."""
+    message = incoming.message
+    is_empty = all(map(is_blank, message.blocks)) and not (message.tool_calls or message.tool_results)
+    names = [name for name, pointer in incoming.unknown.items() if pointer == f"/{name}"]
+    if is_empty and names:
+        text = (
+            f"format {incoming.codec.format!r} has no {names[0]!r}, and the message says nothing else; "
+            "name the format of the message. To store it all the same, append with lenient"
+        )
+        raise invalid_message(f"/messages/{index}/{names[0]}", text)
 
 
 def with_calls(count: int, facts: MessageOutline, index: int) -> int:

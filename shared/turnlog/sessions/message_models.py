@@ -147,7 +147,10 @@ class AppendMessages(Body):
     parent: ParentCall | None = Field(
         default=None, description="The messages are those of an agent that works within this call, and in no loop"
     )
-    lenient: bool = Field(default=False, description="Store a message whose role no provider has; windows leave it out")
+    lenient: bool = Field(
+        default=False,
+        description="Store a message whose role no provider has, or that says nothing in its format; windows leave it out",
+    )
 
 
 class CallRef(Answer):

@@ -32,6 +32,7 @@ NAMES = (
     "Anthropic blocks in a message",
     "a Bedrock answer",
     "LangChain messages",
+    "a chunk of LangChain",
     "a message beside an answer",
 )
 

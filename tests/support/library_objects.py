@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
@@ -106,6 +106,10 @@ GIVEN: dict[str, tuple[list[Any], list[Any]]] = {
             {"role": "assistant", "content": "", "tool_calls": [CALL]},
             {"role": "tool", "content": "found", "tool_call_id": "call_1"},
         ],
+    ),
+    "a chunk of LangChain": (
+        [AIMessageChunk("Hel") + AIMessageChunk("lo")],
+        [{"role": "assistant", "content": "Hello"}],
     ),
     "a message beside an answer": (
         [{"role": "user", "content": "hi"}, COMPLETION],

@@ -58,7 +58,12 @@ class GraphMessage:
 
 
 def whole_message(value: Any) -> Any:
-    """Return the message that LangGraph's shorthand stands for, ``"text"`` or ``("ai", "text")``; other values as they are."""
+    """Return the message that LangGraph's shorthand stands for, ``"text"`` or ``("ai", "text")``, or that LangChain's chunk is.
+
+    Other values are returned unchanged.
+    """
+    if _is_object(value):
+        return importlib.import_module("langchain_core.messages").message_chunk_to_message(value)
     if isinstance(value, str):
         return {"role": "user", "content": value}
     if isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str):

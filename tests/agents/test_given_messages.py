@@ -97,6 +97,13 @@ def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, giv
     assert caught.value.detail.endswith(": not an object")
 
 
+def test_an_answer_with_several_choices_is_refused(harness: Harness, objects: Any) -> None:
+    session = harness.log().sessions.create("s")
+    with pytest.raises(InvalidInputError, match=r"2 choices.*choices\[0\]\.message") as caught:
+        session.append({**objects.CHAT, "choices": objects.CHAT["choices"] * 2})
+    assert caught.value.error_code == "several_choices" and session.info().messages == 0
+
+
 # The loops below are checked by mypy --strict with the rest of the tests (`make lint`): they have no cast and no ignore.
 
 

@@ -336,7 +336,11 @@ def _plain_lists(message: Mapping[str, Any]) -> Mapping[str, Any]:
 def _chat(answer: Mapping[str, Any]) -> Reply | None:
     if "choices" not in answer:
         return None
-    choice, usage = mapping_or_empty(next(iter(answer["choices"]), None)), mapping_or_empty(answer.get("usage"))
+    choices, usage = answer["choices"], mapping_or_empty(answer.get("usage"))
+    if len(choices) > 1:
+        detail = f"the answer has {len(choices)} choices, and a log takes one reply: append(answer.choices[0].message)"
+        raise InvalidInputError(detail, code="several_choices")
+    choice = mapping_or_empty(next(iter(choices), None))
     message = _without_null_fields(mapping_or_empty(choice.get("message")))
     return Reply(
         [message] if message else [],

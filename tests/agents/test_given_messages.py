@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Harness
 from turnlog import AsyncSession, AsyncTurnlog, Session
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, MalformedError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -102,6 +102,15 @@ def test_an_answer_with_several_choices_is_refused(harness: Harness, objects: An
     with pytest.raises(InvalidInputError, match=r"2 choices.*choices\[0\]\.message") as caught:
         session.append({**objects.CHAT, "choices": objects.CHAT["choices"] * 2})
     assert caught.value.error_code == "several_choices" and session.info().messages == 0
+
+
+def test_bytes_are_refused_with_their_place(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    image = {"image": {"format": "png", "source": {"bytes": b"x"}}}
+    with pytest.raises(MalformedError, match=r"bytes is not JSON.*base64") as caught:
+        session.append({"role": "user", "content": "hi"}, {"role": "user", "content": [{"text": "look"}, image]})
+    assert [one.pointer for one in caught.value.problems] == ["/messages/1/content/1/image/source/bytes"]
+    assert session.info().messages == 0
 
 
 # The loops below are checked by mypy --strict with the rest of the tests (`make lint`): they have no cast and no ignore.

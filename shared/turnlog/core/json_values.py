@@ -163,9 +163,14 @@ def checked_json(value: _Json) -> _Json:
             children: Iterable[object] = item.values()
         elif isinstance(item, list | tuple):
             children = item
-        else:
+        elif isinstance(item, int | float):
             _check_number(item)
             continue
+        else:
+            hint = "; give bytes as base64 text" if isinstance(item, bytes) else ""
+            pointer = _pointer_to(item, value)
+            message = f"a value of type {type(item).__name__} is not JSON, at {pointer!r}{hint}"
+            raise MalformedError.at(pointer, message, "not_json")
         _check_depth(depth)
         stack.extend((child, depth + 1) for child in children)
     return value if is_joined else cast("_Json", _joined(value))
@@ -179,11 +184,25 @@ def _joined(value: object) -> object:
     return [_joined(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _check_number(value: object) -> None:
+def _pointer_to(item: object, value: object) -> str:
+    """Return the JSON pointer of an item that `check_json` has reached, by the same way; empty for the value itself."""
+    stack: list[tuple[object, str]] = [(value, "")]
+    while stack:
+        member, pointer = stack.pop()
+        if member is item:
+            return pointer
+        members: Iterable[tuple[object, object]] = ()
+        if isinstance(member, Mapping):
+            members = member.items()
+        elif isinstance(member, list | tuple):
+            members = enumerate(member)
+        stack.extend((child, f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}") for name, child in members)
+    return ""
+
+
+def _check_number(value: float) -> None:
     if isinstance(value, int):
         _check_int(value)
-    elif not isinstance(value, float):
-        raise MalformedError(f"a value of type {type(value).__name__} is not JSON")
     elif not math.isfinite(value):
         raise MalformedError("NaN and infinity are not JSON")
 

@@ -12,7 +12,7 @@ from turnlog.core.events import HEAD_TOKEN_CHARS, NO_ENVELOPE, Envelope, Message
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Disorder
-from turnlog.core.messages import Message
+from turnlog.core.messages import Message, Text
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
 from turnlog.core.times import read_time
 from turnlog.log.commit import events_of, read_commit
@@ -20,7 +20,7 @@ from turnlog.log.commits import Tail
 from turnlog.log.headers import Header, Sent
 from turnlog.ports import TokenCounter
 from turnlog.providers import Codec
-from turnlog.providers.blocks import ROLES, invalid_message, is_blank
+from turnlog.providers.blocks import ROLES, invalid_message
 from turnlog.providers.registry import CODECS, codec_of, is_plain_text, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.providers.unknown_content import unknown_content
@@ -131,7 +131,7 @@ def _check_role(message: Message, index: int) -> None:
 def _check_fields(incoming: Incoming, index: int) -> None:
     """Raise `InvalidInputError` for a message that says something, but only in fields of another format."""
     message = incoming.message
-    is_empty = all(map(is_blank, message.blocks)) and not (message.tool_calls or message.tool_results)
+    is_empty = all(block == Text("") for block in message.blocks) and not (message.tool_calls or message.tool_results)
     names = [name for name, pointer in incoming.unknown.items() if pointer == f"/{name}"]
     if is_empty and names:
         text = (

@@ -11,6 +11,7 @@ from tests.conftest import Harness
 from tests.effort import boundaries, is_full
 from tests.explorer import Crash, ScheduleRun, explore
 from tests.log.everything import held, local_blobs, places_of, sqlite_items
+from tests.properties.building import COUNTER
 from tests.support.erase_orders import at_s, with_queue
 from tests.support.erasing import KEYS, OWNER, message_of, worked
 from tests.support.jobs import deliver
@@ -21,6 +22,7 @@ from tests.support.talks import turn
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
+from turnlog.core.messages import REDACTED
 from turnlog.linter.rules import lint
 from turnlog.log.commit import checked_chain
 from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SessionKeys, export_blob
@@ -28,6 +30,8 @@ from turnlog.log.lines import Redacted
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
+from turnlog.providers.registry import codec_of
+from turnlog.providers.token_rules import count_message
 from turnlog.snapshots.full import parts_of
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
@@ -295,6 +299,28 @@ def test_every_window_stays_valid_in_every_format(harness: Harness, given: str) 
     for stored in session.messages():
         assert CANARY not in stored.model_dump_json()
     assert [call.name for loop in session.loops() for call in loop.tool_calls] == ["look"]
+
+
+def test_a_window_sends_and_counts_a_redacted_result_as_it_is(harness: Harness) -> None:
+    """However little room there is, nothing of it is left out, and no other tokens are counted than it has."""
+    session = harness.log().sessions.create("s")
+    user, call, result = BODIES["openai_chat"][:3]
+    session.append(user, call, {**result, "content": CANARY * 2_000})
+    session.redact(4)
+    least = session.context(budget=8_000)
+    assert least.tokens < 500 and least.messages[-1]["content"] == REDACTED
+    assert session.context(budget=least.tokens).messages == least.messages
+
+
+def test_a_window_of_redacted_messages_that_were_shorter_has_room_for_them(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(*({"role": role, "content": "a"} for role in ("user", "assistant") * 6))
+    for position in range(2, 14):
+        session.redact(position)
+    window = session.context(budget=2_000)
+    read = [codec_of("openai_chat").parse(message) for message in window.messages]
+    assert [message.text for message in read[-12:]] == [REDACTED] * 12
+    assert sum(count_message(message, COUNTER) for message in read) <= window.tokens
 
 
 PREEMPTIONS = 2 if is_full() else 1

@@ -70,6 +70,13 @@ def test_a_text_that_fits_exactly_is_whole_and_with_a_token_less_it_is_cut(name:
     assert upper_bound_tokens(shown) == tokens <= bound - 1
 
 
+@pytest.mark.parametrize("text", ["yes", *TEXTS.values()])
+def test_a_text_that_fits_is_whole_however_many_tokens_its_message_takes(text: str) -> None:
+    bound = upper_bound_tokens(text)
+    room = max(bound, LEAST_TOKENS)
+    assert large_results._cut_of_counted(text, room, "3.0", 2 * room) == (text, bound)
+
+
 @laws
 @given(st.sampled_from(sorted(TEXTS)), st.integers(60, 2_000))
 def test_a_cut_text_has_room_and_says_what_is_missing(name: str, tokens: int) -> None:

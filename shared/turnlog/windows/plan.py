@@ -23,7 +23,7 @@ from turnlog.windows.budgets import Budget, too_small
 from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
-from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens
+from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens, redacted_tokens
 from turnlog.windows.recalled import Recaller, RecallMessages, RecallWay, Recollection, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
@@ -518,6 +518,8 @@ class _Entries:
         for entry in map(entry_of, sources):
             stored, sent = entry.event.format, self._request.format
             extra = extra_tokens(entry.facts, entry.message, stored_format=stored, sent=sent)
+            if entry.event.redacted and entry.message is not None:
+                extra += redacted_tokens(entry.message) - entry.event.tokens
             self._entries[entry.position] = replace(entry, extra=extra) if extra else entry
 
     def _needs_body(self, event: MessageEvent) -> bool:

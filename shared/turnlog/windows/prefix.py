@@ -229,7 +229,7 @@ def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
     if not bodies:
         return 0
     entry, message = share.entry, share.turn.message
-    is_given = entry is not None and message is entry.message and share.part == "all"
+    is_given = entry is not None and message is entry.message and share.part == "all" and not entry.event.redacted
     stored = max(0, entry.event.tokens - MESSAGE_OVERHEAD) if entry is not None and is_given else 0
     is_verbatim = share.turn.format == codec.format and list(bodies) == [share.turn.body]
     # A codec may rename files when it joins all messages.

@@ -52,6 +52,14 @@ LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
 NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
 
 
+def redacted_tokens(message: Message) -> int:
+    """Return the most tokens of a redacted message. Its stored count is that of the text before, which may have been shorter."""
+    texts = [message.name, message.text]
+    texts += [text for call in message.tool_calls for text in (call.name, call.arguments)]
+    texts += [text for result in message.tool_results for text in (result.name, result.text)]
+    return MESSAGE_OVERHEAD + sum(map(upper_bound_tokens, texts))
+
+
 def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_format: str, sent: str) -> int:
     """Return the most that a message of ``stored_format`` takes beyond its stored count when it is sent in format ``sent``.
 

@@ -196,7 +196,8 @@ def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, 
     What is left takes at most what the whole takes, less the least that the middle takes, plus what cutting may add. So more of the
     text fits than its upper bound alone would allow.
     """
-
+    if (whole := _upper_bound(text)) <= room:
+        return text, whole
     least = LeastTokens(text)
 
     def bound(head: int, tail: int) -> int:

@@ -31,7 +31,8 @@ RankedBy: TypeAlias = Literal["", "by_meaning", "by_words"]
 class Entry:
     """A message with its outline. ``message`` is None while its payload has not been fetched.
 
-    ``extra`` is the most tokens that the requested format may add. Running totals are sums of stored counts alone.
+    ``extra`` is the most tokens that the requested format may add; after a redaction also what the message takes beyond its stored
+    count, less than 0 for a longer one. Running totals are sums of stored counts alone.
     ``values`` returns the values of its calls and results; it reads them once.
     """
 

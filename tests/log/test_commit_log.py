@@ -162,9 +162,16 @@ def test_what_was_read_already_is_not_read_again(
 def test_pages_of_a_changing_size_cut_what_was_read_already(room: Room) -> None:
     sizes = chain([2, 1, 3], repeat(4))
     read = next(room.log.stored.back(room.keys))
-    pages = list(room.log.in_view(room.keys, room.header, read=read, limit=lambda: next(sizes)))
+    pages = list(room.log.in_view(room.keys, room.header, read=read, limit=lambda _: next(sizes)))
     assert {position for page in pages for position in shown(page)} == room.visible()
     assert len(pages[0]) <= 2
+
+
+def test_pages_hold_no_more_than_a_size_wants_of_what_is_read(room: Room) -> None:
+    for read in (room.log.in_view, room.log.in_view_on):
+        pages = list(read(room.keys, room.header, limit=lambda items: 2 if items else 5))
+        assert {position for page in pages for position in shown(page)} == room.visible()
+        assert max(map(len, pages)) <= 2
 
 
 def test_the_newest_pages_are_those_in_view(room: Room) -> None:

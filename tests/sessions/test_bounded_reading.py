@@ -129,6 +129,28 @@ def test_a_window_parses_no_more_messages_after_more_appends(
     assert len(set(counts)) == 1
 
 
+@pytest.mark.parametrize("change", ["rewind", "redact", "compress"])
+def test_a_window_behind_a_change_parses_what_its_budget_has_room_for(
+    session: Session, parsed: list[int], change: str
+) -> None:
+    """Commits of 25 messages stand before some of one, so the newest ones say nothing of what a page of others has."""
+    for _ in range(40):
+        talk(session, 24)
+    session.append({"role": "user", "content": "pad " * 400})
+    session.context(budget=1_000)
+    for number in range(5):
+        session.append({"role": ("assistant", "user")[number % 2], "content": f"n{number}"})
+    if change == "rewind":
+        session.rewind(to=session.info().head - 1)
+    elif change == "redact":
+        session.redact(session.info().head)
+    else:
+        assert session.compress(keep_loops=400).status == "published"
+    parsed.clear()
+    session.context(budget=1_000)
+    assert len(parsed) < 400
+
+
 @pytest.mark.parametrize("pinned", [1, headers.MAX_PINNED, headers.MAX_PINNED + 1])
 def test_what_is_pinned_is_in_every_window_however_old(session: Session, pinned: int) -> None:
     for number in range(pinned):

@@ -27,8 +27,9 @@ from turnlog.ports import Equal, Item, ItemTable, Page, Query, get_item, item_si
 
 MAX_EVENTS = 26
 """Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
-PageSize: TypeAlias = int | Callable[[], int | None] | None
-"""The most items of a page, or a function that returns it before each page; None: as many as there are in 1 MB."""
+PageSize: TypeAlias = int | Callable[[Sequence[Item]], int | None] | None
+"""The most items of a page; None: as many as there are in 1 MB. A function returns it before each page, from the items that are
+read already."""
 _FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
 
 
@@ -89,7 +90,7 @@ class CommitItems:
         first: int,
         last: int = MAX_POSITION,
         *,
-        limit: int | None = None,
+        limit: PageSize = None,
         exact: bool = False,
         lineage: Sequence[SessionKeys] = (),
     ) -> Iterator[Sequence[Item]]:
@@ -100,7 +101,7 @@ class CommitItems:
         """
         low, is_begun = first if exact else max(1, first - MAX_EVENTS + 1), False
         while low <= last:
-            page = self._page(keys, low, last, descending=False, limit=limit)
+            page = self._page(keys, low, last, descending=False, limit=page_limit(limit))
             items = [item for item in page.items if "fp" not in item]
             if not is_begun and (not items or first_position(items[0]) > first):
                 yield from self._before([*lineage, keys], page, first, last, limit, exact=exact)
@@ -153,7 +154,7 @@ class CommitItems:
         return self.slots(moved, positions) if moved is not None else items
 
     def _before(
-        self, lineage: list[SessionKeys], page: Page, first: int, last: int, limit: int | None, *, exact: bool
+        self, lineage: list[SessionKeys], page: Page, first: int, last: int, limit: PageSize, *, exact: bool
     ) -> Iterator[Sequence[Item]]:
         """Yield pages of commits before a fork's own ones, then its first commit. The fork is the last of ``lineage``.
 
@@ -211,8 +212,8 @@ def _checked_fork(fork: Item) -> Item:
     return fork
 
 
-def page_limit(limit: PageSize) -> int | None:
-    return limit() if callable(limit) else limit
+def page_limit(limit: PageSize, items: Sequence[Item] = ()) -> int | None:
+    return limit(items) if callable(limit) else limit
 
 
 def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:

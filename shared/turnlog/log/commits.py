@@ -321,7 +321,7 @@ class CommitLog:
                 return
 
     def in_view_on(
-        self, keys: SessionKeys, header: Header, *, first: int = 1, limit: int | None = None
+        self, keys: SessionKeys, header: Header, *, first: int = 1, limit: PageSize = None
     ) -> Iterator[list[Commit]]:
         """Yield pages of the commits in view from position ``first`` up to a header, oldest first.
 
@@ -338,7 +338,7 @@ class CommitLog:
                     yield [clipped(commit, stretches) for commit in commits]
 
     def stored_on(
-        self, keys: SessionKeys, first: int, last: int, *, limit: int | None = None, exact: bool = False
+        self, keys: SessionKeys, first: int, last: int, *, limit: PageSize = None, exact: bool = False
     ) -> Iterator[Sequence[Item]]:
         """Yield pages of items of all commits that hold positions from ``first`` to ``last``, oldest first.
 
@@ -346,7 +346,8 @@ class CommitLog:
         for a missing or damaged commit. The hash chain is not checked here; `checked_chain` does that.
         """
         reached = 0
-        for page in self.stored.on(keys, first, last, limit=limit, exact=exact):
+        pages = self.stored.on(keys, first, last, limit=limit, exact=exact)
+        for page in (part for items in pages for part in _parts(items, limit)):
             for item in page:
                 header = header_in(item)
                 if header.first > (reached + 1 if reached else first):
@@ -378,20 +379,20 @@ class CommitLog:
     def _pages(
         self, keys: SessionKeys, first: int, last: int, read: Sequence[Item], limit: PageSize
     ) -> Iterator[Sequence[Item]]:
-        """Yield pages of a stretch, newest first. The items in ``read`` are the first page."""
+        """Yield pages of a stretch, newest first. The items in ``read`` are the first page.
+
+        What was read at once is several pages where ``limit`` is a function that wants fewer items.
+        """
         known = [item for item in read if first_position(item) <= last]
-        size = page_limit(limit) if callable(limit) else None
-        while size and len(known) > size:
-            yield known[:size]
-            known, size = known[size:], page_limit(limit)
+        yield from _parts(known, limit)
         if known:
-            yield known
             last = first_position(known[-1]) - 1
         if last >= first:
             # When a fork's first commit has been read, the commits before it are in its parent's partition.
             fork = known[-1] if known and "fp" in known[-1] else None
             home = keys.home(str(fork["pk"])) if fork is not None else keys
-            yield from self.stored.back(home, last, first, limit=limit, fork=fork)
+            for page in self.stored.back(home, last, first, limit=limit, fork=fork):
+                yield from _parts(page, limit)
 
     def events(self, keys: SessionKeys, commits: Sequence[Commit], *, fetch: bool = True) -> list[Event]:
         """Return the events in view of commits, oldest first. With ``fetch``, out-of-line payloads are fetched."""
@@ -413,3 +414,11 @@ class CommitLog:
         missing = [(event, event.payload) for event in events if event.body is None and event.payload is not None]
         contents = self._payloads.fetch(keys, [payload for _, payload in missing])
         return {event.position: with_body(event, payload.place, contents[payload.place]) for event, payload in missing}
+
+
+def _parts(items: Sequence[Item], limit: PageSize) -> Iterator[Sequence[Item]]:
+    """Yield items in parts of the sizes that a function as ``limit`` returns, else all at once."""
+    while items:
+        size = (page_limit(limit, items) if callable(limit) else None) or len(items)
+        yield items[:size]
+        items = items[size:]

@@ -81,9 +81,9 @@ class WarmSession:
     def continued(self, header: Header, commits: Sequence[Commit], messages: Sequence[Source]) -> WarmSession | None:
         """Return the session with newer commits; None when they change what was read before, or when it has grown by half.
 
-        Behind a rewind, a redaction or another summary the log is read again.
+        Behind a rewind or a redaction the log is read again, behind another summary only what it keeps.
         """
-        names = ("view", "redacted", "summary")
+        names = ("view", "redacted")
         if any(getattr(self.header, name) != getattr(header, name) for name in names):
             return None
         newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
@@ -91,7 +91,25 @@ class WarmSession:
             return None
         if len(newer) > header.flow.messages - unread_at_least(header) or calls > MAX_CALLS:
             return None
-        return replace(self, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
+        known = self if self.header.summary == header.summary else replace(self, older=None, memory=Memory())
+        return replace(known, header=header, commits=(*self.commits, *commits), messages=newer, calls=calls)
+
+    def behind(self, covered_to: int) -> WarmSession | None:
+        """Return the session without what a summary up to position ``covered_to`` covers; None when more may have to be read."""
+        if covered_to == self.covered_to:
+            return self
+        if covered_to < self.covered_to or self.is_limited:
+            return None
+        messages = tuple(message for message in self.messages if message.event.position > covered_to)
+        return replace(
+            self,
+            covered_to=covered_to,
+            commits=tuple(commit for commit in self.commits if commit.header.last > covered_to),
+            messages=messages,
+            calls=sum(calls_in(message.event) for message in messages),
+            older=None,
+            memory=Memory(),
+        )
 
 
 def unread_at_least(header: Header) -> int:
@@ -241,8 +259,8 @@ class SessionHistory:
         self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
         self.memory = Memory()
-        warm = reading.warm
-        if warm is not None and warm.covered_to == self._covered_to:
+        warm = reading.warm.behind(self._covered_to) if reading.warm is not None else None
+        if warm is not None:
             self._commits, self._held = list(warm.commits), list(warm.messages)
             if warm.budget == context.request.budget.tokens:
                 self.sources = [source for source in self._held if source.event.position >= warm.first]
@@ -384,10 +402,11 @@ class SessionHistory:
         )
         return True
 
-    def _page_size(self) -> int | None:
-        """Return how many commits to look at next: those that bring twice the budget's tokens, if they are like those before.
+    def _page_size(self, items: Sequence[Item]) -> int | None:
+        """Return how many commits to look at next: those that bring twice the budget's tokens, if messages are like all others.
 
-        That is at least half as many as before; None, as many as there are in 1 MB, behind a few pages.
+        That is at least half as many as before; None, as many as there are in 1 MB, behind a few pages. ``items`` are the next
+        commits if they are read; else commits are taken to have as many messages as the newest ones.
         """
         if self._page_count >= SMALL_PAGES:
             return None
@@ -395,8 +414,12 @@ class SessionHistory:
         tokens = sum(message.event.tokens for message in self.sources)
         missing = 2 * self._context.request.budget.tokens - tokens
         positions = missing * self._header.last // max(1, flow.tokens)
-        size = positions * self._item_count // (self._header.last - self._oldest_read + 1)
-        size = max(size, count // 2, 8 if count < self._item_count else FIRST_ITEMS // 4)
+        if items:
+            oldest = first_position(items[0]) - positions
+            size, least = sum(first_position(item) > oldest for item in items), 8
+        else:
+            size, least = positions * self._item_count // (self._header.last - self._oldest_read + 1), FIRST_ITEMS // 4
+        size = max(size, count // 2, least)
         return size if size < FIRST_ITEMS * 4 else None
 
     def _read_kept(self) -> dict[int, Source]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from hashlib import sha256
+from typing import Any, Literal
 
 import pytest
 
@@ -132,6 +133,26 @@ def test_a_window_costs_the_same_at_any_length(moto: Harness, messages: int) -> 
             assert dict(spent.requests) == {"Query": 1}
             assert spent.read_units <= (2 if number < 10 else 30)
     assert any(part.kind == "older" for part in window.manifest.parts)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_of_messages_reads_the_commits_that_it_needs(moto: Harness, order: Literal["asc", "desc"]) -> None:
+    """One request more where the newest commit has more messages than others."""
+    session = moto.log(*OWNER).sessions.create("session-0001")
+    texts = [sha256(str(number).encode()).hexdigest() for number in range(25)]
+    talk = [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+    for _ in range(20):
+        session.append(*talk)
+    with moto.meter.measure() as spent:
+        assert len(session.page(limit=100, order=order).messages) == 100
+    assert dict(spent.requests) == {"Query": 2}
+    assert spent.read_units <= 4  # all commits are 9
+    for message in talk * 5:
+        session.append(message)
+    session.append(*talk)
+    with moto.meter.measure() as spent:
+        assert len(session.page(after=501, limit=100, order=order).messages) == 100
+    assert dict(spent.requests)["Query"] <= 4
 
 
 def test_system_messages_at_the_beginning_cost_a_long_window_one_small_request(moto: Harness) -> None:

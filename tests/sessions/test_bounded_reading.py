@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.events import Event
 from turnlog.engines import sqlite_tables
-from turnlog.log import headers
+from turnlog.log import commit, headers
+from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.providers import openai_chat
 from turnlog.sessions import append, messages, session_history
 
@@ -32,6 +34,19 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(openai_chat.OpenAIChatCodec, "parse", counted)
     return seen
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The position of each event that is decoded."""
+    positions, event_at = list[int](), commit.event_at
+
+    def counted(within: commit.Commit, position: int, contents: Mapping[str, bytes]) -> Event:
+        positions.append(position)
+        return event_at(within, position, contents)
+
+    monkeypatch.setattr(commit, "event_at", counted)
+    return positions
 
 
 def talk(session: Session, count: int) -> None:
@@ -127,6 +142,25 @@ def test_a_window_parses_no_more_messages_after_more_appends(
         session.context(budget=1_000_000)
         counts.append(len(parsed))
     assert len(set(counts)) == 1
+
+
+@pytest.mark.parametrize("in_commit", [1, 2, 24])
+@pytest.mark.parametrize("last", [1, 24])
+def test_a_page_decodes_what_it_holds_and_a_commit_or_two(
+    session: Session, decoded: list[int], in_commit: int, last: int
+) -> None:
+    for _ in range(480 // in_commit):
+        talk(session, in_commit)
+    talk(session, last)
+    for order in ("asc", "desc"):
+        for limit in (1, 10, 100):
+            decoded.clear()
+            assert len(session.page(limit=limit, order=order).messages) == limit
+            assert len(decoded) <= limit + 3 * MAX_EVENTS
+    decoded.clear()
+    loops = len(list(session.loops()))
+    assert loops == len({message.loop for message in session.messages()})
+    assert len(decoded) <= 5 * session.info().messages
 
 
 @pytest.mark.parametrize("change", ["rewind", "redact", "compress"])

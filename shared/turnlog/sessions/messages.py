@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Literal, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair, parse_ref
@@ -17,11 +18,12 @@ from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
 from turnlog.core.times import milliseconds_since_epoch, rfc3339
-from turnlog.log.commit import Commit
-from turnlog.log.commit_items import MAX_EVENTS
+from turnlog.log.commit import Commit, header_in
+from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, header_of_moment, located, message_time
+from turnlog.ports import Item
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, NestedLoop, StoredMessage
@@ -57,34 +59,31 @@ class ReadMessages:
         keys = SessionKeys(owner, session_id)
         if format is not None:
             codec_of(format)
-        log, page_commits = self._log.commits, _PAGE_COMMITS
+        log = self._log.commits
         header = log.tail(keys).header if at is None else header_of_moment(log, keys, at, pointer="/query/at")
         selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
         if at is None and not in_view:
             header = replace(header, last=min(header.last, selection.last), view=VisibleRanges())
-            page_commits = min(_PAGE_COMMITS, limit + MAX_EVENTS)
-        return _page(self._in_view(keys, header, selection, limit=page_commits), limit, format)
+        return _page(self._in_view(keys, header, selection, limit), limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
     ) -> MessagePage:
         """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
-        messages = self._in_view(keys, header, _Selection(first, header.last, False)) if first <= header.last else ()
+        messages = self._in_view(keys, header, _Selection(first, header.last, False), limit)
         in_view = (
             message for message in messages if any(first <= message.event.position <= last for first, last in stretches)
         )
         return _page(in_view, limit, None)
 
-    def _in_view(
-        self, keys: SessionKeys, header: Header, selection: _Selection, *, limit: int = _PAGE_COMMITS
-    ) -> Iterator[Located]:
-        """Yield the selected messages in view at a header. ``limit`` is the number of commits read at a time."""
+    def _in_view(self, keys: SessionKeys, header: Header, selection: _Selection, limit: int) -> Iterator[Located]:
+        """Yield the selected messages in view at a header. ``limit`` is the number of messages read at a time."""
         log = self._log.commits
         if selection.first > header.last:
             return
         read = log.in_view if selection.descending else log.in_view_on
-        for commits in read(keys, header, first=selection.first, limit=limit):
+        for commits in read(keys, header, first=selection.first, limit=_commits_with(limit, header)):
             yield from selection.pick(located(log, keys, commits, fetch=True))
 
 
@@ -99,6 +98,24 @@ class _Selection:
     def pick(self, messages: Sequence[Located]) -> Iterator[Located]:
         matching = [message for message in messages if self.first <= message.event.position <= self.last]
         return reversed(matching) if self.descending else iter(matching)
+
+
+def _commits_with(positions: int, header: Header) -> PageSize:
+    """Return a page size: so many commits that they hold ``positions`` positions, besides older ones of the first page.
+
+    The first request asks for the right number if all commits have as many events as the newest one, at ``header``.
+    """
+    positions += MAX_EVENTS
+    events = max(1, header.last - header.first + 1)
+    limits = chain([-(-positions // events)], repeat(positions))
+
+    def size(items: Sequence[Item]) -> int:
+        if not items:
+            return min(_PAGE_COMMITS, next(limits))
+        begin = first_position(items[0])
+        return sum(abs(first_position(item) - begin) < positions for item in items)
+
+    return size
 
 
 def _page(messages: Iterable[Located], limit: int, format: str | None) -> MessagePage:
@@ -176,7 +193,8 @@ class ReadLoops:
         log = self._log.commits
         end = header if loops.stop > header.flow.loop.number else self._header_opening(keys, header, loops.stop)
         commits, event_count, is_cut = list[Commit](), 0, False
-        for page in log.in_view(keys, end, limit=_PAGE_COMMITS):
+        positions = len(loops) * end.last // max(1, end.flow.loop.number)
+        for page in log.in_view(keys, end, limit=_commits_with(positions, end)):
             commits = [*page, *commits]
             event_count += sum(len(commit.lines) for commit in page)
             is_cut = event_count >= MAX_WINDOW_MESSAGES
@@ -213,7 +231,10 @@ class ReadLoops:
         return header
 
     def _header_at(self, keys: SessionKeys, position: int) -> Header:
-        return self._log.commits.holding(keys, position).header
+        items = next(self._log.commits.stored.back(keys, position, limit=1), ())
+        if not items or (header := header_in(items[0])).last < position:
+            raise CorruptError("a commit is missing", item=commit_sort_key(position))
+        return header
 
 
 def _stored_messages(message: Located, format_name: str | None) -> list[StoredMessage]:

@@ -392,7 +392,8 @@ def test_lone_surrogates_and_large_integers_come_back(server: LocalServer) -> No
         session = log.sessions.create(recall="never")
         session.append(*messages)
         assert [stored.body for stored in session.messages()] == messages
-        assert session.context().messages == [messages[0], {"role": "user", "content": "x"}], "OpenAI takes no key `n`"
+        sent = [{"role": "user", "content": "\ufffd and 😀"}, {"role": "user", "content": "x"}]
+        assert session.context().messages == sent, "OpenAI takes neither a lone surrogate nor the key `n`"
         assert next(session.loops()).user_message == "\ud83d and 😀\nx"
 
 

@@ -289,8 +289,8 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
             }
             for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
-    elif message.role == "user":
-        made["content"] = _user_content(message)
+    elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
+        made["content"] = _parts(message.content)
     else:
         made["content"] = text_with_placeholders(message)
     if message.name and _AUTHOR_NAME.fullmatch(message.name):
@@ -306,12 +306,6 @@ def _result_content(result: ToolResult) -> JsonValue:
     marked = result_text(replace(result, content=texts))
     media = (block for block in result.content if isinstance(block, Media))
     return _parts((*((Text(marked),) if marked else ()), *media))
-
-
-def _user_content(message: Message) -> JsonValue:
-    if not any(isinstance(block, Media) for block in message.content):
-        return text_with_placeholders(message)
-    return _parts(message.content)
 
 
 def _parts(blocks: Sequence[Block]) -> list[JsonValue]:

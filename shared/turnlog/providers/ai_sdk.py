@@ -31,7 +31,6 @@ from turnlog.providers.blocks import (
 )
 
 FORMAT = "ai_sdk"
-_MAX_ID = 64
 _OWN_TYPES = frozenset({"tool-call", "tool-result", "tool-approval-request", "tool-approval-response"})
 _FAILED = frozenset({"error-text", "error-json", "execution-denied"})
 _DENIED = "the user denied this call"
@@ -66,7 +65,7 @@ class AiSdkCodec:
         return Message(role, *blocks, given_role=given_role(body), closing=closing)
 
     def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id, longest=_MAX_ID)
+        return is_safe_id(call_id)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         messages, ends, bodies, names = list[JsonObject](), list[End](), list[Sequence[JsonObject]](), dict[str, str]()

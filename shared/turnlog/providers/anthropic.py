@@ -48,7 +48,6 @@ from turnlog.providers.hosted_calls import has_failed, is_call, is_result, resul
 from turnlog.providers.shapes import fitted
 
 FORMAT = "anthropic"
-_MAX_ID = 64
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _THINKING = ("thinking", "redacted_thinking")
 _OWN_BLOCK_TYPES = frozenset(
@@ -88,7 +87,7 @@ class AnthropicCodec:
         return Message(role, *blocks, given_role=role_name, closing=closing, compacts=_begins_with_compaction(body))
 
     def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id, longest=_MAX_ID)
+        return is_safe_id(call_id)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         system_text, conversation = split_system(turns, system)

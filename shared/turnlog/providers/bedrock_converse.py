@@ -143,7 +143,6 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
 
 
 FORMAT = "bedrock_converse"
-_MAX_ID = 64
 _KEYS = frozenset(
     {
         "text",
@@ -194,7 +193,7 @@ class BedrockConverseCodec:
         return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id, longest=_MAX_ID)
+        return is_safe_id(call_id)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         system_text, conversation = split_system(turns, system)

@@ -171,13 +171,12 @@ def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
     return [block for block in content if isinstance(block, dict)]
 
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
+_NAME_OR_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def is_tool_name(name: str) -> bool:
     """Return whether every provider accepts the name."""
-    return _TOOL_NAME.fullmatch(name) is not None
+    return _NAME_OR_ID.fullmatch(name) is not None
 
 
 def legal_tool_name(name: str) -> str:
@@ -189,9 +188,9 @@ def legal_tool_name(name: str) -> str:
     return f"{legal_chars}_{digest}" if legal_chars else f"tool_{digest}"
 
 
-def is_safe_id(call_id: str, *, longest: int) -> bool:
-    """Return whether the id has only letters, digits, ``_`` and ``-``, and at most ``longest`` of them."""
-    return len(call_id) <= longest and _SAFE_ID.fullmatch(call_id) is not None
+def is_safe_id(call_id: str) -> bool:
+    """Return whether the id has only letters, digits, ``_`` and ``-``, and at most 64 of them."""
+    return _NAME_OR_ID.fullmatch(call_id) is not None
 
 
 _OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"

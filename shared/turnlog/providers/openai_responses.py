@@ -38,7 +38,6 @@ from turnlog.providers.hosted_calls import CallShape, call_of, result_of, shape_
 from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_responses"
-_MAX_ID = 64
 _WITH_NAME = {"function_call": "arguments", "custom_tool_call": "input"}
 _WITH_PARTS = ("function_call_output", "custom_tool_call_output")
 _PARTS_OF_OTHER_ROLES = {
@@ -90,7 +89,7 @@ class OpenAIResponsesCodec:
         return Message("assistant", (Opaque(FORMAT, body),), given_role=kind, compacts=compacts)
 
     def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id, longest=_MAX_ID)
+        return is_safe_id(call_id)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         items = list[JsonObject]() if system is None else [_message("system", system)]

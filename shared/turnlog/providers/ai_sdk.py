@@ -14,7 +14,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import End, Rendered, Turn
-from turnlog.providers.alternation import FIRST_USER
+from turnlog.providers.alternation import FIRST_USER, length_of
 from turnlog.providers.blocks import (
     DATA_URL,
     convert_tools,
@@ -73,7 +73,7 @@ class AiSdkCodec:
             sent = [_with_names(body, names) for body in _bodies(turn)]
             messages += sent
             bodies.append(sent)
-            ends.append(End(len(messages) - 1, _blocks_of(messages[-1]) if messages else 0))
+            ends.append(End(len(messages) - 1, length_of(messages[-1]) if messages else 0))
         messages = messages or [{"role": "user", "content": FIRST_USER}]
         return Rendered(messages, system=system, tools=self.tools(tools), ends=tuple(ends), bodies=bodies)
 
@@ -82,11 +82,6 @@ class AiSdkCodec:
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, "openai_chat")
-
-
-def _blocks_of(body: JsonObject) -> int:
-    content = body["content"]
-    return len(content) if isinstance(content, list) else 1
 
 
 # ---------------------------------------------------------------- reading

@@ -56,8 +56,7 @@ class Layout:
         self._ends = [BEFORE_ALL] * in_system
         self._results: list[JsonValue] = []
         self._others: list[JsonValue] = []
-        self._is_extended = False
-        self._is_sorted = True
+        self._is_extended, self._is_sorted = False, True
         # Turns from `_first_turn` to before `_moved_turns` ended in the newest message before its blocks were reordered.
         self._first_turn = self._moved_turns = len(self._ends)
         self._moved_length = 0
@@ -96,7 +95,7 @@ class Layout:
         if not self._messages:
             self._ends.append(BEFORE_ALL)
             return
-        length = len(self._results) + len(self._others) if self._is_extended else _length(self._messages[-1])
+        length = len(self._results) + len(self._others) if self._is_extended else length_of(self._messages[-1])
         self._ends.append(End(len(self._messages) - 1, length))
 
     def _split_blocks(self, blocks: Sequence[JsonValue]) -> tuple[list[JsonValue], list[JsonValue]]:
@@ -142,7 +141,7 @@ def ends_after_additions(
     ends: Sequence[End], before: Sequence[JsonObject], after: Sequence[JsonObject]
 ) -> tuple[End, ...]:
     """Return the ends of the turns after blocks were appended to some messages: ``before`` became ``after``."""
-    lengths = {index: (_length(old), _length(new)) for index, (old, new) in enumerate(zip(before, after, strict=True))}
+    lengths = [(length_of(old), length_of(new)) for old, new in zip(before, after, strict=True)]
     return tuple(
         End(end.message, lengths[end.message][1])
         if end != BEFORE_ALL and end.blocks == lengths[end.message][0]
@@ -291,7 +290,8 @@ def has_results(message: JsonObject, is_result: IsKind) -> bool:
     return any(map(is_result, _blocks(message)))
 
 
-def _length(message: JsonObject) -> int:
+def length_of(message: JsonObject) -> int:
+    """Return the number of blocks of a message; a text counts as one."""
     content = message.get("content")
     return len(content) if isinstance(content, list) else 1
 

@@ -283,12 +283,10 @@ class AgentLoop:
 
     def _continue(self) -> Step:
         """Call the model and its tools until the model answers, a call waits, the limit is reached, or the run is cancelled."""
-        result: RunResult | None = None
-        while result is None:
-            result = self._result("max_iterations")
-            if self.iterations < self._max_iterations:
-                result = yield from self._model_call()
-        return result
+        while self.iterations < self._max_iterations:
+            if (result := (yield from self._model_call())) is not None:
+                return result
+        return self._result("max_iterations")
 
     def _model_call(self) -> Step:
         """Call the model once, append its reply, and execute its calls. Return the run's result, or None to go on."""

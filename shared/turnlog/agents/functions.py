@@ -265,7 +265,9 @@ def reply_of(value: Any, format: str) -> Reply:
     except InvalidInputError as error:
         if error.error_code != NOT_A_MESSAGE:
             raise
-        raise _not_a_reply(value) from error
+        kinds = "a message, a list of messages, a Reply, its provider's answer or a stream"
+        detail = f"a model must return {kinds}, not {type(value).__name__}"
+        raise InvalidInputError(detail, code="not_a_reply") from error
 
 
 NOT_A_MESSAGE = "not_a_message"
@@ -391,11 +393,3 @@ def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict
     counts = [usage.get(name) or 0 for name in names]
     is_told = bool(usage) and all(isinstance(number, int) for number in counts)
     return usage_of(sum(counts), usage.get(output)) if is_told else None
-
-
-def _not_a_reply(value: object) -> InvalidInputError:
-    return InvalidInputError(
-        "a model must return a message, a list of messages, a Reply, its provider's answer or a stream, "
-        f"not {type(value).__name__}",
-        code="not_a_reply",
-    )

@@ -294,7 +294,10 @@ def _write(
     if existing is None:
         row.status = "new"
         expected = [*places, *enumerate(comparison.missing, start=2)]
-        session = _create(log, source, expected)
+        metadata = with_extra(_own(source), _imported(source, expected))
+        session = log.sessions.create(
+            source.id, **source.settings, state=source.state, metadata=metadata, if_exists="return"
+        )
         info, head = session.info(), _CREATED
     else:
         session, info, head = existing.session, existing.info, existing.info.head
@@ -321,16 +324,6 @@ def _write(
     if _update_settings(session, info, source, places, row) and row.status == "same":
         row.status = "settings"
     return row
-
-
-def _create(log: Turnlog, source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> Session:
-    return log.sessions.create(
-        source.id,
-        **source.settings,
-        state=source.state,
-        metadata=with_extra(_own(source), _imported(source, places)),
-        if_exists="return",
-    )
 
 
 def _update_settings(

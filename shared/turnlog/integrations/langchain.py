@@ -110,11 +110,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._keep(state, session)
         self._done.pop((session.id, state.get("turnlog_run", "")), None)
 
-    abefore_agent, abefore_model, aafter_agent = (
-        in_thread(before_agent),
-        in_thread(before_model),
-        in_thread(after_agent),
-    )
+    abefore_agent = in_thread(before_agent)
+    abefore_model = in_thread(before_model)
+    aafter_agent = in_thread(after_agent)
 
     def wrap_model_call(
         self, request: Request, handler: Callable[[Request], ModelResponse[Any]]

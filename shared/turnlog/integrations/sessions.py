@@ -12,7 +12,7 @@ from typing import Any
 
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import DocumentChangedError, NotFoundError, SessionEndedError
+from turnlog.core.errors import DocumentChangedError, NotFoundError
 from turnlog.core.identity import is_session_id
 
 _MAPPED = "t_"
@@ -49,13 +49,7 @@ def stored_ids(log: Turnlog, earlier: Callable[[str], str]) -> Callable[[str], s
         session_id, earlier_id = session_id_of(name), earlier(name)
         if earlier_id == session_id or not is_session_id(earlier_id):
             return session_id
-        try:
-            log.sessions.get(earlier_id)
-        except NotFoundError:
-            return session_id
-        except SessionEndedError:
-            return earlier_id
-        return earlier_id
+        return earlier_id if log.sessions.exists(earlier_id) else session_id
 
     return stored_id
 

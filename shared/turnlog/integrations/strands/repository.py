@@ -7,6 +7,7 @@ its metadata.
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ def meta_of(message: Mapping[str, Any], own_fields: Mapping[str, Any], agent_id:
 def message_of(stored: StoredMessage) -> Message:
     """Return a stored message as Strands gave it."""
     own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
-    message: dict[str, Any] = _copied(stored.body)
+    message: dict[str, Any] = copy.deepcopy(stored.body)
     for place in own_fields.get("bytes", ()):
         holder: Any = message
         for step in place[:-1]:
@@ -118,12 +119,6 @@ def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]
     if isinstance(value, list | tuple):
         return [_plain(member, (*place, index), places) for index, member in enumerate(value)]
     return value
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(member) for name, member in value.items()}
-    return [_copied(member) for member in value] if isinstance(value, list) else value
 
 
 _SESSION = "strands/session"

@@ -164,22 +164,16 @@ class TurnlogStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         name = self._folder + _key(key)
-        return await _in_thread(
-            lambda: _unless_missing(lambda: self._values().read(name), None), f"Failed to read '{key}'"
-        )
+        return await _unless_missing(lambda: self._values().read(name), None, f"Failed to read '{key}'")
 
     async def delete(self, key: str) -> None:
         name = self._folder + _key(key)
-        await _in_thread(
-            lambda: _unless_missing(lambda: self._values().delete(name), None), f"Failed to delete '{key}'"
-        )
+        await _unless_missing(lambda: self._values().delete(name), None, f"Failed to delete '{key}'")
 
     async def list(self, query: str = "") -> builtins.list[str]:
         prefix = self._folder + _prefix(query)
         nothing = builtins.list[str]()
-        keys = await _in_thread(
-            lambda: _unless_missing(lambda: self._values().keys(prefix), nothing), f"Failed to list '{query}'"
-        )
+        keys = await _unless_missing(lambda: self._values().keys(prefix), nothing, f"Failed to list '{query}'")
         return [key.removeprefix(self._folder) for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
@@ -208,11 +202,16 @@ async def _in_thread(operation: Callable[[], T], message: str) -> T:
         raise StorageError(f"{message}: {error.detail}") from error
 
 
-def _unless_missing(operation: Callable[[], T], otherwise: T) -> T:
-    try:
-        return operation()
-    except NotFoundError:
-        return otherwise
+async def _unless_missing(operation: Callable[[], T], otherwise: T, message: str) -> T:
+    """Run an operation as `_in_thread` does; return ``otherwise`` when there is no session."""
+
+    def run() -> T:
+        try:
+            return operation()
+        except NotFoundError:
+            return otherwise
+
+    return await _in_thread(run, message)
 
 
 def _key(key: str) -> str:

@@ -142,12 +142,8 @@ def _part(part: JsonObject) -> Block:
 
 
 def _reasoning_text(body: JsonObject) -> str:
-    texts = list[str]()
-    for key in ("summary", "content"):
-        parts = body.get(key)
-        texts += (
-            [string_of(part.get("text")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-        )
+    lists = [parts for parts in (body.get("summary"), body.get("content")) if isinstance(parts, list)]
+    texts = [string_of(part.get("text")) for parts in lists for part in parts if isinstance(part, dict)]
     return "\n".join(text for text in texts if text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -154,10 +155,8 @@ class ThreadSessions:
     def delete(self, thread_id: str) -> None:
         """Delete all documents of a thread, oldest first, so that a crash never leaves an older state behind."""
         documents = self.documents(thread_id)
-        try:
+        with suppress(NotFoundError):
             documents.delete([document.key for document in documents.list(ROOT)])
-        except NotFoundError:
-            return
 
     def copy(self, source: str, target: str) -> None:
         """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them."""

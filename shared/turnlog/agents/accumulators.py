@@ -231,10 +231,10 @@ class ChatAccumulator(Accumulator):
         usage = mapping_or_empty(event.get("usage"))
         self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
-        for choice in list_or_empty(event.get("choices")):
-            if index_of(mapping_or_empty(choice).get("index"), 0) == 0:
-                self._add(mapping_or_empty(mapping_or_empty(choice).get("delta")))
-                self.finish_reason = text_of(mapping_or_empty(choice).get("finish_reason")) or self.finish_reason
+        for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
+            if index_of(choice.get("index"), 0) == 0:
+                self._add(mapping_or_empty(choice.get("delta")))
+                self.finish_reason = text_of(choice.get("finish_reason")) or self.finish_reason
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -327,10 +327,8 @@ def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[Js
     if isinstance(content, str) and not isinstance(before, list):
         return (before or "") + content
     parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
-    return [
-        *parts,
-        *([{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(list_or_empty(content))),
-    ]
+    added = [{"type": "text", "text": content}] if isinstance(content, str) else copy.deepcopy(list_or_empty(content))
+    return [*parts, *added]
 
 
 def _merged(before: JsonValue, value: Any) -> JsonValue:

@@ -190,8 +190,8 @@ class Saving:
             except VersionMismatchError:
                 if not tries_left:
                     raise
-                continue
-            return
+            else:
+                return
         raise AssertionError("a try returns or raises")
 
     def _set_system(self, before: Mapping[str, Any], system: Any) -> None:

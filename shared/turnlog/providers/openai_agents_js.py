@@ -82,29 +82,23 @@ def _as_turn_of_responses(turn: Turn) -> Turn:
     return Turn(turn.message, RESPONSES, as_responses(turn.body), turn.call_ids, turn.result_ids)
 
 
-def _snake(value: JsonValue) -> JsonValue:
-    """Return a value with the SDK's names as OpenAI spells them, at any depth."""
+def _renamed(value: JsonValue, spell: Callable[[str], str]) -> JsonValue:
+    """Return a value with its names as ``spell`` spells them, at any depth."""
     if isinstance(value, list):
-        return [_snake(item) for item in value]
+        return [_renamed(item, spell) for item in value]
     if not isinstance(value, dict):
         return value
-    return {_spelled(key): item if key in _PLAIN else _snake(item) for key, item in value.items()}
+    return {spell(key): item if key in _PLAIN else _renamed(item, spell) for key, item in value.items()}
 
 
-def _spelled(key: str) -> str:
+def _snake(key: str) -> str:
+    """Return a name of the SDK as OpenAI spells it."""
     return _CAMEL.sub(r"_\1", key).lower() if key[:1].islower() else key
 
 
-def _camel(value: JsonValue) -> JsonValue:
-    """Return a value with OpenAI's names as the SDK spells them, at any depth."""
-    if isinstance(value, list):
-        return [_camel(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        _SNAKE.sub(lambda match: match[1].upper(), key): item if key in _PLAIN else _camel(item)
-        for key, item in value.items()
-    }
+def _camel(key: str) -> str:
+    """Return a name of OpenAI as the SDK spells it."""
+    return _SNAKE.sub(lambda match: match[1].upper(), key)
 
 
 # ---------------------------------------------------------------- reading
@@ -118,7 +112,7 @@ def as_responses(item: JsonObject) -> JsonObject:
     own: JsonObject = {key: value for key, value in item.items() if key != "providerData"}
     if read is not None:
         return read(own, provided)
-    snaked = _snake({**provided, **own})
+    snaked = _renamed({**provided, **own}, _snake)
     return snaked if isinstance(snaked, dict) else item
 
 
@@ -183,7 +177,7 @@ def _computer_output(item: JsonObject, provided: JsonObject) -> JsonObject:
 def _hosted_call(item: JsonObject, provided: JsonObject) -> JsonObject:
     """Return the call that the provider ran: the SDK keeps it beside a short form of its own."""
     kind = string_of(provided.get("type")) or string_of(item.get("name")) or "unknown"
-    snaked = _snake({key: value for key, value in provided.items() if key != "type"})
+    snaked = _renamed({key: value for key, value in provided.items() if key != "type"}, _snake)
     name = kind if kind.startswith("mcp_") or kind.endswith("_call") else f"{kind}_call"
     call: JsonObject = {key: item[key] for key in ("id", "status") if item.get(key) is not None}
     if item.get("output") is not None:
@@ -242,7 +236,7 @@ def _as_own(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
         texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         content: JsonValue = [{"type": "input_text", "text": text} for text in texts]
         return {"type": "reasoning", "content": content, "providerData": item}
-    camel = _camel(item)
+    camel = _renamed(item, _camel)
     return camel if isinstance(camel, dict) else item
 
 

@@ -288,10 +288,9 @@ def _with_names(body: JsonObject, names: dict[str, str]) -> JsonObject:
 
 def _rendered(turn: Turn) -> list[JsonObject]:
     message = turn.message
-    pairs = zip(message.tool_calls, turn.call_ids, strict=True)
     calls: list[JsonValue] = [
         {"type": "tool-call", "toolCallId": call_id, "toolName": legal_tool_name(call.name), "input": tool_input(call)}
-        for call, call_id in pairs
+        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
     ]
     results: list[JsonValue] = [
         {"type": "tool-result", "toolCallId": call_id, "toolName": result.name, "output": _output_of(result)}

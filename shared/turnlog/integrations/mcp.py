@@ -268,13 +268,8 @@ def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> No
         with _errors_as(ResourceError):
             return _json(_sessions(log, only, 100, None))
 
-    readers: tuple[tuple[str, Callable[[str], str]], ...] = (
-        ("", session),
-        ("/messages", messages),
-        ("/window", window),
-    )
     server.resource("turnlog://sessions", mime_type=_JSON)(sessions)
-    for suffix, read in readers:
+    for suffix, read in {"": session, "/messages": messages, "/window": window}.items():
         if only is None:
             server.resource(f"turnlog://sessions/{{session_id}}{suffix}", mime_type=_JSON)(read)
         else:

@@ -592,14 +592,11 @@ class AgentLoop:
         """Return the newest message in view, of a run within a call the newest of its own; None without one."""
         session, limit, before = self.plan.session, 100 if self.plan.caller is not None else 1, None
         while True:
-            read = partial(session.page, order="desc", limit=limit, in_view=True, before=before)
-            page = yield LoopStep(read)
-            for message in page.messages:
-                if self._is_own(message):
-                    return message
+            page = yield LoopStep(partial(session.page, order="desc", limit=limit, in_view=True, before=before))
+            newest = next(filter(self._is_own, page.messages), None)
+            if newest is not None or page.next is None:
+                return newest
             before = page.next
-            if before is None:
-                return None
 
     def _is_own(self, message: StoredMessage) -> bool:
         caller = self.plan.caller

@@ -15,7 +15,6 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall
-from turnlog.core.run_lease import RunLease
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
@@ -140,7 +139,7 @@ class AppendWrite:
         settings = self._current.settings
         first = header.last + 1
         time_ms = max(self._log.clock.now_ms(), header.time_ms + 1)
-        lease = self._lease_after(header, first, time_ms)
+        lease = lease_after(self._body.lease, header.lease, position=first, time_ms=time_ms)
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
         timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
@@ -161,7 +160,7 @@ class AppendWrite:
         if settings.strict and self._body.parent is None:
             _refuse(header, arrivals, warnings)
         if lease is None and flow.loop.final and self.state is not None and has_inbox(self.state, self._body.run):
-            lease = self._lease_after(header, first, time_ms, keeps=True)
+            lease = lease_after(self._body.lease, header.lease, position=first, time_ms=time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
         notes = [self._notes(warnings)] + [None] * len(arrivals)  # with the first message
@@ -193,13 +192,6 @@ class AppendWrite:
         if self.state is not None:
             States(self._log).write_cache(self._keys, self.state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
-
-    def _lease_after(self, header: Header, position: int, time_ms: int, *, keeps: bool = False) -> RunLease | None:
-        """Return the lease after the append. With ``keeps``, a release only renews it."""
-        request = self._body.lease
-        if request is None:
-            return header.lease
-        return lease_after(request, header.lease, position=position, time_ms=time_ms, keeps=keeps)
 
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
         return [

@@ -35,12 +35,14 @@ DEFAULT_LEASE_SECONDS = 120
 
 
 def lease_after(
-    request: LeaseRequest, lease: RunLease | None, *, position: int, time_ms: int, keeps: bool = False
+    request: LeaseRequest | None, lease: RunLease | None, *, position: int, time_ms: int, keeps: bool = False
 ) -> RunLease | None:
     """Return the lease after a request in the commit at ``position``; None when it is released.
 
     With ``keeps``, a release only renews it. Raises `RunActiveError` or `RunLostError`.
     """
+    if request is None:
+        return lease
     if request.holder is not None:
         seconds = request.seconds or DEFAULT_LEASE_SECONDS
         return acquired(lease, request.holder, seconds, position=position, time_ms=time_ms)

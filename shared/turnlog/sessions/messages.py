@@ -61,43 +61,36 @@ class ReadMessages:
             codec_of(format)
         log = self._log.commits
         header = log.tail(keys).header if at is None else header_of_moment(log, keys, at, pointer="/query/at")
-        selection = _Selection(after + 1, (before if before is not None else MAX_POSITION + 1) - 1, order == "desc")
+        last = min(header.last, before - 1) if before is not None else header.last
         if at is None and not in_view:
-            header = replace(header, last=min(header.last, selection.last), view=VisibleRanges())
-        return _page(self._in_view(keys, header, selection, limit), limit, format)
+            header = replace(header, last=last, view=VisibleRanges())
+        messages = self._in_view(keys, header, after + 1, last, limit, newest_first=order == "desc")
+        return _page(messages, limit, format)
 
     def among(
         self, keys: SessionKeys, header: Header, stretches: Sequence[Stretch], *, after: int, limit: int
     ) -> MessagePage:
         """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
-        messages = self._in_view(keys, header, _Selection(first, header.last, False), limit)
+        messages = self._in_view(keys, header, first, header.last, limit)
         in_view = (
             message for message in messages if any(first <= message.event.position <= last for first, last in stretches)
         )
         return _page(in_view, limit, None)
 
-    def _in_view(self, keys: SessionKeys, header: Header, selection: _Selection, limit: int) -> Iterator[Located]:
-        """Yield the selected messages in view at a header. ``limit`` is the number of messages read at a time."""
+    def _in_view(
+        self, keys: SessionKeys, header: Header, first: int, last: int, limit: int, *, newest_first: bool = False
+    ) -> Iterator[Located]:
+        """Yield the messages from ``first`` to ``last`` in view at a header. ``limit`` messages are read at a time."""
         log = self._log.commits
-        if selection.first > header.last:
+        if first > header.last:
             return
-        read = log.in_view if selection.descending else log.in_view_on
-        for commits in read(keys, header, first=selection.first, limit=_commits_with(limit, header)):
-            yield from selection.pick(located(log, keys, commits, fetch=True))
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class _Selection:
-    """A range of positions, and the order to read it in."""
-
-    first: int
-    last: int
-    descending: bool
-
-    def pick(self, messages: Sequence[Located]) -> Iterator[Located]:
-        matching = [message for message in messages if self.first <= message.event.position <= self.last]
-        return reversed(matching) if self.descending else iter(matching)
+        read = log.in_view if newest_first else log.in_view_on
+        for commits in read(keys, header, first=first, limit=_commits_with(limit, header)):
+            messages = located(log, keys, commits, fetch=True)
+            for message in reversed(messages) if newest_first else messages:
+                if first <= message.event.position <= last:
+                    yield message
 
 
 def _commits_with(positions: int, header: Header) -> PageSize:

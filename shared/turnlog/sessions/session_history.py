@@ -83,8 +83,7 @@ class WarmSession:
 
         Behind a rewind or a redaction the log is read again, behind another summary only what it keeps.
         """
-        names = ("view", "redacted")
-        if any(getattr(self.header, name) != getattr(header, name) for name in names):
+        if (header.view, header.redacted) != (self.header.view, self.header.redacted):
             return None
         newer, calls = (*self.messages, *messages), self.calls + sum(calls_in(message.event) for message in messages)
         if len(newer) > self.cold_count + max(self.cold_count // 2, LEAST_GROWTH):

@@ -177,12 +177,8 @@ def _path_parameter(name: str) -> JsonObject:
 
 def _query_parameter(parameter: Parameter) -> JsonObject:
     schema: JsonObject = {"type": "integer" if parameter.kind == "integer" else "string"}
-    if parameter.minimum is not None:
-        schema["minimum"] = parameter.minimum
-    if parameter.maximum is not None:
-        schema["maximum"] = parameter.maximum
-    if parameter.default is not None:
-        schema["default"] = parameter.default
+    limits = {"minimum": parameter.minimum, "maximum": parameter.maximum, "default": parameter.default}
+    schema |= {name: value for name, value in limits.items() if value is not None}
     if parameter.values:
         schema["enum"] = list(parameter.values)
     return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner, safe_id
+from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
@@ -285,10 +286,8 @@ class AgentCoreMemoryEngine:
 
     def _records(self, path: str) -> list[Any]:
         """Return all records below a path. AgentCore also lists names that merely begin alike; these are left out."""
-        records = list[Any]()
-        for page in self._calls.pages("list_memory_records", "memoryRecordSummaries", namespacePath=path):
-            records += below(path, page)
-        return records
+        pages = self._calls.pages("list_memory_records", "memoryRecordSummaries", namespacePath=path)
+        return [record for page in pages for record in below(path, page)]
 
     def _newest(self, owner: Owner) -> list[Memory]:
         memories = [self._memory(record) for record in self._records(self._namespaces.of_person(owner))]
@@ -347,7 +346,7 @@ def _pieces(messages: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _P
     A redaction between two tries changes which messages share an event, so each piece is checked by its place.
     """
     for message in messages:
-        text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = sendable_text(message.text)
         for start in range(0, len(text), MAX_EVENT_CHARS):
             place = message.position, start // MAX_EVENT_CHARS
             if not any(first <= place <= last for first, last in stored):

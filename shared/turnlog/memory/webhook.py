@@ -18,7 +18,7 @@ from urllib.parse import SplitResult
 from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json, sendable_text
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, SpokenMessage
 from turnlog.core.times import milliseconds_of, rfc3339
@@ -154,8 +154,7 @@ def _size_bytes(message: SpokenMessage) -> int:
 
 
 def _message(message: SpokenMessage) -> JsonObject:
-    # Replace lone surrogates: JSON can escape them, but few receivers read them.
-    text = message.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = sendable_text(message.text)
     return {"position": message.position, "role": message.role, "text": text, "created_at": rfc3339(message.time_ms)}
 
 

@@ -226,14 +226,11 @@ class AskForOffloads:
         if due is None:
             return ""
         now = self._log.clock.now_ms()
-        if header is None or not self._is_on:
-            self._offloads.put_off(keys, due, due_ms=None)
-            return ""
-        if not is_at_rest(header):
+        if header is not None and self._is_on and not is_at_rest(header):
             is_over = now - due.noted_ms >= SETTLES_MS
             self._offloads.put_off(keys, due, due_ms=None if is_over else now + NOTED_MS)
             return ""
-        if cut.done >= (header.ended or header.last):
+        if header is None or not self._is_on or cut.done >= (header.ended or header.last):
             self._offloads.put_off(keys, due, due_ms=None)
             return ""
         job = self._start(keys, header, cast("OffloadReason", due.reason))

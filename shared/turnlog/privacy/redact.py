@@ -75,8 +75,7 @@ class Redaction:
         if commit is None or position > (commit.until or commit.header.last):
             raise _no_message(position)
         home = keys.home(commit.home)
-        key = home.commit(commit.header.first)
-        item = get_item(self._items, key)
+        item = get_item(self._items, home.commit(commit.header.first))
         if item is None:
             raise _no_message(position)
         line = stored_lines(item)[position - commit.header.first]
@@ -154,9 +153,7 @@ class Redaction:
             return False
         if commit is None:
             return False
-        home = keys.home(commit.home)
-        key = home.commit(commit.header.first)
-        item = get_item(self._items, key)
+        item = get_item(self._items, keys.home(commit.home).commit(commit.header.first))
         if item is None or is_slot_tombstone(item):
             return False
         return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest

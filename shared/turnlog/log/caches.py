@@ -71,9 +71,7 @@ class Caches:
     def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
         """Return the settings in an ``E#SYS`` item."""
         if "at" in system:
-            payload = Payload(
-                str(system["at"]), cached_number(system, "sz"), str(system["d"]), str(system.get("hm", ""))
-            )
+            payload = Payload(str(system["at"]), number_in(system, "sz"), str(system["d"]), str(system.get("hm", "")))
             content = self._payloads.content(keys, payload)
         else:
             content = unpack(_packed_in(system), item=item_name(system))
@@ -103,7 +101,7 @@ def reflected_position(item: Item) -> int:
 
     ``pos`` can't serve for that: it may be the position of a rewind that made the event current again.
     """
-    return cached_number(item, "of" if "of" in item else "pos")
+    return number_in(item, "of" if "of" in item else "pos")
 
 
 def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
@@ -134,15 +132,15 @@ def read_meta(item: Item) -> CachedSettings:
 
     Raises `NewerSchemaError` for an item of a newer version, whose fields may have other meanings.
     """
-    if (version := cached_number(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
+    if (version := number_in(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    early_code = cached_number(item, _MISSING) if _MISSING in item else 0
+    early_code = number_in(item, _MISSING) if _MISSING in item else 0
     settings, missing = _short_settings(_packed_in(item), item_name(item))
     return CachedSettings(
         settings,
         early_code if missing is None else missing,
         reflected_position(item),
-        cached_number(item, "c"),
+        number_in(item, "c"),
         "ss" in item,
     )
 
@@ -214,7 +212,7 @@ def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None
 
 def is_settled(item: Item, now_ms: int) -> bool:
     """Return whether an entry is exact. It may lag while the five minutes of its last activity are not over."""
-    return "ok" in item or not is_listing_due(cached_number(item, "a"), now_ms)
+    return "ok" in item or not is_listing_due(number_in(item, "a"), now_ms)
 
 
 def is_listing_due(before_ms: int, now_ms: int) -> bool:
@@ -240,7 +238,7 @@ def status_of(entry: Item) -> str:
 
 def active_of(entry: Item) -> int:
     """Return the time in milliseconds of the last activity in an entry."""
-    return cached_number(entry, "a")
+    return number_in(entry, "a")
 
 
 def session_id_of(item: Item) -> str:
@@ -281,8 +279,8 @@ def cached_json(item: Item) -> Any:
     return unpack_json(_packed_in(item), item=item_name(item))
 
 
-def cached_number(item: Item, name: str) -> int:
-    """Return an attribute of a cache item that is a number. Raises `CorruptError` when it is none."""
+def number_in(item: Item, name: str) -> int:
+    """Return an attribute of an item that is a number. Raises `CorruptError` when it is none."""
     value = item.get(name)
     if not isinstance(value, int):
         raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))

@@ -17,7 +17,7 @@ from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindE
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import VisibleRanges
-from turnlog.log.caches import cached_number
+from turnlog.log.caches import number_in
 from turnlog.log.commit import (
     VERIFIED,
     Commit,
@@ -115,7 +115,7 @@ class CommitLog:
         A cache is written after its commit. The log's end is read once more before the error, because a query is not a
         snapshot of the table.
         """
-        position = max((cached_number(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
+        position = max((number_in(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
             message = f"the log ends at position {header.last}, but a cache reflects position {position}"
             raise CorruptError(message, item=commit_sort_key(header.last + 1))

@@ -21,6 +21,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryFact, MemoryPage, Offloaded
 from turnlog.core.session_settings import SCHEMA_VERSION
+from turnlog.log.caches import number_in
 from turnlog.log.headers import item_name
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.packing import decoding, pack, unpack_json
@@ -177,7 +178,7 @@ class Memories:
             remaining = [fact for fact in part.facts if is_kept(fact)]
             if len(remaining) == len(part.facts):
                 return 0
-            revision = _number(part.item, "n")
+            revision = number_in(part.item, "n")
             item = _item(_key(part.item), remaining, revision=revision + 1)
             lost = self._items.put(item, condition=Equal("n", revision))
             if lost is None:
@@ -215,7 +216,7 @@ def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
 
 def _part(item: Item) -> _Part:
     name = item_name(item)
-    version = _number(item, "v")
+    version = number_in(item, "v")
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
     packed = item.get("b")
@@ -228,13 +229,6 @@ def _part(item: Item) -> _Part:
 
 def _key(item: Mapping[str, object]) -> Key:
     return Key(str(item["pk"]), str(item["sk"]))
-
-
-def _number(item: Item, name: str) -> int:
-    value = item.get(name)
-    if not isinstance(value, int):
-        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
-    return value
 
 
 _log = logging.getLogger("turnlog")

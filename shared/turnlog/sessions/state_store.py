@@ -11,7 +11,7 @@ from turnlog.core.events import MAX_LISTED_KEYS, CreateEvent, StateEvent
 from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_patches, difference
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import cached_json, cached_number, reflected_position
+from turnlog.log.caches import cached_json, number_in, reflected_position
 from turnlog.log.commit import read_commit
 from turnlog.log.commit_items import shared_position
 from turnlog.log.keys import SessionKeys, commit_sort_key
@@ -99,8 +99,8 @@ class States:
         item = self._caches.read(keys.state)
         if item is None:
             return None
-        base = cached_number(item, "bs") if "bs" in item else None
-        return _CachedState(reflected_position(item), cached_number(item, "n"), cached_json(item), base)
+        base = number_in(item, "bs") if "bs" in item else None
+        return _CachedState(reflected_position(item), number_in(item, "n"), cached_json(item), base)
 
     def _from_cache(self, keys: SessionKeys, cached: _CachedState) -> SessionState:
         if cached.base is None:

@@ -18,7 +18,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.caches import cached_number
+from turnlog.log.caches import number_in
 from turnlog.log.commit import Commit, checked_chain, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
@@ -257,12 +257,12 @@ def _entry(keys: SessionKeys, segment: Segment) -> Item:
 
 def _segment(item: Item) -> Segment:
     name, digest = item_name(item), item.get("d")
-    version = cached_number(item, "v")
+    version = number_in(item, "v")
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
     if not isinstance(digest, bytes):
         raise CorruptError("the entry of a segment is damaged", item=name)
-    last, messages, size_bytes, body_bytes = (cached_number(item, field) for field in ("pos", "m", "sz", "rb"))
+    last, messages, size_bytes, body_bytes = (number_in(item, field) for field in ("pos", "m", "sz", "rb"))
     return Segment(position_of(name), last, digest.hex(), messages, size_bytes, body_bytes)
 
 

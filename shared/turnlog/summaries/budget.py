@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from turnlog.core.errors import CorruptError, SummaryRefusedError, TurnlogError, UnavailableError
+from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE, Spent, Summarised, SummaryRequest
 from turnlog.core.times import DAY_MS, rfc3339
-from turnlog.log.headers import item_name
+from turnlog.log.caches import number_in
 from turnlog.log.keys import TenantKeys
 from turnlog.ports import (
     Absent,
@@ -87,7 +87,7 @@ class Spending:
             after = change(_spent(before))
             if after is None:
                 return None
-            revision = _count(before, "n") if before is not None else 0
+            revision = number_in(before, "n") if before is not None else 0
             item: Item = {
                 "pk": key.pk,
                 "sk": key.sk,
@@ -116,14 +116,7 @@ def _day(now_ms: int) -> str:
 def _spent(item: Item | None) -> Spent:
     if item is None:
         return Spent()
-    return Spent(_count(item, "c"), _count(item, "i"), _count(item, "o"), _count(item, "r"))
-
-
-def _count(item: Item, name: str) -> int:
-    value = item.get(name)
-    if not isinstance(value, int):
-        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
-    return value
+    return Spent(*(number_in(item, name) for name in ("c", "i", "o", "r")))
 
 
 _PROMPT_TOKENS = 600

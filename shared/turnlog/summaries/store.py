@@ -9,7 +9,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.events import SummaryEvent
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import cached_json, cached_number, reflected_position
+from turnlog.log.caches import cached_json, number_in, reflected_position
 from turnlog.log.headers import Covered
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import stored_line
@@ -45,7 +45,7 @@ class Summaries:
             position = reflected_position(cached)
             if position == covered.position:
                 event = summary_from(cached_json(cached), position=position)
-                return CurrentSummary(event, cached_number(cached, "t"))
+                return CurrentSummary(event, number_in(cached, "t"))
         return self.at(keys, [covered.position])[0]
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[CurrentSummary]:

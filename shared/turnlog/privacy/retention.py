@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 
-from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.events import TIME_OUT, NoteEvent
 from turnlog.core.identity import Owner, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject
@@ -21,14 +21,13 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.jobs.worker import StartJobs
-from turnlog.log.caches import directory_item
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following, item_name
 from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
-from turnlog.ports import Item, Key, Less, Query, pages
+from turnlog.ports import Item, Key, Query, pages
 from turnlog.privacy.erase import due_job_id, start_expiry
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.sessions.session_log import SessionLog
@@ -175,12 +174,7 @@ class RetainSessions:
 
     def _show(self, keys: SessionKeys, tail: Tail) -> None:
         """Write the session's entry in the list and on the index as of a commit."""
-        current = self._log.full_settings(keys, tail)
-        entry = directory_item(
-            keys, current.settings, created_ms=current.created_ms, header=tail.header, missing=current.missing
-        )
-        with suppress(UnavailableError):
-            self._log.items.put(entry, condition=Less("pos", tail.header.last + 1, or_absent=False))
+        self._log.write_listing(keys, tail.header, self._log.full_settings(keys, tail), again=True)
 
 
 def counted(done: Retained, names: Sequence[str]) -> Retained:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from turnlog.core.errors import CorruptError, NotFoundError, UnavailableError
+from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonValue
 from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import caller_time, milliseconds_since_epoch, rfc3339
-from turnlog.log.caches import directory_item, is_listing_due, is_settled, read_meta, session_id_of, status_of
+from turnlog.log.caches import is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Item, Less, Query, get_item
+from turnlog.ports import Item, Query, get_item
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
 from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import SessionLog
@@ -213,9 +212,7 @@ class ListSessions:
             return None
         header = tail.header
         settled = is_listing_due(header.time_ms, self._log.clock.now_ms())
-        entry = directory_item(keys, current.settings, created_ms=current.created_ms, header=header, settled=settled)
-        with suppress(UnavailableError):  # the answer is right whether or not the entry could be written
-            self._log.items.put(entry, condition=Less("pos", header.last + 1, or_absent=False))
+        self._log.write_listing(keys, header, current, again=True, settled=settled)
         return session_answer(keys, current.settings, header, created_ms=current.created_ms)
 
 

@@ -116,13 +116,19 @@ class SessionLog:
             return
         self.write_listing(keys, header, current if current is not None else self.short_settings(keys, before))
 
-    def write_listing(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> None:
-        """Update the session's entry in the list to a commit, unless it reflects a later one. Ignores an unavailable engine."""
+    def write_listing(
+        self, keys: SessionKeys, header: Header, current: CurrentSettings, *, again: bool = False, settled: bool = False
+    ) -> None:
+        """Update the session's entry in the list to a commit, unless it reflects a later one. Ignores an unavailable engine.
+
+        ``again``: also if it reflects this commit. ``settled``: see `directory_item`.
+        """
+        created_ms, missing = current.created_ms, current.missing
         item = directory_item(
-            keys, current.settings, created_ms=current.created_ms, header=header, missing=current.missing
+            keys, current.settings, created_ms=created_ms, header=header, settled=settled, missing=missing
         )
         with suppress(UnavailableError):
-            self.items.put(item, condition=Less("pos", header.last, or_absent=False))
+            self.items.put(item, condition=Less("pos", header.last + again, or_absent=False))
 
     def repair_caches(self, keys: SessionKeys, tail: Tail) -> None:
         """Repair the caches of a session, after a request that may have crashed between its commit and its caches."""

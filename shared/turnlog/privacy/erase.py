@@ -8,7 +8,7 @@ whether the owner is being erased. So a pass that begins after the mark sees eve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
@@ -169,7 +169,7 @@ class EraseSessions:
             return
         due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
         if due_ms is not None:
-            start_expiry(self._start_job, self._erasure, keys, f"{due_ms:013d}")
+            start_due(self._start_job, self._erasure, keys, keys.directory.sk, f"{due_ms:013d}", "expired")
         if due_ms is not None or self._erasure.is_expiring(keys):
             raise still_erased(SECOND_PASS_SECONDS * 1000)
 
@@ -181,9 +181,7 @@ class EraseSessions:
         if wait_ms and MATERIALISING in first:
             raise id_claimed(wait_ms)
         if not wait_ms:
-            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
-            job_id = due_job_id(keys, item_name(first), f"{since_of(first):013d}")
-            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+            start_due(self._start_job, self._erasure, keys, item_name(first), f"{since_of(first):013d}", "release")
         raise still_erased(wait_ms or _ROOM_MS)
 
     def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
@@ -204,15 +202,18 @@ class EraseSessions:
         return retained_items(self._log.records, self._blobs, keys)
 
 
-def start_expiry(start_job: StartJobs, erasure: Erasure, keys: SessionKeys, due: str) -> None:
-    """Start the job that erases a session that has expired at ``due``. Repeated, it is the same job."""
-    options: JsonObject = {"first": erasure.identity(keys), "expired": True}
-    start_job(keys.owner, "erase", keys.session_id, options, job_id=due_job_id(keys, keys.directory.sk, due))
-
-
-def due_job_id(keys: SessionKeys, sort_key: str, due: str) -> str:
-    """Return the id of the job for an item of the expiry index."""
-    return f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
+def start_due(
+    start_job: StartJobs,
+    erasure: Erasure,
+    keys: SessionKeys,
+    sort_key: str,
+    due: str,
+    part: Literal["expired", "release"],
+) -> None:
+    """Start the job that erases an expired session, or frees an erased one's id. It is the same for an item and its time."""
+    options: JsonObject = {"first": erasure.identity(keys), part: True}
+    job_id = f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
+    start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
 
 
 def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:

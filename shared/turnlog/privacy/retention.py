@@ -16,7 +16,6 @@ from itertools import chain, islice
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.events import TIME_OUT, NoteEvent
 from turnlog.core.identity import Owner, owner_of_ids, serving
-from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, MINUTE_MS
@@ -28,7 +27,7 @@ from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
 from turnlog.ports import Item, Key, Query, pages
-from turnlog.privacy.erase import due_job_id, start_expiry
+from turnlog.privacy.erase import start_due
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.sessions.session_log import SessionLog
 
@@ -127,19 +126,17 @@ class RetainSessions:
 
     def _process_entry(self, item: Item, keys: SessionKeys) -> str:
         """Start what is due for one entry. Returns the outcome as a field name of `Retained`; empty when nothing was due."""
-        if item_name(item).startswith("C#"):
-            due = str(item["g2sk"])[:13]
-            options: JsonObject = {"first": self._erasure.identity(keys), "release": True}
-            job_id = due_job_id(keys, item_name(item), due)
-            self._start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)
+        name, due = item_name(item), str(item["g2sk"])[:13]
+        if name.startswith("C#"):
+            start_due(self._start_job, self._erasure, keys, name, due, "release")
             return "released"
-        if item_name(item) == OFFLOAD_DUE:
+        if name == OFFLOAD_DUE:
             return self._hand_over(keys)
         try:
             tail = self._log.commits.tail(keys)
         except NotFoundError:
             if self._erasure.expired_ms(keys) is not None:
-                start_expiry(self._start_job, self._erasure, keys, str(item["g2sk"])[:13])
+                start_due(self._start_job, self._erasure, keys, keys.directory.sk, due, "expired")
                 return "expired"
             return ""
         settings = self._log.full_settings(keys, tail).settings

@@ -74,9 +74,10 @@ class CreateSessions:
 
     def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
         request = request_key(key, "create", body)
-        keys = SessionKeys(
-            owner, check_session_id(body.session_id) if body.session_id is not None else self._new_id(owner, request)
-        )
+        session_id = body.session_id
+        if session_id is None:
+            session_id = made_id(owner, request.key_hash) if request is not None else self._log.ids.new_id()
+        keys = SessionKeys(owner, session_id)
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
         if body.bootstrap is not False and (body.session_id is not None or request is not None):
@@ -213,11 +214,6 @@ class CreateSessions:
     def _write_listing(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
         item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
         self._log.items.put(item, condition=Less("pos", commit.header.last))
-
-    def _new_id(self, owner: Owner, request: RequestKey | None) -> str:
-        if request is None:
-            return self._log.ids.new_id()
-        return made_id(owner, request.key_hash)
 
 
 def made_id(owner: Owner, seed: bytes) -> str:

@@ -7,7 +7,7 @@ history names the snapshot. Its own id can be used again once the rest of the ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -19,7 +19,7 @@ from turnlog.core.errors import (
     InvalidInputError,
     SessionExistsError,
 )
-from turnlog.core.events import Event, NoteEvent
+from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
@@ -75,13 +75,6 @@ def add_restore_note(
     if commit is None:
         raise ConflictError("another restore of this session is running; try again", code="id_claimed")
     return commit.header
-
-
-def is_restore_note(commit: Commit | None, events: Sequence[Event], snapshot_id: str) -> bool:
-    """Whether a commit is the history entry of a session that was restored from this snapshot."""
-    note = events[0] if commit is not None and events else None
-    metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
-    return metadata is not None and metadata.get("snapshot_id") == snapshot_id
 
 
 MAX_POSITIONS = 2_048
@@ -201,8 +194,9 @@ class RestoreSnapshots:
     def _restore_note(self, target: SessionKeys, record: Record) -> Commit | None:
         """Return the restore note of a session that was made of the snapshot; None when it was not."""
         commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
-        events = self._log.commits.events(target, [commit]) if commit is not None else []
-        return commit if is_restore_note(commit, events, record.id) else None
+        note = next(iter(self._log.commits.events(target, [commit])), None) if commit is not None else None
+        metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
+        return commit if metadata is not None and metadata.get("snapshot_id") == record.id else None
 
 
 def _token(keys: SessionKeys, record: Record) -> bytes:

@@ -178,7 +178,7 @@ def directory_item(
         "pk": key.pk,
         "sk": key.sk,
         "g1pk": key.pk,
-        "g1sk": activity_key(active_ms, keys.session_id),
+        "g1sk": f"{active_ms:013d}#{keys.session_id}",
         "st": status,
         "v": SCHEMA_VERSION,
         "c": created_ms,
@@ -221,11 +221,6 @@ def is_listing_due(before_ms: int, now_ms: int) -> bool:
     ``now_ms`` is the commit's time, ``before_ms`` the time of the commit before it.
     """
     return before_ms // LISTING_MS != now_ms // LISTING_MS
-
-
-def activity_key(active_ms: int, session_id: str) -> str:
-    """Return the sort key that orders sessions by their last activity."""
-    return f"{active_ms:013d}#{session_id}"
 
 
 def status_of(entry: Item) -> str:

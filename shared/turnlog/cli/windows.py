@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -36,31 +36,13 @@ from turnlog.cli.screen import (
     window_table,
 )
 from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.window_parts import WindowPart
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
 
 ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
 _Key: TypeAlias = tuple[str, int | str | None, int]
-
-
-class PartLike(Protocol):
-    """A part of a window's manifest, from the engine or from an API answer."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def level(self) -> str: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def loop(self) -> int | None: ...
-    @property
-    def first(self) -> int | None: ...
-    @property
-    def last(self) -> int | None: ...
-    @property
-    def reason(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +53,11 @@ class Change:
     """
 
     change: ChangeKind
-    before: PartLike | None
-    after: PartLike | None
+    before: WindowPart | None
+    after: WindowPart | None
 
     @property
-    def part(self) -> PartLike:
+    def part(self) -> WindowPart:
         """The part after the change, or before it when it was removed."""
         part = self.after if self.after is not None else self.before
         assert part is not None  # noqa: S101 - a change has at least one of the two
@@ -89,7 +71,7 @@ class Change:
         )
 
 
-def compare(before: Sequence[PartLike], after: Sequence[PartLike]) -> tuple[Change, ...]:
+def compare(before: Sequence[WindowPart], after: Sequence[WindowPart]) -> tuple[Change, ...]:
     """Return the changes between two windows in the order of the later one; removed parts keep their place.
 
     Messages of a loop are compared only when the loop is whole in both windows. Otherwise the loop is compared as one part.
@@ -105,7 +87,7 @@ def compare(before: Sequence[PartLike], after: Sequence[PartLike]) -> tuple[Chan
     return tuple(changes)
 
 
-def _change(before: PartLike | None, after: PartLike | None) -> Change | None:
+def _change(before: WindowPart | None, after: WindowPart | None) -> Change | None:
     if before is None or after is None:
         return Change("came" if before is None else "went", before, after)
     if before.level != after.level:
@@ -113,11 +95,11 @@ def _change(before: PartLike | None, after: PartLike | None) -> Change | None:
     return Change("tokens", before, after) if before.tokens != after.tokens else None
 
 
-def _whole_loops(parts: Iterable[PartLike]) -> set[int | None]:
+def _whole_loops(parts: Iterable[WindowPart]) -> set[int | None]:
     return {part.loop for part in parts if part.kind == "loop" and part.level == "whole"}
 
 
-def _keyed(parts: Iterable[PartLike], whole_loops: set[int | None]) -> Iterator[tuple[_Key, PartLike]]:
+def _keyed(parts: Iterable[WindowPart], whole_loops: set[int | None]) -> Iterator[tuple[_Key, WindowPart]]:
     """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason."""
     seen = Counter[tuple[str, int | str | None]]()
     for part in parts:

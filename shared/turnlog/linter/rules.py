@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import TypeAlias, TypeGuard
 
 
@@ -34,38 +36,16 @@ class Violation:
 Checker: TypeAlias = Callable[[object], list[Violation]]
 
 
-def _openai_chat(messages: object) -> list[Violation]:
+def _check(format: str, messages: object) -> list[Violation]:
     # Imported when called: the checkers import `Violation` from here, and a caller loads only the format it needs.
-    from turnlog.linter import openai_chat
-
-    return openai_chat.check(messages)
-
-
-def _openai_responses(messages: object) -> list[Violation]:
-    from turnlog.linter import openai_responses
-
-    return openai_responses.check(messages)
-
-
-def _anthropic(messages: object) -> list[Violation]:
-    from turnlog.linter import anthropic
-
-    return anthropic.check(messages)
-
-
-def _bedrock_converse(messages: object) -> list[Violation]:
-    from turnlog.linter import bedrock_converse
-
-    return bedrock_converse.check(messages)
+    violations: list[Violation] = import_module(f"turnlog.linter.{format}").check(messages)
+    return violations
 
 
 FORMATS: Mapping[str, Checker] = {
-    "anthropic": _anthropic,
-    "bedrock_converse": _bedrock_converse,
-    "openai_chat": _openai_chat,
-    "openai_responses": _openai_responses,
+    format: partial(_check, format) for format in ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
 }
-"""Format name -> its checker, which has the contract of `lint`. To add a format, write its module and add a line here."""
+"""Format name -> its checker, which has the contract of `lint`. To add a format, write its module and add its name here."""
 
 
 def lint(messages: object, *, format: str) -> list[Violation]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import secrets
+import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -82,11 +82,7 @@ def serve(  # noqa: PLR0913
     where = connection.where or DEFAULT_DATA
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     listening |= {"read_only": read_only, "about": {"where": engine, "tenant": DEFAULT_TENANT, "user": DEFAULT_USER}}
-    # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
-    logging.getLogger("waitress").setLevel(logging.ERROR)
-    # SIGTERM, which service managers and containers send, is like Ctrl-C. A shell ignores SIGINT for a process that it starts
-    # in the background.
-    with _collecting_seldom(), handled_signals(_interrupt, "SIGINT", "SIGTERM"), suppress(KeyboardInterrupt):
+    with _collecting_seldom(), _until_stopped():
         if engine == "moto":
             _serve_moto(listening, json=json)
         else:
@@ -158,8 +154,14 @@ def _collecting_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+@contextmanager
+def _until_stopped() -> Iterator[None]:
+    """End the block quietly at Ctrl-C, and at SIGTERM, which service managers and containers send."""
+    # waitress warns about requests that wait for a thread and about those dropped at a stop; both are expected.
+    logging.getLogger("waitress").setLevel(logging.ERROR)
+    # SIGINT has a handler too, because a shell ignores it for a process that it starts in the background.
+    with handled_signals(signal.default_int_handler, "SIGINT", "SIGTERM"), suppress(KeyboardInterrupt):
+        yield
 
 
 @with_connection
@@ -181,12 +183,7 @@ def inspect(
     # Any program of this machine can reach the port; only who has the address with its token gets an answer.
     token = secrets.token_urlsafe(24)
     options = {"port": port, "token": token, "read_only": read_only}
-    logging.getLogger("waitress").setLevel(logging.ERROR)
-    with (
-        handled_signals(_interrupt, "SIGINT", "SIGTERM"),
-        suppress(KeyboardInterrupt),
-        _server(connection, options) as server,
-    ):
+    with _until_stopped(), _server(connection, options) as server:
         address = f"{server.url}/inspector#token={token}"
         if json:
             print_json({"url": address, "where": connection.where, "read_only": read_only}, indent=None)

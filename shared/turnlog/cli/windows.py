@@ -66,9 +66,8 @@ class Change:
     @property
     def tokens(self) -> int:
         """The difference in tokens; negative when the part got smaller."""
-        return (self.after.tokens if self.after is not None else 0) - (
-            self.before.tokens if self.before is not None else 0
-        )
+        before, after = (part.tokens if part is not None else 0 for part in (self.before, self.after))
+        return after - before
 
 
 def compare(before: Sequence[WindowPart], after: Sequence[WindowPart]) -> tuple[Change, ...]:
@@ -79,12 +78,8 @@ def compare(before: Sequence[WindowPart], after: Sequence[WindowPart]) -> tuple[
     """
     whole_loops = _whole_loops(before) & _whole_loops(after)
     old, new = dict(_keyed(before, whole_loops)), dict(_keyed(after, whole_loops))
-    changes = list[Change]()
-    for key in _merged(list(old), list(new)):
-        change = _change(old.get(key), new.get(key))
-        if change is not None:
-            changes.append(change)
-    return tuple(changes)
+    changes = (_change(old.get(key), new.get(key)) for key in _merged(list(old), list(new)))
+    return tuple(change for change in changes if change is not None)
 
 
 def _change(before: WindowPart | None, after: WindowPart | None) -> Change | None:
@@ -265,7 +260,10 @@ def compress(
     with open_client(connection, worker=None if wait else False) as log:
         handle = log.sessions.get(session)
         if show:
-            _print_summary(_existing(handle.summary(), session), json=json)
+            current = handle.summary()
+            if current is None:
+                raise NotFoundError(f"session {session!r} has no summary yet", code="no_summary")
+            _print_summary(current, json=json)
             return
         job = handle.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
@@ -274,12 +272,8 @@ def compress(
                 job = await_job(log, job, seconds=timeout, progress=progress)
         summary = handle.summary() if wait else None
     if json:
-        print_json(
-            {
-                "job": job.model_dump(mode="json"),
-                "summary": summary.model_dump(mode="json") if summary is not None else None,
-            }
-        )
+        shown = summary.model_dump(mode="json") if summary is not None else None
+        print_json({"job": job.model_dump(mode="json"), "summary": shown})
     else:
         _print_outcome(console(), job, summary)
     if wait and not _is_well(job):
@@ -341,9 +335,3 @@ def _print_numbers(screen: Console, summary: SummaryAnswer) -> None:
     grid.add_row("at", f"{summary.position}{base}")
     grid.add_row("by", plain(summary.summariser, lines=False))
     screen.print(grid)
-
-
-def _existing(summary: SummaryAnswer | None, session_id: str) -> SummaryAnswer:
-    if summary is None:
-        raise NotFoundError(f"session {session_id!r} has no summary yet", code="no_summary")
-    return summary

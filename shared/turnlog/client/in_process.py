@@ -177,30 +177,24 @@ class JobWorker:
 _WORKERS: weakref.WeakSet[JobWorker] = weakref.WeakSet()
 
 
-def _stop_workers() -> None:
-    for worker in list(_WORKERS):
-        worker.stop()
+def _with_all_workers(act: Callable[[JobWorker], None]) -> Callable[[], None]:
+    """Return a function that calls ``act`` with every worker of the process."""
+
+    def call() -> None:
+        for worker in list(_WORKERS):
+            act(worker)
+
+    return call
 
 
-def _before_fork() -> None:
-    """End the threads, so that a child inherits no lock that a thread holds. The next call starts them again."""
-    for worker in list(_WORKERS):
-        worker.stop(start_seconds=0.0, wait_seconds=_FORK_SECONDS)
-
-
-def _after_fork_in_parent() -> None:
-    for worker in list(_WORKERS):
-        worker.resume()
-
-
-def _after_fork_in_child() -> None:
-    for worker in list(_WORKERS):
-        worker.forget_thread()
-
-
-atexit.register(_stop_workers)
+atexit.register(_with_all_workers(JobWorker.stop))
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        # The threads end, so that a child inherits no lock that a thread holds. The next call starts them again.
+        before=_with_all_workers(lambda worker: worker.stop(start_seconds=0.0, wait_seconds=_FORK_SECONDS)),
+        after_in_parent=_with_all_workers(JobWorker.resume),
+        after_in_child=_with_all_workers(JobWorker.forget_thread),
+    )
 
 
 class InProcessBackend:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -40,6 +40,8 @@ from turnlog.routing import BY_NAME, CORRELATION_HEADER, JSON, Route
 if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup
     from turnlog.upkeep.verify import Verification
+
+Seconds = TypeVar("Seconds", bound=float | None)
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
@@ -415,11 +417,7 @@ def _header_value(name: str, value: str) -> str:
     return value
 
 
-@overload
-def _seconds(name: str, value: float) -> float: ...
-@overload
-def _seconds(name: str, value: float | None) -> float | None: ...
-def _seconds(name: str, value: float | None) -> float | None:
+def _seconds(name: str, value: Seconds) -> Seconds:
     if value is not None and not 0 < value < math.inf:
         raise InvalidInputError(f"{name} must be a number above 0, not {value!r}")
     return value

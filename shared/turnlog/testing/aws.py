@@ -39,7 +39,7 @@ from turnlog.testing.dynamodb_rules import (
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef
+    from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef, KeySchemaElementTypeDef
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
@@ -51,25 +51,23 @@ def create_table(client: DynamoDBClient, name: str) -> None:
         "TableName": name,
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for pair in keys for key in pair],
-        "KeySchema": [
-            {"AttributeName": "pk", "KeyType": "HASH"},
-            {"AttributeName": "sk", "KeyType": "RANGE"},
-        ],
+        "KeySchema": _key_schema("pk", "sk"),
         "GlobalSecondaryIndexes": [
             {
                 "IndexName": index,
-                "KeySchema": [
-                    {"AttributeName": partition, "KeyType": "HASH"},
-                    {"AttributeName": sort, "KeyType": "RANGE"},
-                ],
+                "KeySchema": _key_schema(*keys_of_index),
                 "Projection": {"ProjectionType": "ALL"},
             }
-            for index, (partition, sort) in INDEX_KEYS.items()
+            for index, keys_of_index in INDEX_KEYS.items()
         ],
     }
     client.create_table(**request)
     client.get_waiter("table_exists").wait(TableName=name)
     client.update_time_to_live(TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"})
+
+
+def _key_schema(partition: str, sort: str) -> list[KeySchemaElementTypeDef]:
+    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
 
 
 def create_bucket(client: S3Client, name: str) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,13 +92,10 @@ def serve(  # noqa: PLR0913
 
 
 def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
-    app = make_application(served_settings(_engine_url(engine, where)))
-    try:
+    with closing(make_application(served_settings(_engine_url(engine, where)))) as app:
         server = local_server.LocalServer(app, SystemClock(), **listening)
         _announce(server.url, engine, where, json=json)
         server.run()
-    finally:
-        app.close()
 
 
 def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
@@ -199,16 +196,14 @@ def inspect(
 def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_server.HttpServer]:
     """Yield the server of the page for an engine or a service, not started yet."""
     url = location_url(connection.where or DEFAULT_DATA)
-    with ExitStack() as stack:
-        if url.startswith(("http://", "https://")):
-            backend = HttpBackend(url, tenant=connection.tenant, user=connection.user, token=connection.token)
-            stack.callback(backend.close)
+    if url.startswith(("http://", "https://")):
+        backend = HttpBackend(url, tenant=connection.tenant, user=connection.user, token=connection.token)
+        with closing(backend):
             about = {"where": urlsplit(url).netloc, "tenant": None, "user": None}
             yield local_server.HttpServer(forwarding(backend), about=about, **options)
-            return
-        check_data(connection)
-        app = make_application(served_settings(url))
-        stack.callback(app.close)
+        return
+    check_data(connection)
+    with closing(make_application(served_settings(url))) as app:
         # The jobs of a file wait for whoever has it open; those of other engines have workers of their own.
         worker = sqlite_path(url) is not None and not options["read_only"]
         about = {

@@ -50,10 +50,8 @@ class TimeTravel(SessionResource):
         ``settings`` replace this session's: ``title``, ``system``, ``model``, ``tools``, ``policy`` and the others that can be
         changed.
         """
-        fork = {"session_id": self.id} | ({"at": at} if at is not None else {})
-        fields: dict[str, Any] = {**sent_settings(settings), "fork": fork}
-        if session_id is not None:
-            fields["session_id"] = session_id
+        fork = without_none({"session_id": self.id, "at": at})
+        fields = {**sent_settings(settings), "fork": fork, **without_none({"session_id": session_id})}
         info: SessionInfo = self._backend.call("create_session", body=fields, idempotency_key=idempotency_key)
         return type(self)(self._backend, info.session_id)
 
@@ -63,8 +61,7 @@ class TimeTravel(SessionResource):
         ``base_state`` replaces the state that the session was created with.
         """
 
-        entries = list(self.history())
-        return replayed(reversed(entries), base_state=base_state, until=until)
+        return replayed(reversed(list(self.history())), base_state=base_state, until=until)
 
     def history(self, *, action: str | None = None, agent: str | None = None) -> Paged[HistoryEntry]:
         """Iterate over history entries, newest first, page by page."""

@@ -185,18 +185,18 @@ def _joined(value: object) -> object:
 
 
 def _pointer_to(item: object, value: object) -> str:
-    """Return the JSON pointer of an item that `check_json` has reached, by the same way; empty for the value itself."""
+    """Return the JSON pointer of an item that `checked_json` has reached, by the same way; empty for the value itself."""
     stack: list[tuple[object, str]] = [(value, "")]
     while stack:
         member, pointer = stack.pop()
         if member is item:
             return pointer
-        members: Iterable[tuple[object, object]] = ()
+        members: Iterable[tuple[Any, object]] = ()
         if isinstance(member, Mapping):
             members = member.items()
         elif isinstance(member, list | tuple):
             members = enumerate(member)
-        stack.extend((child, f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}") for name, child in members)
+        stack.extend((child, pointer + json_pointer([name])) for name, child in members)
     return ""
 
 

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
-from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_json, json_pointer
 from turnlog.windows.digests import MAX_MESSAGE_CHARS
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
@@ -192,7 +192,7 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
         problems = [
             Problem("invalid_policy", place, problem_text(problem, place))
             for problem in error.errors(include_url=False, include_input=False)
-            for place in [pointer + _pointer(problem["loc"])]
+            for place in [pointer + json_pointer(problem["loc"])]
         ]
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
@@ -221,11 +221,6 @@ def _called(name: str, n: int, pointer: str) -> Policy:
         return _CALLED[name](n)
     except ValidationError as error:
         raise _invalid(pointer, f"n of policy {name}({n}) is too large") from error
-
-
-def _pointer(place: tuple[int | str, ...]) -> str:
-    """Return a place in a policy's body as a JSON pointer."""
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in place)
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

@@ -84,7 +84,6 @@ class Policy(BaseModel):
         left out are as in the preset; camelCase is accepted too. Raises `InvalidInputError` for an option that is unknown, has a
         wrong type, belongs to another family than the rest, or cannot be honoured.
         """
-
         return policy_of_options(options)
 
     @property
@@ -296,10 +295,9 @@ def policy_of_options(options: Mapping[str, Any]) -> Policy:
     except MalformedError as error:
         raise InvalidInputError(f"the options are not JSON: {error.detail}", code="invalid_policy") from error
     names = _in_snake_case(options, "")
-    unknown = [name for name in names.values() if name not in FAMILY_OF]
-    if unknown:
-        spelled = next(name for name, snake in names.items() if snake == unknown[0])
-        raise _invalid(f"/{spelled}", f"option {spelled!r} is not known; known are {', '.join(FAMILY_OF)}")
+    unknown = next((spelled for spelled, name in names.items() if name not in FAMILY_OF), None)
+    if unknown is not None:
+        raise _invalid(f"/{unknown}", f"option {unknown!r} is not known; known are {', '.join(FAMILY_OF)}")
     families = {FAMILY_OF[name]: spelled for spelled, name in reversed(names.items())}
     if not families:
         raise _invalid("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")

@@ -5,7 +5,7 @@ The execution state is a part of the session's state, under ``agents/<agent_id>`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from turnlog.core.errors import Problem
@@ -15,35 +15,27 @@ from turnlog.core.json_values import JsonObject, JsonValue
 DEFAULT_AGENT = "main"
 
 
-def _text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _count(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-
-
-def _object(value: object) -> bool:
-    return value is None or isinstance(value, dict)
-
-
-def _list(value: object) -> bool:
-    return value is None or isinstance(value, list)
-
-
-_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "name": (_text, "a string or null"),
-    "iteration": (_count, "an integer of at least 0, or null"),
-    "max_iterations": (_count, "an integer of at least 0, or null"),
-    "run_id": (_text, "a string or null"),
-    "scratchpad": (lambda _: True, "anything"),
-    "pending_action": (_object, "an object or null"),
-    "inbox": (_object, "an object or null"),
-    "response_format": (_object, "an object or null"),
-    "llm_config": (_object, "an object or null"),
-    "tools": (_list, "a list or null"),
-    "errors": (_list, "a list or null"),
+_TEXT, _COUNT = (str, "a string or null"), (int, "an integer of at least 0, or null")
+_OBJECT, _LIST = (dict, "an object or null"), (list, "a list or null")
+_FIELDS: dict[str, tuple[type, str]] = {
+    "name": _TEXT,
+    "iteration": _COUNT,
+    "max_iterations": _COUNT,
+    "run_id": _TEXT,
+    "pending_action": _OBJECT,
+    "inbox": _OBJECT,
+    "response_format": _OBJECT,
+    "llm_config": _OBJECT,
+    "tools": _LIST,
+    "errors": _LIST,
 }
+"""Fields with the type that each has when it is not null; ``scratchpad`` may be anything."""
+
+
+def _fits(value: object, kind: type) -> bool:
+    if kind is int and value is not None:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value is None or isinstance(value, kind)
 
 
 def validate(state: Mapping[str, Any]) -> list[Problem]:
@@ -55,12 +47,12 @@ def validate(state: Mapping[str, Any]) -> list[Problem]:
     agent_id = state.get("agent_id")
     if not isinstance(agent_id, str) or not agent_id:
         problems.append(Problem("agent_id_missing", "/agent_id", "agent_id is missing or empty"))
-    for name, (check, wanted) in _FIELDS.items():
-        if name in state and not check(state[name]):
+    for name, (kind, wanted) in _FIELDS.items():
+        if not _fits(state.get(name), kind):
             problems.append(Problem("wrong_type", f"/{name}", f"{name} is not {wanted}"))
     pending = state.get("pending_action")
     for name in ("call_id", "ref"):
-        if isinstance(pending, dict) and not _text(pending.get(name)):
+        if isinstance(pending, dict) and not _fits(pending.get(name), str):
             problems.append(Problem("wrong_type", f"/pending_action/{name}", f"{name} is not a string or null"))
     if "messages" in state:
         problems.extend(_messages_problems(state["messages"]))

@@ -183,7 +183,7 @@ class OpenCalls:
         return bool(self.calls) or self.more > 0
 
     def opened(self, calls: Sequence[UnansweredCall]) -> OpenCalls:
-        return OpenCalls(self.calls + tuple(calls), self.more)
+        return OpenCalls(self.calls + tuple(calls), self.more) if calls else self
 
     def listed(self) -> OpenCalls:
         """Return the open calls as a header holds them: the oldest 16, and the count of the others."""

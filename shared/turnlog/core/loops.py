@@ -187,7 +187,8 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         # Calls that a header does not list are found by reading their loop, and only while it is open.
         open_calls = OpenCalls(open_calls.calls[:MAX_LISTED_CALLS])
     if not arrival.interrupted:
-        open_calls, unmatched = _answer(findings, _open(open_calls, arrival), facts, since=flow.loop.start)
+        open_calls = open_calls.opened(unanswered_calls(arrival.position, facts))
+        open_calls, unmatched = _answer(findings, open_calls, facts, since=flow.loop.start)
     totals = flow.messages + 1, flow.tokens + arrival.tokens
     return Accepted(
         flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
@@ -304,11 +305,6 @@ def _answer(
             findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
         index.mark_answered(call)
     return index.calls(), unmatched
-
-
-def _open(open_calls: OpenCalls, arrival: Arrival) -> OpenCalls:
-    calls = unanswered_calls(arrival.position, arrival.facts)
-    return open_calls.opened(calls) if calls else open_calls
 
 
 def _is_empty(message: Message) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from turnlog.core.errors import PatchError, Problem, TooMuchWorkError
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, copied_json, encode_json, measured
@@ -25,6 +25,7 @@ OPERATION_STEPS = 8
 _ELEMENTS_PER_STEP = 1_024
 Patch: TypeAlias = "JsonObject | list[JsonValue]"
 """An object is a Merge Patch, a list is a JSON Patch."""
+_Value = TypeVar("_Value", bound=JsonValue)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 _VALUED = frozenset({"add", "replace", "test"})
@@ -105,7 +106,7 @@ class _Document:
         if not isinstance(patch, dict):
             return patch
         self._work.spend(1 + len(patch))
-        merged = self._own_object(target if isinstance(target, dict) else {})
+        merged = self._own(target if isinstance(target, dict) else {})
         for name, value in patch.items():
             if value is None:
                 merged.pop(name, None)
@@ -197,22 +198,12 @@ class _Document:
             value = child
         return value
 
-    def _own(self, value: JsonValue) -> JsonValue:
-        if id(value) in self._owned:
+    def _own(self, value: _Value) -> _Value:
+        if id(value) in self._owned or not isinstance(value, (dict, list)):
             return value
-        if isinstance(value, dict):
-            return self._own_object(value)
-        if isinstance(value, list):
-            value = list(value)
-            self._owned[id(value)] = value
-        return value
-
-    def _own_object(self, value: JsonObject) -> JsonObject:
-        if id(value) in self._owned:
-            return value
-        value = dict(value)
-        self._owned[id(value)] = value
-        return value
+        copy = dict(value) if isinstance(value, dict) else list(value)
+        self._owned[id(copy)] = copy
+        return cast("_Value", copy)
 
     def _add(self, path: Sequence[str], value: JsonValue) -> None:
         if not path:

@@ -75,31 +75,23 @@ def _resolved(resolve: _Rule, match: re.Match[str], said_on: date) -> list[str]:
 
 
 def _near_day(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield written_day(said_on + timedelta(days=_NEAR_DAYS[match[0]]))
+    yield _moved(said_on, _NEAR_DAYS[match[0]], "day")
 
 
 def _near_month(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield _written_month(_months_from(said_on, _NEAR_MONTHS[match[0]]))
+    yield _moved(said_on, _NEAR_MONTHS[match[0]], "month")
 
 
 def _near_year(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield str(said_on.year + _NEAR_YEARS[match[0]])
+    yield _moved(said_on, _NEAR_YEARS[match[0]], "year")
 
 
 def _ago(match: re.Match[str], said_on: date) -> Iterator[str]:
     """Resolve "three weeks ago"."""
-    words, unit = match["count"], match["unit"]
+    words = match["count"]
     count = _COUNTS[words] if words in _COUNTS else int(words)
-    if count > MAX_COUNT:
-        return
-    if unit == "day":
-        yield written_day(said_on - timedelta(days=count))
-    elif unit in ("week", "weekend"):
-        yield _written_month(said_on - timedelta(weeks=count))
-    elif unit == "month":
-        yield _written_month(_months_from(said_on, -count))
-    else:
-        yield str(said_on.year - count)
+    if count <= MAX_COUNT:
+        yield _moved(said_on, -count, match["unit"])
 
 
 def _last_or_next(match: re.Match[str], said_on: date) -> Iterator[str]:
@@ -115,12 +107,8 @@ def _last_or_next(match: re.Match[str], said_on: date) -> Iterator[str]:
     elif unit == "weekend":
         saturday = said_on + timedelta(days=5 - said_on.weekday() + 7 * sign)
         yield from (written_day(saturday), written_day(saturday + timedelta(days=1)))
-    elif unit == "week":
-        yield _written_month(said_on + timedelta(weeks=sign))
-    elif unit == "month":
-        yield _written_month(_months_from(said_on, sign))
     else:
-        yield str(said_on.year + sign)
+        yield _moved(said_on, sign, unit)
 
 
 def _numbers(match: re.Match[str], _said_on: date) -> Iterator[str]:
@@ -135,9 +123,16 @@ def _month_and_day(match: re.Match[str], _said_on: date) -> Iterator[str]:
         yield f"{match['day']} {month}" if match["day"] else month
 
 
-def _months_from(day: date, months: int) -> date:
-    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
-    return date(year, month + 1, 1)
+def _moved(day: date, count: int, unit: str) -> str:
+    """Return the day, month or year that is ``count`` units after a day; for weeks the month."""
+    if unit == "day":
+        return written_day(day + timedelta(days=count))
+    if unit in ("week", "weekend"):
+        return _written_month(day + timedelta(weeks=count))
+    if unit == "month":
+        year, month = divmod(day.year * 12 + day.month - 1 + count, 12)
+        return _written_month(date(year, month + 1, 1))
+    return str(day.year + count)
 
 
 def _written_month(day: date) -> str:

@@ -31,7 +31,7 @@ _REF = re.compile(
     r"(?:(?:ref|call)\b)?[\s:=#]*[\[(<`'\"]*([1-9][0-9]{0,11}\.(?:0|[1-9][0-9]{0,5}))(?:[\])>`'\":;].*|\s.*)?",
     re.I | re.S,
 )
-_MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
+MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
 _RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:-|–|:|\.\.|,|to)\s*([0-9]{1,9})\s*")
 
 
@@ -99,7 +99,7 @@ def tool_of(name: str) -> str | None:
 
 def ref_of(place: str) -> str | None:
     """Return the ref in a place that is a ref or an id made from one; None for another call id."""
-    made = _MADE_ID.fullmatch(place)
+    made = MADE_ID.fullmatch(place)
     return place if is_ref(place) else f"{made[1]}.{made[2]}" if made is not None else None
 
 

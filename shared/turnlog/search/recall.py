@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,6 +13,7 @@ from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, ToolCall, ToolResult
 from turnlog.core.positions import VisibleRanges
+from turnlog.core.recall_calls import MADE_ID
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.keys import SessionKeys
@@ -31,7 +31,6 @@ BACK_PAGES = 4
 """Pages that are searched backwards for a call id, each of at most 1 MB; the first page has `FIRST_COMMITS` commits."""
 FIRST_COMMITS = 64
 _NEWEST_REFS = 8
-_MADE_ID = re.compile(r"call_([1-9][0-9]{0,11})_(0|[1-9][0-9]{0,5})")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class RecallCalls:
             if uses:
                 start = next(index for index, commit in enumerate(later) if commit.header.last >= uses[0].position)
                 return _Place(uses[0], later[start:], is_all=True, others=tuple(uses[1 : 1 + _NEWEST_REFS])), ""
-        match = _MADE_ID.fullmatch(call_id)
+        match = MADE_ID.fullmatch(call_id)
         if match is not None:
             return self._by_ref(keys, Ref(int(match[1]), int(match[2])))
         if oldest <= 1:

@@ -80,12 +80,8 @@ class SessionWords:
     def read(self, sessions: Sequence[SessionKeys]) -> dict[str, Words]:
         """Return the words of sessions by session id; words of another engine or version count as missing."""
         items = self._items.get_many([keys.words for keys in sessions], consistent=False)
-        by_session = {keys.session_id: items.get(keys.words) for keys in sessions}
-        return {
-            session_id: words
-            for session_id, item in by_session.items()
-            if item is not None and (words := self._read(item)) is not None
-        }
+        by_session = {keys.session_id: self._read(items.get(keys.words)) for keys in sessions}
+        return {session_id: words for session_id, words in by_session.items() if words is not None}
 
     def write(self, keys: SessionKeys, words: Words) -> None:
         """Store the words of a session, unless the stored words were read later or the session has been erased."""
@@ -96,8 +92,8 @@ class SessionWords:
         item = {**place, "v": VERSION, "e": self._engine, "c": words.read_ms, "n": words.length, **classes}
         self._items.put(item, condition=Less("c", words.read_ms + 1))
 
-    def _read(self, item: Item) -> Words | None:
-        if is_cache_tombstone(item) or (item.get("v"), item.get("e")) != (VERSION, self._engine):
+    def _read(self, item: Item | None) -> Words | None:
+        if item is None or is_cache_tombstone(item) or (item.get("v"), item.get("e")) != (VERSION, self._engine):
             return None
         position, read_ms, length = item.get("pos"), item.get("c"), item.get("n")
         classes = [item.get(name, b"") for _, name in _CLASSES]
@@ -128,7 +124,6 @@ class ListedSession:
 
     @property
     def session_id(self) -> str:
-        """The id of the session."""
         return self.keys.session_id
 
 

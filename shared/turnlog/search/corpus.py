@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import cast
 
-from turnlog.core.calls import MessageOutline, Pairing, Ref, pair
+from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import UnavailableError
 from turnlog.core.events import MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -397,7 +397,7 @@ class SessionCorpus:
 
         Such messages repeat the words of other messages.
         """
-        facts: MessageOutline = self.entries[row].facts
+        facts = self.entries[row].facts
         if facts.head or not (facts.calls or facts.results):
             return False
         refs = self.refs(row)

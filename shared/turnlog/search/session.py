@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, UnavailableError
@@ -118,16 +118,12 @@ class SearchSession:
         check_question(query.q)
         is_within = within(query)
         searched = self._sessions.read(SessionKeys(owner, session_id))
-        corpus, hits = searched.corpus, list[tuple[int, float]]()
-        wanted = self._rerank.wanted(query.limit)
+        corpus = searched.corpus
         ranked = self._engine.rank(corpus.documents, dated(query.q, corpus))
         if query.tool is None and corpus.has_echoes:
             ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
-        for row, score in ranked:
-            if corpus.matches(row, query) and is_within(corpus.entries[row]):
-                hits.append((row, score))
-            if len(hits) == wanted:
-                break
+        matching = (hit for hit in ranked if corpus.matches(hit[0], query) and is_within(corpus.entries[hit[0]]))
+        hits = list(islice(matching, self._rerank.wanted(query.limit)))
         texts = self._sessions.texts(searched, [corpus.entries[row] for row, _ in hits])
         reranked = self._rerank(query.q, texts, [score for _, score in hits])
         best = [(hits[index][0], score, texts[index]) for index, score in reranked.order[: query.limit]]

@@ -232,9 +232,8 @@ class Pattern:
         if len(pattern) > MAX_PATTERN_CHARS:
             raise PatternError(f"a pattern has at most {MAX_PATTERN_CHARS} characters")
         parser = Parser(pattern)
-        node = parser.parse()
         self._program = _Program(parser.ignores_case)
-        self._program.emit(node)
+        self._program.emit(parser.parse())
         self._program.add("match")
 
     def lines(self, lines: Iterable[str], *, max_steps: int = MAX_STEPS) -> MatchedLines:

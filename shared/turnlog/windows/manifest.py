@@ -22,6 +22,7 @@ from turnlog.windows.prices import (
     notes_tokens,
     says_nothing,
 )
+from turnlog.windows.stubs import answers_in
 from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft, unit_out
 
 
@@ -229,9 +230,8 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
         tokens = unit.tokens
         for entry in (*companions, *results):
             tokens -= stubs[entry.position].tokens if entry.position in stubs else entry.cost
-        settled = (
-            "settled" if any(answer.entry is None for answer in unit.answers) else unit.entry.event.envelope.origin
-        )
+        is_settled = any(answer.entry is None for answer in unit.answers)
+        settled = "settled" if is_settled else unit.entry.event.envelope.origin
         shape = "calls_as_text" if unit.calls_as_text else settled
         reason = unit.reason or ("pinned" if is_summed_up else shape)
         yield _message(unit.position, number, level, tokens if is_in else note, reason, refs)
@@ -241,9 +241,7 @@ def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: 
         is_late = entry.loop != unit.entry.loop
         if not is_apart and not is_late:
             continue
-        refs = tuple(
-            str(answer.ref) for answer in unit.answers if answer.entry and answer.entry.position == entry.position
-        )
+        refs = tuple(str(answer.ref) for answer in answers_in(unit, entry))
         if is_in and entry.position in stubs:
             stub = stubs[entry.position]
             yield _message(entry.position, number, "stub", stub.tokens, stub.reason, refs)

@@ -66,10 +66,8 @@ def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
     for share in parted:
         last, entry = joined[-1] if joined else None, share.entry
         if last and entry and _are_halves(last, share) and entry.event.format == codec.format:
-            call_ids, result_ids = (
-                last.turn.call_ids + share.turn.call_ids,
-                last.turn.result_ids + share.turn.result_ids,
-            )
+            call_ids = last.turn.call_ids + share.turn.call_ids
+            result_ids = last.turn.result_ids + share.turn.result_ids
             joined[-1] = Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
         else:
             joined.append(share)

@@ -320,14 +320,8 @@ class WindowPlan:
         """
         if self._has_own_steps:
             return view
-        is_older = [
-            _is_out_but_pinned(loop)
-            or (loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO))
-            for loop in view.past
-        ]
-        oldest = next(
-            (loop.number for loop, older in zip(view.loops, [*is_older, False], strict=False) if not older), 0
-        )
+        current = view.loops[-1].number if view.loops else 0
+        oldest = next((loop.number for loop in view.past if not _is_out_with_older(loop)), current)
         older = [loop for loop in view.past if loop.number < oldest and not loop.is_covered]
         if not older:
             return replace(view, oldest=oldest)
@@ -366,12 +360,10 @@ class WindowPlan:
         if self._has_own_steps:
             yield EpochStart(loops[-1].last if loops else 0, "policy", "base")
         sent = [loop for loop in loops if loop.number >= oldest]
-        stubbed = [unit.position for loop in sent for unit in loop.units if unit.stubs]
-        if stubbed:
+        if any(unit.stubs for loop in sent for unit in loop.units):
             answers = [answer for loop in sent for unit in loop.units for answer in unit.answers]
-            yield EpochStart(
-                max(answer.entry.position for answer in answers if answer.entry is not None), "stub", "base"
-            )
+            last_result = max(answer.entry.position for answer in answers if answer.entry is not None)
+            yield EpochStart(last_result, "stub", "base")
         # The loop before the oldest one that is sent matters when a step has left it out: then each new loop moves the border.
         before = [loop for loop in stepped.past if loop.number < oldest]
         lowered = [loop for loop in (*before[-1:], *sent[:-1]) if loop.reason not in _COVERED]
@@ -406,10 +398,12 @@ def _lone_results(view: WindowDraft, entries: Sequence[Entry]) -> set[int]:
     return superseded - {position for position, _ in pair(sendable).call_of}
 
 
-def _is_out_but_pinned(loop: Loop) -> bool:
-    """Return whether a step that counts messages has left out all messages of a loop but pinned ones."""
+def _is_out_with_older(loop: Loop) -> bool:
+    """Return whether a loop, but for pinned messages, is out for a reason for which all older loops are out, too."""
     left_out = [unit for unit in loop.units if not unit.pinned]
-    return bool(left_out) and all(unit.level == "out" and unit.reason in OLDER_TOO for unit in left_out)
+    if left_out and all(unit.level == "out" and unit.reason in OLDER_TOO for unit in left_out):
+        return True
+    return loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
 
 
 def _unfinished(sources: Sequence[Source]) -> int:

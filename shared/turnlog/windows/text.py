@@ -134,10 +134,8 @@ def _line(label: str) -> str:
 
 
 def _kind(event: SummaryEvent) -> str:
-    loops, steps = (
-        f"exchanges {event.first_loop} to {event.last_loop}",
-        f"earlier steps of exchange {event.last_loop + 1}",
-    )
+    loops = f"exchanges {event.first_loop} to {event.last_loop}"
+    steps = f"earlier steps of exchange {event.last_loop + 1}"
     if event.parted is not None:
         loops = f"{loops} and {steps}" if event.last_loop >= event.first_loop else steps
     return f"summary of {loops} of this conversation"

@@ -134,14 +134,14 @@ def _shown(
         cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
         if tokens + cost > room or len(line) > 4 * max_tokens:
             rest = wanted[index:]
-            head = "" if shown else _head(line, max(0, room))
-            left = sum(map(len, rest)) - len(head)
-            next_line = f"; from_line={chosen[index][0]} goes on" if shown else ""
-            mark = f"...[{len(rest)} more lines, {left} characters{next_line}]"
-            if not shown:
+            left = sum(map(len, rest))
+            if shown:
+                mark = f"...[{len(rest)} more lines, {left} characters; from_line={chosen[index][0]} goes on]"
+                text = "\n".join([*shown, mark])
+            else:
+                head = _head(line, max(0, room))
                 next_line = f"; from_line={chosen[index + 1][0]} is behind this line" if len(rest) > 1 else ""
-                mark = f"...[{left} more characters, lines: {len(rest)}{next_line}]"
-            text = "\n".join([*shown, mark]) if shown else head + mark
+                text = f"{head}...[{left - len(head)} more characters, lines: {len(rest)}{next_line}]"
             return TextPart(text, lines, upper_bound_tokens(text), truncated=True, note=note)
         shown.append(line)
         tokens += cost

@@ -161,9 +161,8 @@ class _Epoch:
         self._short = step.low * room / 2
         first = (1 - step.low) * room
         self._cells = [int(max(0.0, element.before - first + size) // size) for element in self.elements]
-        oldest = next(
-            (start for loop, start in zip(view.loops, self._starts, strict=True) if loop.number >= view.oldest), 0
-        )
+        starts = zip(view.loops, self._starts, strict=True)
+        oldest = next((start for loop, start in starts if loop.number >= view.oldest), 0)
         self._oldest = oldest if oldest < len(self.elements) else 0
         self._is_open = _is_open(view)
         self._is_read = not reads_room or self._tail(self._oldest) > self.room

@@ -46,13 +46,13 @@ ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
 Action: TypeAlias = Annotated[str, Field(pattern=ACTION_PATTERN)]
 """A caller's name for what an entry of the history records."""
 MAX_POSITION = 999_999_999_999
-MAX_TIME_CHARS = 64
+TIME_CHARS = 64
 
 
 def _moment(value: object) -> int | str:
     if type(value) is int and 1 <= value <= MAX_POSITION:
         return value
-    if isinstance(value, str) and len(value) <= MAX_TIME_CHARS:
+    if isinstance(value, str) and len(value) <= TIME_CHARS:
         return value
     raise ValueError(f"not a position from 1 to {MAX_POSITION}, nor a time (RFC 3339)")
 
@@ -64,7 +64,7 @@ At: TypeAlias = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": MAX_POSITION},
-                {"type": "string", "maxLength": MAX_TIME_CHARS},
+                {"type": "string", "maxLength": TIME_CHARS},
             ]
         }
     ),

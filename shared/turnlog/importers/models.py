@@ -18,7 +18,7 @@ from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError
 from turnlog.core.identity import check_session_id, safe_id
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import MAX_TIME_CHARS
+from turnlog.core.models import TIME_CHARS
 from turnlog.core.times import read_time
 from turnlog.sessions.models import ORIGIN
 
@@ -143,7 +143,7 @@ class SourceRemark:
 
 def time_of(value: Any) -> str | None:
     """Return a source's value as the time of a message, or None for what is no time."""
-    is_time = isinstance(value, str) and len(value) <= MAX_TIME_CHARS and read_time(value) is not None
+    is_time = isinstance(value, str) and len(value) <= TIME_CHARS and read_time(value) is not None
     return value if is_time else None
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from turnlog.core.models import (
     MAX_POSITION,
-    MAX_TIME_CHARS,
+    TIME_CHARS,
     Answer,
     Body,
     FormatName,
@@ -38,7 +38,7 @@ class Meta(Body):
 
     id: Name | None = None
     status: Literal["complete", "interrupted"] = "complete"
-    created_at: Annotated[str, Field(min_length=1, max_length=MAX_TIME_CHARS)] | None = None
+    created_at: Annotated[str, Field(min_length=1, max_length=TIME_CHARS)] | None = None
     author: Name | None = None
     pin: bool = False
     metadata: JsonObjectField | None = None

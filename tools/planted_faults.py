@@ -565,8 +565,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/search/session.py",
-                "if corpus.matches(row, query) and is_within(corpus.entries[row]):",
-                "if corpus.matches(row, query):",
+                "if corpus.matches(hit[0], query) and is_within(corpus.entries[hit[0]]))",
+                "if corpus.matches(hit[0], query))",
             ),
         ),
         ("tests/search/test_search.py::test_filters_take_their_share_of_all_results",),

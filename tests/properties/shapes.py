@@ -29,8 +29,18 @@ History: TypeAlias = tuple[Given, ...]
 
 
 def sendable(given: Given) -> Body:
-    """The body without the key that no provider knows; Turnlog's own format keeps every key."""
-    return {key: value for key, value in given.body.items() if key != "x_trace" or given.format == "turnlog"}
+    """The body without the key that no provider knows, and without halves of characters; Turnlog's own format keeps every key."""
+    body: Body = whole_characters(given.body)
+    return {key: value for key, value in body.items() if key != "x_trace" or given.format == "turnlog"}
+
+
+def whole_characters(value: Any) -> Any:
+    """A JSON value with U+FFFD in place of halves of characters."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {whole_characters(key): whole_characters(item) for key, item in value.items()}
+    return [whole_characters(item) for item in value] if isinstance(value, list) else value
 
 
 def reshaped(given: Given, format: Format, *, pick: int = 0) -> Given:

@@ -26,7 +26,7 @@ from tests.properties.histories import (
     played,
 )
 from tests.properties.plain_pairing import plainly_paired, role_of
-from tests.properties.shapes import sendable
+from tests.properties.shapes import sendable, whole_characters
 from turnlog.linter.rules import lint
 from turnlog.providers.blocks import fenced
 from turnlog.windows.text import cut
@@ -171,7 +171,7 @@ def test_a_digest_has_the_first_500_characters_and_says_how_many_are_missing(sai
     )
     sent = window(stored(history), Asked("run_loops", system="s")).messages
     shown = [
-        text if len(text) <= 500 else f"{text[:500]}...[truncated {len(text) - 500} characters]"
+        whole_characters(text if len(text) <= 500 else f"{text[:500]}...[truncated {len(text) - 500} characters]")
         for text in (said, reply)
     ]
     is_out = not said and not reply

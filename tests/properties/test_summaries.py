@@ -22,6 +22,7 @@ from tests.support.terse import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.loops import REASONING
 from turnlog.linter.rules import lint
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_message
@@ -290,8 +291,9 @@ def check_cover(session: Session, summary: SummaryAnswer, window: WindowAnswer) 
         kept = sum(position in parts for position in covered)
         assert line is not None
         assert int(line[1]) >= len(covered) - kept
-    # Results alone are nobody's turn, whoever the format names as their author: an orphan is never sent, pinned or not.
-    roles = {message.position: CODECS[message.format].parse(message.body).role for message in session.messages()}
+    # Results alone are nobody's turn, whoever the format names as their author: an orphan is never sent, pinned or not. Nor is
+    # reasoning without the item that it belongs to.
+    parsed = {message.position: CODECS[message.format].parse(message.body) for message in session.messages()}
     for position in pinned & set(covered):
-        if roles[position] in ("user", "assistant"):
+        if parsed[position].role in ("user", "assistant") and parsed[position].given_role != REASONING:
             assert position in parts, f"the pinned message {position} is gone"

@@ -30,6 +30,7 @@ from tests.properties.histories import (
 from tests.properties.pipelines import options_made, pipelines
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.properties.plain_rules import RULES
+from tests.properties.shapes import whole_characters
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.window_parts import WindowPart
 from turnlog.linter.rules import FORMATS as LINTED
@@ -133,7 +134,7 @@ def assert_task_is_in(held: Stored, found: Window) -> None:
         assert not left_out & {positions[0], positions[-1]}
         positions = [position for position in positions if position not in left_out]
     for position in positions:
-        text = _text(held.at(position))
+        text = whole_characters(_text(held.at(position)))
         assert not text.strip() or any(text in one for one in said), (
             f"user message {position} of the current loop is not in"
         )

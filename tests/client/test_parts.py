@@ -125,3 +125,19 @@ def test_a_history_of_any_length_is_appended_and_a_repeated_call_goes_on(log: Tu
     assert stored(log) == history
     assert [message.metadata for message in session.messages()] == [{"at": at} for at in range(60)]
     assert session.extend([]) == []
+
+
+def test_a_history_may_be_any_iterable_and_what_is_none_writes_nothing(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.extend({"role": "user", "content": str(at)} for at in range(30))
+    history, before = stored(log), session.info().head
+    assert [body["content"] for body in history] == list(map(str, range(30)))
+    for wrong, options in (
+        (history, {"meta": [{}] * 26}),
+        (history, {"idempotency_key": 5}),
+        ({"role": "user", "content": "one"}, {}),
+        ("text", {}),
+    ):
+        with pytest.raises(InvalidInputError):
+            session.extend(wrong, **options)  # type: ignore[arg-type]
+    assert session.info().head == before

@@ -107,28 +107,30 @@ class ConversationCalls(SessionResource):
 
     def extend(
         self,
-        messages: Sequence[GivenMessage],
+        messages: Iterable[GivenMessage],
         *,
-        meta: Sequence[Mapping[str, Any]] | None = None,
+        meta: Iterable[Mapping[str, Any]] | None = None,
         format: str | None = None,
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> list[Appended]:
         """Append any number of messages, such as a history from elsewhere, in as many commits as they take.
 
-        Others may write between two commits. A call that failed and is repeated with its ``idempotency_key`` goes on where it
-        stopped. The other options are those of `append`.
+        A message that is refused ends the call: the commits before it stay, and others may write between two commits. Repeated
+        with its ``idempotency_key``, a call that failed goes on where it stopped. The other options are those of `append`.
         """
-        metas, key = list(meta or ()), idempotency_key
+        history, metas, key = list(messages), list(meta or ()), idempotency_key
+        if metas and len(metas) != len(history):
+            raise InvalidInputError.at("/meta", f"meta has {len(metas)} entries for {len(history)} messages")
         return [
             self.append(
-                *messages[part],
+                *history[part],
                 meta=metas[part] or None,
                 format=format,
                 lenient=lenient,
-                idempotency_key=f"{key}-{part.start}" if key is not None else None,
+                idempotency_key=f"{key}-{part.start}" if isinstance(key, str) else key,
             )
-            for part in parts_of(messages, metas)
+            for part in parts_of(history, metas)
         ]
 
     def stream(

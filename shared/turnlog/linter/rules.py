@@ -15,6 +15,8 @@ from functools import partial
 from importlib import import_module
 from typing import TypeAlias, TypeGuard
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -95,20 +97,11 @@ class Findings:
             members = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
             for key, member in members:
                 for part in (key, member):
-                    if isinstance(part, str):
-                        if not part.isascii() and _has_surrogate(part):
-                            text = f"{describe_value(part)} has half of a surrogate pair"
-                            self.add("lone_surrogate", f"{place}/{escaped(key)}", text)
-                    elif isinstance(part, (dict, list)):
+                    if isinstance(part, (dict, list)):
                         stack.append((f"{place}/{escaped(key)}", part))
-
-
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
+                    elif isinstance(part, str) and _SURROGATE.search(part):
+                        text = f"{describe_value(part)} has half of a surrogate pair"
+                        self.add("lone_surrogate", f"{place}/{escaped(key)}", text)
 
 
 class TurnPairing:

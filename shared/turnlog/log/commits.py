@@ -417,7 +417,7 @@ class CommitLog:
 
 
 def _parts(items: Sequence[Item], limit: PageSize) -> Iterator[Sequence[Item]]:
-    """Yield items in parts of the sizes that a function as ``limit`` returns, else all at once."""
+    """Yield items in parts of the sizes that ``limit`` returns when it is a function; else all at once."""
     while items:
         size = (page_limit(limit, items) if callable(limit) else None) or len(items)
         yield items[:size]

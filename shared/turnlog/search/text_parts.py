@@ -101,7 +101,7 @@ def _pieces(line: str) -> list[str]:
 
 
 def _around(pattern: Pattern, line: str) -> list[str]:
-    """Return the pieces of a long line that match; a short one, or one whose match is longer than a piece, as it is."""
+    """Return the matching pieces of a long line; the line itself when it is short, or when none of its pieces matches."""
     pieces = _pieces(line)
     matching = pattern.lines(pieces).lines if len(pieces) > 1 else ()
     return [f"...{pieces[index]}..." for index in matching] or [line]

@@ -94,7 +94,7 @@ class ReadMessages:
 
 
 def _commits_with(positions: int, header: Header) -> PageSize:
-    """Return a page size: so many commits that they hold ``positions`` positions, besides older ones of the first page.
+    """Return a page size: as many commits as hold ``positions`` positions together.
 
     The first request asks for the right number if all commits have as many events as the newest one, at ``header``.
     """

@@ -30,7 +30,7 @@ MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
 """Estimated memory of a commit's objects, without their contents."""
 Blob: TypeAlias = bytes
-"""In `VerifiedItems`, ``bytes`` is a property."""
+"""Another name for ``bytes``, which is a property of `VerifiedItems`."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def start_due(
     due: str,
     part: Literal["expired", "release"],
 ) -> None:
-    """Start the job that erases an expired session, or frees an erased one's id. It is the same for an item and its time."""
+    """Start the job that erases an expired session, or frees an erased one's id. Started again with ``due``, it is the same job."""
     options: JsonObject = {"first": erasure.identity(keys), part: True}
     job_id = f"{due}-{short_hash(f'retention {sort_key} {keys.session_id} {due}').hex()}"
     start_job(keys.owner, "erase", keys.session_id, options, job_id=job_id)

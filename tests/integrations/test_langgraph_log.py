@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from tests.conftest import Harness
 from tests.effort import boundaries, is_full
@@ -62,9 +64,10 @@ class Graph:
     def history(self) -> list[Any]:
         return list(self.graph.get_state_history(THREAD))
 
-    def check(self) -> None:
-        """Check that the log shows what the newest checkpoint has, as it has it."""
-        shown = [(one.id, one.body["content"]) for one in self.session.messages(in_view=True)]
+    def check(self, removed: Collection[str] = ()) -> None:
+        """Check that the log shows what the newest checkpoint has, as it has it; and what was removed before the last message."""
+        messages = [(one.id, one.body["content"]) for one in self.session.messages(in_view=True)]
+        shown = [message for message in messages if message[0] not in removed]
         assert shown == [(one.id, one.text) for one in self.state()]
 
 
@@ -97,14 +100,19 @@ def test_an_edited_first_message_is_in_view_as_the_graph_has_it(harness: Harness
 def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
     choose = random.Random(seed)
     with Turnlog.open("memory://") as log:
-        graph, said = Graph(log), set[str]()
+        graph, said, removed = Graph(log), set[str](), set[str]()
         for number in range(14):
             history = [one for one in graph.history() if one.values.get("messages")] if number else []
             way = (
-                choose.choice(("ask", "replay", "branch", "edit", "remove", "back", "new saver")) if history else "ask"
+                choose.choice(
+                    ("ask", "replay", "branch", "edit", "edit any", "remove", "shorten", "sum up", "back", "new saver")
+                )
+                if history
+                else "ask"
             )
             then = choose.choice(history) if history else None
             last = history[0].values["messages"][-1] if history else None
+            any_message = choose.choice(history[0].values["messages"]) if history else None
             match way:
                 case "ask":
                     graph.ask(f"question {number}")
@@ -115,15 +123,47 @@ def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
                 case "edit" if last is not None:
                     changed = last.model_copy(update={"content": f"edited {number}"})
                     graph.graph.update_state(THREAD, {"messages": [changed]})
+                case "edit any" if any_message is not None:
+                    changed = any_message.model_copy(update={"content": f"edited {number}"})
+                    graph.graph.update_state(THREAD, {"messages": [changed]})
+                case "shorten" if any_message is not None and any_message is not last:
+                    graph.graph.update_state(THREAD, {"messages": [RemoveMessage(id=any_message.id)]})
+                    removed.add(any_message.id)
+                case "sum up":
+                    removed |= {*(one.id for one in graph.state()[:-1]), f"sum {number}"}
+                    summed = [RemoveMessage(id=REMOVE_ALL_MESSAGES), SystemMessage(f"sum {number}", id=f"sum {number}")]
+                    graph.graph.update_state(THREAD, {"messages": [*summed, last]})
                 case "remove" if last is not None and len(history[0].values["messages"]) > 1:
                     graph.graph.update_state(THREAD, {"messages": [RemoveMessage(id=last.id)]})
                 case "back" if then is not None:
                     graph.graph.update_state(then.config, None)
                 case "new saver":
                     graph = Graph(log)
-            graph.check()
+            graph.check(removed - {one.id for one in graph.state()})
             said |= {one.text for one in graph.state()}
         assert said <= {one.body["content"] for one in graph.session.messages()}, "nothing that was said is lost"
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_an_edited_message_is_in_view_as_the_graph_has_it_however_old_it_is(harness: Harness, is_new: bool) -> None:
+    log = harness.log()
+    graph = Graph(log)
+    graph.graph.update_state(
+        THREAD, {"messages": [HumanMessage(f"text {number}", id=f"{number}") for number in range(130)]}
+    )
+    graph = Graph(log) if is_new else graph
+    graph.graph.update_state(THREAD, {"messages": [HumanMessage("my card is ****", id="3")]})
+    graph.check()
+    assert [one.body["content"] for one in graph.session.messages(in_view=True)][3] == "my card is ****"
+
+
+def test_a_graph_that_removes_all_messages_shows_none(harness: Harness) -> None:
+    graph = Graph(harness.log())
+    graph.ask("question 0")
+    graph.graph.update_state(THREAD, {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES)]})
+    assert list(graph.session.messages(in_view=True)) == [] and len(list(graph.session.messages())) == 3
+    graph.ask("question 1")
+    graph.check()
 
 
 def test_a_replay_is_sent_what_was_there_then(harness: Harness) -> None:

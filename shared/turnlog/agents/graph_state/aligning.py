@@ -273,6 +273,32 @@ def leave_branch(
     raise AssertionError("a try returns or raises")
 
 
+def leave_edits(session: Session, messages: Sequence[GraphMessage | None], head: int, place: int) -> tuple[int, int]:
+    """Rewind the log to before the first message of a graph's list, up to ``place``, that it lacks or has with another text.
+
+    Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. Returns the head,
+    and the place of the last message before the change: ``place`` when nothing has changed. Raises `HeadMismatchError` when
+    another writer was there.
+    """
+    listed = {message.identity.id: message.identity for message in messages[: place + 1] if message is not None}
+    places = {message.identity.id: index for index, message in enumerate(messages[: place + 1]) if message is not None}
+    unread, in_view = {identity for identity in places if identity is not None}, dict[int, StoredMessage]()
+    for stored in session.messages(order="desc", in_view=True):
+        if not unread:
+            break
+        if stored.id in unread:
+            unread.remove(stored.id)
+            in_view[places[stored.id]] = stored
+    changed = [places[identity] for identity in unread]
+    changed += [index for index, stored in in_view.items() if not _is_listed(stored, listed)]
+    if not changed:
+        return head, place
+    first = min(changed)
+    # None is in view any more when another writer has rewound the log; `head` is not its head then.
+    position = min((stored.position for index, stored in in_view.items() if index >= first), default=head)
+    return session.rewind(max(1, position - 1), if_head=head).head, first - 1
+
+
 def _is_listed(stored: StoredMessage, listed: Mapping[str | None, Identity]) -> bool:
     identity = identity_of(stored)
     known = listed.get(identity.id) if identity.id is not None else None

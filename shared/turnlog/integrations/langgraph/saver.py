@@ -218,12 +218,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Append a checkpoint's new messages to the log. Forks and updates may take some out of view."""
         channel, namespace = self._channel, _namespace(config)
-        is_changed = channel in new_versions or metadata.get("source") in _BRANCHES
+        is_update = metadata.get("source") in _BRANCHES
+        is_changed = channel in new_versions or is_update
         if channel is None or namespace.name or not is_changed or _AGENT in (config.get("metadata") or {}).items():
             return
         messages = checkpoint["channel_values"].get(channel)
-        if isinstance(messages, list) and messages and all(isinstance(message, BaseMessage) for message in messages):
-            self._logs.keep(namespace.thread_id, messages, checkpoint["id"])
+        if isinstance(messages, list) and all(isinstance(message, BaseMessage) for message in messages):
+            self._logs.keep(namespace.thread_id, messages, checkpoint["id"], is_update=is_update)
 
     # ------------------------------------------------------------ reading
 

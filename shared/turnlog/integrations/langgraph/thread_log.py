@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from turnlog.agents.graph_state.aligning import align, append_all, append_new, leave_branch, record_edits
+from turnlog.agents.graph_state.aligning import append_all, append_new, leave_branch, leave_edits
 from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
@@ -75,19 +75,24 @@ class ThreadLogs:
         self._guard, self._locks = threading.Lock(), [threading.Lock() for _ in range(_LOCKS)]
         self._window_objects = WindowObjects()
 
-    def keep(self, thread_id: str, messages: Messages, checkpoint_id: str) -> None:
-        """Append the messages of a checkpoint that the log lacks, and show no others of the graph.
+    def keep(self, thread_id: str, messages: Messages, checkpoint_id: str, *, is_update: bool = False) -> None:
+        """Append the messages of a checkpoint that the log lacks, and show no others of the graph but those that its list once had.
 
-        What a checkpoint adds that comes after a newer one is appended, and out of view.
+        With ``is_update`` any message may have been edited; else those are compared with the log that differ from the checkpoint
+        before. No messages take all out of view. What a checkpoint adds that comes after a newer one is appended, and out of view.
         """
         with self._locks[hash(thread_id) % _LOCKS]:
             kept = self._kept.get(thread_id)
             is_late = kept is not None and checkpoint_id < kept.checkpoint_id
-            if kept is not None and is_late and kept.has(messages):
+            if kept is not None and is_late and (not messages or kept.has(messages)):
                 return
-            end = self._added(thread_id, kept, messages) if kept is not None else None
+            if not messages:
+                self.clear(thread_id)
+                return
+            may_differ = is_update or kept is not None
+            end = self._added(thread_id, kept, messages) if kept is not None and not is_update else None
             if end is None:
-                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages, kept is None))
+                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages, may_differ))
             if kept is not None and is_late:
                 head = self._threads.session(thread_id).rewind(kept.last).head
                 self._remember(thread_id, Kept(kept.checkpoint_id, head, kept.newest, kept.last))
@@ -146,11 +151,9 @@ class ThreadLogs:
             return None
         return head, positions[-1]
 
-    def _aligned(self, session: Session, messages: Messages, is_first: bool) -> tuple[int, int]:
+    def _aligned(self, session: Session, messages: Messages, may_differ: bool) -> tuple[int, int]:
         """Rewind and append until the log ends with the messages, and return its head and last position."""
         listed = self._listed(session, messages, {MARK: True})
-        if not is_first:
-            record_edits(session, listed, align(session, listed, is_compressed=True, is_same_run=lambda: None))
         has_ids = any(message is not None and message.identity.id is not None for message in listed)
         for _ in range(_TRIES):
             head, place = leave_branch(session, listed, MARK)
@@ -159,6 +162,8 @@ class ThreadLogs:
                     head, place = begun, -1
                 if place is None:
                     break
+                if may_differ and place > 0:
+                    head, place = leave_edits(session, listed, head, place)
                 new = [message for message in listed[place + 1 :] if message is not None]
                 positions, head = append_all(session, new, head, _options)
                 return head, positions[-1] if positions else head

@@ -281,7 +281,7 @@ def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(ur
         assert repr(window) == str(window)
         assert repr(window).startswith(f"<Window: {len(window.messages)} messages, ")
         for text in (repr(window), repr(window.manifest)):
-            assert "\n" not in text and len(text) < 120 and "of 1,500 tokens" in text
+            assert "\n" not in text and len(text) < 120 and f"{window.tokens:,} of 1,500 tokens" in text
         for picture in (window._repr_html_(), window.manifest._repr_html_(), session._repr_html_()):
             assert "<table>" in picture and "background:#" in picture and "loop 12" in picture
             assert "<script>" not in picture

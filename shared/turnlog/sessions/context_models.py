@@ -187,7 +187,9 @@ class ManifestAnswer(Answer):
     __str__ = __repr__
 
     def _size(self) -> str:
-        return f"{sum(part.tokens for part in self.parts):,} of {self.budget.tokens:,} tokens"
+        from turnlog.providers.token_rules import WINDOW_OVERHEAD  # what only shows a window needs it
+
+        return f"{WINDOW_OVERHEAD + sum(self.totals.values()):,} of {self.budget.tokens:,} tokens"
 
     def _repr_html_(self) -> str:
         """Return the picture of `turnlog context` for a notebook: a bar for each part that is not within a loop."""

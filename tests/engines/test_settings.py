@@ -154,6 +154,17 @@ def test_a_tenants_role_signs_what_stores_data() -> None:
     assert engine.items._client._request_signer._credentials.method == "assume-role"
 
 
+@pytest.mark.parametrize("place", [":memory:", "%3Amemory%3A", "./:memory:"])
+def test_blobs_of_a_database_in_memory_are_in_memory_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = make_engine(Settings(engine=f"sqlite:///{place}"), clock=FixedClock(), ids=SequentialIds())
+    engine.blobs.put("a/b", b"x")
+    assert (engine.name, engine.blobs.get("a/b"), list(tmp_path.iterdir())) == ("memory", b"x", [])
+    engine.close()
+
+
 def test_an_embedded_queue_has_the_times_of_the_settings(tmp_path: Path) -> None:
     for url in ("memory://", f"sqlite:///{tmp_path}/t.db"):
         clock = FixedClock()

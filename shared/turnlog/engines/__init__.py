@@ -105,9 +105,9 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     if url.scheme == "sqlite":
         if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
             raise InvalidInputError(f"engine {settings.engine[:200]!r} is not sqlite:///PATH", code="invalid_settings")
-        return _sqlite(Path(unquote(url.path[1:])), settings, clock, ids)
+        return _embedded(Path(unquote(url.path[1:])), settings, clock, ids)
     if url.scheme == "memory":
-        return _memory(settings, clock, ids)
+        return _embedded(Path(":memory:"), settings, clock, ids)
     if url.scheme == "dynamodb":
         return _aws(url.netloc, parse_qs(url.query), settings)
     raise InvalidInputError(
@@ -115,25 +115,16 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     )
 
 
-def _sqlite(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.engines.files import FileBlobStore
-
-    return _embedded("sqlite", path, FileBlobStore(path.with_name(path.name + ".blobs")), settings, clock, ids)
-
-
-def _memory(settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    from turnlog.engines.files import MemoryBlobStore
-    from turnlog.engines.sqlite import MEMORY
-
-    return _embedded("memory", MEMORY, MemoryBlobStore(), settings, clock, ids)
-
-
-def _embedded(name: str, path: Path | str, blobs: BlobStore, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
-    """Return an engine with items and jobs in an SQLite database."""
-    from turnlog.engines.files import FileBlobStore
-    from turnlog.engines.sqlite import SqliteDatabase
+def _embedded(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
+    """Return an engine with items and jobs in an SQLite database; blobs are in a folder beside its file, or in memory too."""
+    from turnlog.engines.files import FileBlobStore, MemoryBlobStore
+    from turnlog.engines.sqlite import MEMORY, SqliteDatabase
     from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 
+    name = "memory"
+    blobs: BlobStore = MemoryBlobStore()
+    if str(path) != MEMORY:
+        name, blobs = "sqlite", FileBlobStore(path.with_name(path.name + ".blobs"))
     database = SqliteDatabase(path)
     database.connection()  # so that a file that can't be used is refused here, and not by the first call
     queue = SqliteJobQueue(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,26 @@ def test_the_deadline_ends_a_call_there_too(
     ):
         log.health()
     assert caught.value.error_code == "deadline_exceeded"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["plain http", "silence"])
+def test_a_port_without_tls_is_named_as_such(answer: bytes) -> None:
+    def serve() -> None:
+        client, _ = listener.accept()
+        client.sendall(answer)
+        asked.wait()
+        client.close()
+
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        backend = HttpBackend(url, clock=SystemClock(), timeout_seconds=0.3, max_tries=1)
+        with Turnlog(backend) as log, pytest.raises(UnavailableError, match="TLS handshake failed") as caught:
+            log.health()
+        asked.set()
+    assert caught.value.error_code == "unreachable"
 
 
 @pytest.mark.network

@@ -112,6 +112,8 @@ class Connections:
         content = call.data or (b"" if call.method in _BODIES else None)
         left_seconds = functools.partial(self._left_seconds, ends_ms)
         connection.timeout = left_seconds()
+        if connection.sock is None:
+            _connect(connection)
         with send(connection, call.method, call.target, call.headers, content, left_seconds) as response:
             return HttpAnswer(response.status, response.headers, response.read()), response.will_close
 
@@ -140,6 +142,16 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _connect(connection: http.client.HTTPConnection) -> None:
+    """Connect; raise `ssl.SSLError` when the host is reached and the TLS handshake fails, by a time-out too."""
+    try:
+        connection.connect()
+    except OSError as error:
+        if connection.sock is None or isinstance(error, ssl.SSLCertVerificationError):
+            raise
+        raise ssl.SSLError(ssl.SSL_ERROR_SSL, "the TLS handshake failed: does the port speak https?") from error
 
 
 _ALL: weakref.WeakSet[Connections] = weakref.WeakSet()

@@ -31,6 +31,7 @@ from turnlog.core.identity import check_agent_id, check_session_id, correlation_
 from turnlog.core.json_values import checked_json, encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, MAX_UPLOAD_BYTES, event_bytes
 from turnlog.engines import RandomIds, SystemClock
+from turnlog.engines.http_post import open_connection, web_address
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.log.request_keys import checked_key
@@ -49,8 +50,7 @@ def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
     expired.
     """
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    connection = open_connection(parts, timeout_seconds=timeout_seconds)
     try:
         connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
         answer = connection.getresponse()
@@ -70,8 +70,7 @@ def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
 def put(url: str, data: bytes, *, timeout_seconds: float = 30.0) -> None:
     """Upload bytes to a URL. Raises `UnavailableError` when the storage does not take them; the call may be repeated."""
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    connection = open_connection(parts, timeout_seconds=timeout_seconds)
     try:
         connection.request("PUT", f"{parts.path}?{parts.query}", data)
         status = connection.getresponse().status
@@ -398,14 +397,9 @@ class HttpBackend:
 
 def _checked_url(url: str) -> SplitResult:
     """Return the parts of a service's URL. Raises `InvalidInputError` for any other URL."""
-    message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise InvalidInputError(message, code="invalid_url") from error
-    has_more = parts.query or parts.fragment or parts.username is not None
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or has_more or not url.isascii():
+    parts = web_address(url)
+    if parts is None or not url.isascii():
+        message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
         raise InvalidInputError(message, code="invalid_url")
     return parts
 
@@ -439,4 +433,4 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (text or type(error).__name__).lower()
+    return text[:1].lower() + text[1:] or type(error).__name__

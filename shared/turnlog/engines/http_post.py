@@ -39,7 +39,7 @@ def web_address(url: str) -> SplitResult | None:
         has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return None
-    is_plain = not (parts.query or parts.fragment or parts.username)
+    is_plain = not (parts.query or parts.fragment or parts.username is not None)
     return parts if parts.scheme in ("http", "https") and has_host and is_plain else None
 
 

@@ -54,6 +54,8 @@ RUNNABLE = (
     "docs/how-to/client.md",
     "docs/how-to/patterns.md",
 )
+RUNNABLE_SECTIONS = ("docs/reference/policies.md", "docs/how-to/imports.md")
+"""Pages of which a reader may paste one section alone."""
 RECIPES = ("A new event", "A new policy step", "A new engine", "A new route", "A new adapter", "A new job")
 SERVICE = (
     *("core", "engines", "http", "jobs", "log", "memory", "privacy", "providers", "search"),
@@ -356,6 +358,17 @@ def test_python_examples_run(tmp_path: Path) -> None:
         files[-1].parent.mkdir()
         files[-1].write_text("\n\n".join(code), encoding="utf-8")
     assert dict(zip(RUNNABLE, run_alone(files), strict=True)) == dict.fromkeys(RUNNABLE, (0, ""))
+
+
+def test_python_examples_of_a_section_run_alone(tmp_path: Path) -> None:
+    sections = [part for name in RUNNABLE_SECTIONS for part in re.split(r"^(?=## )", page(name), flags=re.M)]
+    examples = ["\n\n".join(code) for part in sections if (code := blocks(part, "python"))]
+    files = [tmp_path / str(number) / "example.py" for number in range(len(examples))]
+    for file, example in zip(files, examples, strict=True):
+        file.parent.mkdir()
+        file.write_text(example, encoding="utf-8")
+    results = zip(examples, run_alone(files), strict=True)
+    assert [result for result in results if result[1] != (0, "")] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

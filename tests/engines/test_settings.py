@@ -49,12 +49,19 @@ def test_what_is_no_table_of_models_is_named(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "engine", ["sqlite://", "sqlite:///", "sqlite://host/a.db", "sqlite:////tmp/a%00b.db", "mysql://a"]
+    "engine",
+    [
+        *("sqlite://", "sqlite:///", "sqlite://host/a.db", "sqlite:////tmp/a%00b.db", "mysql://a"),
+        *("sqlite:///a.db?mode=ro", "sqlite:///a.db#x", "memory://a", "memory://?a=b"),
+    ],
 )
-def test_an_engine_that_is_none_is_refused_by_name(engine: str) -> None:
+def test_an_engine_that_is_none_is_refused_by_name(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInputError, match="engine") as raised:
         make_engine(Settings(engine=engine), clock=FixedClock(), ids=SequentialIds())
-    assert raised.value.error_code == "invalid_settings"
+    assert raised.value.error_code == "invalid_settings" and not list(tmp_path.iterdir())
 
 
 @pytest.fixture

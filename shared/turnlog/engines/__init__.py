@@ -103,10 +103,11 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
             code="invalid_settings",
         )
     if url.scheme == "sqlite":
-        if url.netloc or not url.path.strip("/") or "\0" in unquote(url.path):
+        has_more = url.netloc or url.query or url.fragment
+        if has_more or not url.path.strip("/") or "\0" in unquote(url.path):
             raise InvalidInputError(f"engine {settings.engine[:200]!r} is not sqlite:///PATH", code="invalid_settings")
         return _embedded(Path(unquote(url.path[1:])), settings, clock, ids)
-    if url.scheme == "memory":
+    if settings.engine == "memory://":
         return _embedded(Path(":memory:"), settings, clock, ids)
     if url.scheme == "dynamodb":
         return _aws(url.netloc, parse_qs(url.query), settings)

@@ -16,7 +16,8 @@ import pytest
 
 from tests.http.events import event
 from tests.support.handlers import Service
-from turnlog.core.errors import ThrottledError, UnavailableError
+from turnlog.core.errors import SHAPES, ThrottledError, UnavailableError
+from turnlog.http.openapi import openapi_document
 from turnlog.routing import ROUTES, Route, function_of, routes_of
 from turnlog.settings import Settings
 
@@ -498,3 +499,13 @@ def test_an_id_with_a_slash_is_one_part_of_the_path(service: Service, sent: str)
     assert service("GET", f"/v1/sessions/{sent}")[1]["session_id"] == "a/b@c"
     assert service("POST", f"/v1/sessions/{sent}/messages", body=MESSAGE)[0] == 201
     assert service("GET", "/v1/sessions/a/b@c")[0] == 404
+
+
+def test_an_error_about_a_pattern_says_in_words_what_it_takes() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(schemas)))
+    assert {json.loads(pattern) for pattern in patterns} <= set(SHAPES)
+    service = Service()
+    service("POST", "/v1/sessions", body={"session_id": "s"})
+    _, problem, _ = service("POST", "/v1/sessions/s/snapshots", body={"name": "a/b"})
+    assert problem["errors"][0]["message"] == "name is not a name without slashes and control characters"

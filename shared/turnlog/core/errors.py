@@ -259,7 +259,7 @@ _PROBLEMS = {
     "string_type": "{field} is not a string",
     "string_too_short": "{field} has fewer characters than {min_length}",
     "string_too_long": "{field} has more characters than {max_length}",
-    "string_pattern_mismatch": "{field} does not match {pattern}",
+    "string_pattern_mismatch": "{field} is not {shape}",
     "too_short": "{field} has {actual_length} items; at least {min_length} is needed",
     "too_long": "{field} has {actual_length} items; at most {max_length} are allowed",
     "greater_than": "{field} is not more than {gt}",
@@ -269,6 +269,15 @@ _PROBLEMS = {
     "literal_error": "{field} is not {expected}",
 }
 
+SHAPES = {
+    r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$": "the ref of a call, like 12.0",
+    r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$": "a letter and up to 63 letters, digits and _ . : -",
+    r"^[!-~]{1,64}$": "1 to 64 printable ASCII characters without spaces",
+    r"^[^/\x00-\x1f]+$": "a name without slashes and control characters",
+    **{f"^[0-9a-f]{{{length}}}$": f"{length} hexadecimal digits in lower case" for length in (16, 32, 64)},
+}
+"""What a text is that matches a pattern of a request."""
+
 
 def problem_text(error: ErrorDetails, pointer: str) -> str:
     """Return an error of pydantic as a plain sentence about the value at a JSON pointer, or the model's own words."""
@@ -277,4 +286,6 @@ def problem_text(error: ErrorDetails, pointer: str) -> str:
         return error["msg"].removeprefix("Value error, ")
     *parents, name = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))
     field = f"item {name} of {parents[-1]}" if name.isdigit() else name or "the body"
-    return sentence.format(field=field, **error.get("ctx", {}))
+    facts = error.get("ctx", {})
+    shape = SHAPES.get(facts.get("pattern", ""), f"a text that matches {facts.get('pattern')}")
+    return sentence.format(field=field, shape=shape, **facts)

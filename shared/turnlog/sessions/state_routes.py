@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field
 
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import SHAPES, InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.models import ACTION_PATTERN, Action, Answer, Body, JsonObjectField
 from turnlog.routing import (
@@ -81,7 +81,7 @@ def _patch_state(app: Application, request: HttpRequest, query: Query) -> Respon
         raise not_an_object()
     action = query.get("action")
     if action is not None and not re.fullmatch(ACTION_PATTERN, action):
-        raise InvalidInputError.at("/query/action", f"action does not match {ACTION_PATTERN}")
+        raise InvalidInputError.at("/query/action", f"action is not {SHAPES[ACTION_PATTERN]}")
     patch = cast("JsonObject | list[JsonValue]", request.body)
     answer = app.patch_state(request.owner, request.path["session_id"], patch, key=request.idempotency_key, **query)
     return Response(200, answer)

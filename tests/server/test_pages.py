@@ -238,7 +238,7 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     with served(app) as server, Turnlog.open(server.url) as log:
         log.sessions.create("kept").append({"role": "user", "content": "hello"})
-        guarded = LocalServer(app, SystemClock(), port=0, read_only=True, worker=False).start()
+        guarded = LocalServer(app, SystemClock(), port=0, read_only=True).start()
         try:
             for route in WRITES:
                 path = re.sub(r"\{\w+\}", "kept", route.path).replace("/kept/redact", "/2/redact")
@@ -253,6 +253,23 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
         finally:
             guarded.stop()
         assert log.sessions.get("kept").info().messages == 1
+
+
+@pytest.mark.network
+def test_a_read_only_server_does_no_jobs(tmp_path: Path) -> None:
+    with Turnlog.open(tmp_path / "agent.db", worker=False) as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"})
+        job = session.compress(mode="async", keep_loops=0)
+        app = make_application(Settings(engine=f"sqlite:///{tmp_path}/agent.db", identity="jwt"))
+        with closing(app):
+            guarded = LocalServer(app, SystemClock(), port=0, read_only=True).start()
+            with Turnlog.open(guarded.url) as reader:
+                reader.sessions.get("s").search("q")
+            guarded.stop()
+        assert log.job(job.job_id).status == "queued"
+        log.run_jobs()
+        assert log.job(job.job_id).status == "done"
 
 
 # ------------------------------------------------------------ a service behind the page

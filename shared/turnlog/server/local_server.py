@@ -215,10 +215,10 @@ class HttpServer:
 
 
 class LocalServer(HttpServer):
-    """The HTTP server over one application, with a worker for its queue. ``worker=False`` leaves the queue to others."""
+    """The HTTP server over one application, with a worker for its queue; ``worker=False`` and read-only ones leave it to others."""
 
     def __init__(self, app: Application, clock: Clock, *, worker: bool = True, **options: Any) -> None:
-        queue = app.engine.queue if worker else None
+        queue = app.engine.queue if worker and not options.get("read_only") else None
         handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
         poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
         super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)

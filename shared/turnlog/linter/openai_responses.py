@@ -21,10 +21,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from turnlog.linter.openai_chat import MAX_IMAGES
+from turnlog.linter.openai_chat import RULES as CHAT_RULES
 from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_one_of, iter_entries, kind_of
 
 MAX_ID = 64
-MAX_IMAGES = 1_500
 MAX_NAME = 128
 
 _REFERENCE = "https://platform.openai.com/docs/api-reference/responses/create"
@@ -46,11 +47,7 @@ RULES: Mapping[str, Rule] = {
         "Leave the key out.",
         f"{_GITHUB}openai/openai-python/issues/2720",
     ),
-    "lone_surrogate": Rule(
-        "UnicodeEncodeError of the SDK: 'utf-8' codec can't encode character …: surrogates not allowed",
-        "Put the whole character, or U+FFFD, in its place.",
-        f"{_GITHUB}NousResearch/hermes-agent/pull/3624",
-    ),
+    "lone_surrogate": CHAT_RULES["lone_surrogate"],
     "item_id": Rule(
         f"{_BAD}: Invalid 'input[…].id': '…'. Expected an ID that contains letters, numbers, underscores, or dashes, "
         "but this value contained additional characters.",
@@ -88,11 +85,7 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}jeremychone/rust-genai/pull/119",
     ),
     "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
-    "too_many_images": Rule(
-        f"{_BAD} (the guide: up to {MAX_IMAGES} individual image inputs and 512 MB per request)",
-        "Send fewer images, the newest.",
-        "https://developers.openai.com/api/docs/guides/images-vision",
-    ),
+    "too_many_images": CHAT_RULES["too_many_images"],
     "phase_value": Rule(_BAD, "Use commentary or final_answer, or leave it out.", _REFERENCE),
     # Calls.
     "call_id": Rule(

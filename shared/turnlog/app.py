@@ -297,7 +297,8 @@ class Application:
     # privacy
     erasure: Erasure = use_case("privacy.fence_and_delete.Erasure", "engine.items", "engine.blobs", "forks", "clock")
     erase_session: EraseSessions = use_case(
-        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "start_job", "all_memories"), "signals"
+        *("privacy.erase.EraseSessions", "log", "engine.blobs", "erasure", "redaction", "start_job"),
+        *("all_memories", "signals"),
     )
     erase_user: EraseUsers = use_case(
         "privacy.erase.EraseUsers", "log", "engine.blobs", "erasure", "start_job", "all_memories"

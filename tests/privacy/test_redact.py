@@ -19,6 +19,7 @@ from tests.support.redacting import CANARY, bodies_are_gone, noise, said
 from tests.support.scripted import ScriptedSummariser
 from tests.support.steps import fresh
 from tests.support.talks import turn
+from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
@@ -206,6 +207,30 @@ def test_e5_a_redaction_of_a_session_that_is_erased_meanwhile_ends_as_gone(harne
     assert held(CANARY, harness) == []
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("passes", [0, 1])
+def test_e5_forks_of_an_erased_session_carry_its_redactions_through(harness: Harness, passes: int) -> None:
+    session, position = said(harness, CANARY)
+    fork, other = session.fork("forked"), session.fork("other", at=position - 1)
+    for number in range(4, 7):
+        fork.append(*turn(number))
+    fork.compress(keep_loops=1)
+    nested = fork.fork("nested")
+    other.append(*({"role": "user", "content": f"own {number}"} for number in range(9)))
+    redaction = session.redact(position)
+    for _ in range(passes):
+        deliver(harness, message_of(redaction))
+    assert worked(harness, session.erase()).result["status"] == "erased"
+    assert worked(harness, redaction).result["status"] == "gone"
+    started = [job for job in harness.log().jobs(status="queued") if job.kind == "redact"]
+    assert {job.session_id for job in started} == {"forked"}
+    assert [worked(harness, job).result["status"] for job in started] == ["redacted"]
+    bodies_are_gone(harness)
+    assert [message.position for message in nested.messages() if message.redacted] == [position]
+    assert [message.position for message in other.messages() if message.redacted] == []
+    assert fork.context().messages and nested.context().messages
+
+
 def test_e5_the_parent_is_cleared_when_the_redacted_fork_is_erased_first(harness: Harness) -> None:
     session, position = said(harness, noise(6_000))
     fork = session.fork("forked")
@@ -380,6 +405,50 @@ def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
 
     limit = {"max_preemptions": PREEMPTIONS, "only_conflicts": True}
     assert explore([OTHERS[other], redacting if is_full() else asked], fresh(prepared), check, **limit) > 1
+
+
+def worked_once(app: Application, kind: str) -> None:
+    for job in app.list_jobs(OWNER, status="queued").jobs:
+        if job.kind == kind:
+            app.run_job.one(OWNER, job.job_id)
+
+
+def test_e5_d1_a_crash_of_the_erasure_anywhere_loses_no_redaction_of_a_fork() -> None:
+    """The redaction ends between the two tries of the erasure, and may find nothing then."""
+    calls = 0
+
+    def crowded(log: Turnlog) -> None:
+        prepared(log)
+        fork = log.sessions.get("s").fork("forked")
+        fork.append(*turn(4), *turn(5))
+        fork.compress(keep_loops=1)
+
+    prepare = fresh(crowded)
+
+    def begin() -> tuple[ItemTable, BlobStore]:
+        items, blobs = prepare()
+        asked(items, blobs)
+        Session(InProcessBackend(with_queue(items, blobs, 6000)[0], OWNER), "s").erase()
+        return items, blobs
+
+    def erasing(items: ItemTable, blobs: BlobStore) -> None:
+        worked_once(with_queue(items, blobs, 7000)[0], "erase")
+
+    def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
+        nonlocal calls
+        calls = max(calls, len(run.schedule))
+        app, clock = with_queue(items, blobs, 8000)
+        for kind in ("redact", "redact", "erase", "erase", "redact", "redact"):
+            worked_once(app, kind)
+            clock.advance(SECOND_PASS_SECONDS)
+        assert list(app.list_jobs(OWNER, status="queued").jobs) == []
+        assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
+
+    explore([erasing], begin, check)
+    assert calls > 20
+    for at in boundaries(calls, "explored"):
+        explore([erasing], begin, check, crash=Crash(0, at, after=False))
+        explore([erasing], begin, check, crash=Crash(0, at, after=True))
 
 
 def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes() -> None:

@@ -8,7 +8,7 @@ whether the owner is being erased. So a pass that begins after the mark sees eve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
@@ -37,6 +37,9 @@ from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine, Signals
 from turnlog.privacy.fence_and_delete import Erased, Erasure, RetainedItems
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
+
+if TYPE_CHECKING:
+    from turnlog.privacy.redact import Redaction
 
 WORK_MS = 10_000
 """A job begins nothing after this time, so that it ends before its worker's time-out. The next part continues."""
@@ -78,6 +81,7 @@ class EraseSessions:
         log: SessionLog,
         blobs: BlobStore,
         erasure: Erasure,
+        redaction: Redaction,
         start_job: StartJobs,
         memories: Sequence[MemoryEngine],
         signals: Signals | None = None,
@@ -85,6 +89,7 @@ class EraseSessions:
         self._log = log
         self._blobs = blobs
         self._erasure = erasure
+        self._redaction = redaction
         self._start_job = start_job
         self._memories = memories
         self._signals = signals
@@ -128,7 +133,7 @@ class EraseSessions:
             if not lease:
                 return receipt("alive", {})
             kept = self._kept(keys)
-        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS)
+        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS, hand_on=self._hand_on)
         if isinstance(lease, SlotLease):
             self._erasure.first.leave(lease, free=IDLE)
         counts = added(counts_of(options), run)
@@ -144,7 +149,7 @@ class EraseSessions:
         if not is_expired:
             # Memories of the person outlive an expired session. They are erased with the person, or one by one.
             erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self._memories)
-            counts = more_memories(counts, erased)
+            counts = plus(counts, {"memories": erased})
         if "not_before" in options:
             if not is_expired:
                 self._erasure.purging.after_last_pass(mark_of(options, counts))
@@ -153,6 +158,19 @@ class EraseSessions:
         if not is_expired:
             due["purge"] = purge_mark(self._erasure, counts)
         return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+
+    def _hand_on(self, forks: Sequence[SessionKeys]) -> None:
+        """Start each redaction that is not over again in the forks that have the message: no erased log leads to its forks."""
+        for record in self._log.records.every(OwnerKeys(forks[0].owner).jobs) if forks else ():
+            position = cast("JsonObject", record.content["options"]).get("position")
+            if record.content["kind"] != "redact" or record.status == "done" or not isinstance(position, int):
+                continue
+            for fork in forks:
+                if self._redaction.is_shared(fork, position):
+                    options: JsonObject = {"first": self._erasure.identity(fork), "home": fork.session_id}
+                    job_id = f"{record.created_ms:013d}-{short_hash(f'{record.id} {fork.session_id}').hex()}"
+                    options |= {"position": position, "told": False}
+                    self._start_job(fork.owner, "redact", fork.session_id, options, job_id=job_id)
 
     def make_way(self, keys: SessionKeys, token: bytes) -> None:
         """Check that an expired session may be restored under its own id: everything but its full snapshots must be erased.
@@ -255,13 +273,12 @@ def counts_of(options: JsonObject) -> JsonObject:
 
 def added(counts: JsonObject, run: Erased) -> JsonObject:
     """Return counts with those of another run added."""
-    run_counts = {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests}
-    return {**counts, **{name: cast("int", counts[name]) + count for name, count in run_counts.items()}}
+    return plus(counts, {"commits": run.commits, "items": run.items, "blobs": run.blobs, "requests": run.requests})
 
 
-def more_memories(counts: JsonObject, count: int) -> JsonObject:
-    """Return counts with ``count`` more memories."""
-    return {**counts, "memories": cast("int", counts.get("memories", 0)) + count}
+def plus(counts: JsonObject, more: JsonObject) -> JsonObject:
+    """Return counts with ``more`` added, by name."""
+    return counts | {name: cast("int", counts.get(name, 0)) + cast("int", count) for name, count in more.items()}
 
 
 def receipt(status: str, counts: JsonObject) -> JsonObject:
@@ -311,12 +328,11 @@ class EraseUsers:
                 if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
                     return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
         blobs = sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
-        counts = {**counts, "blobs": cast("int", counts["blobs"]) + blobs}
-        counts = more_memories(counts, sum(engine.erase(owner) for engine in self._memories))
+        counts = plus(counts, {"blobs": blobs, "memories": sum(engine.erase(owner) for engine in self._memories)})
         if not is_second:
             due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
             return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
-        counts = {**counts, "items": cast("int", counts["items"]) + self._erase_own(owner)}
+        counts = plus(counts, {"items": self._erase_own(owner)})
         self._log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
         self._erasure.purging.after_last_pass(mark_of(options, counts))
         return receipt("erased", counts)

@@ -99,12 +99,8 @@ class ErasingRun:
     def count(self, *, requests: int = 0, commits: int = 0, items: int = 0, blobs: int = 0) -> None:
         """Add to the counts. Raises `DeadlineMet` when something was erased and the deadline has passed."""
         done = self.done
-        self.done = replace(
-            done,
-            commits=done.commits + commits,
-            items=done.items + items,
-            blobs=done.blobs + blobs,
-            requests=done.requests + requests,
+        self.done = Erased(
+            False, done.commits + commits, done.items + items, done.blobs + blobs, done.requests + requests
         )
         if (commits or items) and self.deadline_ms is not None and self.clock.now_ms() >= self.deadline_ms:
             raise DeadlineMet  # only after something was done, so that every run makes progress
@@ -193,10 +189,18 @@ class Erasure:
         self.first.leave(lease, free=BARE if is_whole else IDLE)
         return kept if is_whole else None
 
-    def erase(self, keys: SessionKeys, *, kept: RetainedItems | None = None, deadline_ms: int | None = None) -> Erased:
+    def erase(
+        self,
+        keys: SessionKeys,
+        *,
+        kept: RetainedItems | None = None,
+        deadline_ms: int | None = None,
+        hand_on: Callable[[Sequence[SessionKeys]], None] = lambda forks: None,
+    ) -> Erased:
         """Erase everything of the session but ``kept``, which is given for a session that was prepared by `expire`.
 
-        Begins nothing after the deadline; then ``is_whole`` is False and the next run continues.
+        Begins nothing after the deadline; then ``is_whole`` is False and the next run continues. ``hand_on`` is called with
+        the session's forks when they have their copies, before the log and the list of its forks are erased.
         """
         work, is_expired = ErasingRun(self._clock, deadline_ms), kept is not None
         if not is_expired:
@@ -205,7 +209,7 @@ class Erasure:
         kept = kept or RetainedItems()
         try:
             work.count(requests=5)
-            self._release_forks(keys)
+            hand_on(self._release_forks(keys))
             now = self._clock.now_ms()
             self._items.write_many(
                 [cache_tombstone(key, now_ms=now) for key in (keys.system, keys.summary, keys.state)]
@@ -281,14 +285,16 @@ class Erasure:
         query = Query(keys.partition, COMMITS_FROM, COMMITS_TO, descending=True, limit=1)
         return next(iter(self._items.query(query).items), None)
 
-    def _release_forks(self, keys: SessionKeys) -> None:
-        """Copy what forks share with this session's log into the forks, before the log is erased.
+    def _release_forks(self, keys: SessionKeys) -> list[SessionKeys]:
+        """Copy what forks share with this session's log into the forks, before the log is erased; return the forks.
 
         A fork whose first commit is not stored yet is refused: a tombstone takes its slot.
         """
-        for child in self._forks.forks_of(keys):
-            self._items.put(first_tombstone(child, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
+        forks = list(self._forks.forks_of(keys))
+        for fork in forks:
+            self._items.put(first_tombstone(fork, GENESIS, now_ms=self._clock.now_ms()), condition=Absent())
         self._forks.make_independent(keys)
+        return forks
 
     def _erase_commits(self, keys: SessionKeys, work: ErasingRun, *, expired: bool) -> None:
         """Put tombstones in place of all commits."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import cast
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import REDACT, MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
@@ -32,31 +31,12 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, item_size_bytes, pages
-from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, purge_mark, receipt
+from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, plus, purge_mark, receipt
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Counts:
-    """Counts of a redaction: overwritten commits, repacked parts, erased blobs and memories."""
-
-    commits: int = 0
-    parts: int = 0
-    blobs: int = 0
-    memories: int = 0
-
-    def plus(self, other: Counts) -> Counts:
-        """Return the sum of both."""
-        return Counts(
-            self.commits + other.commits,
-            self.parts + other.parts,
-            self.blobs + other.blobs,
-            self.memories + other.memories,
-        )
 
 
 class Redaction:
@@ -101,19 +81,19 @@ class Redaction:
         sessions.setdefault(keys.session_id, keys)
         return [sessions[session_id] for session_id in sorted(sessions)]
 
-    def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> Counts:
-        """Overwrite the message, and every summary of it, in one log. ``alone``: only the message."""
+    def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> int:
+        """Overwrite the message, and every summary of it, in one log; return the number of commits. ``alone``: no summary."""
         count, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
         for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
             for item in items:
                 count += self._overwrite_item(item, redacted)
-        return Counts(commits=count)
+        return count
 
-    def clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
-        """Erase everything in one session that was made of the message. Afterwards nothing of it is left there."""
-        done = Counts()
+    def clear(self, keys: SessionKeys, redacted: Redacted) -> JsonObject:
+        """Erase everything in one session that was made of the message; return counts. Nothing of it is left there."""
+        commits = 0
         if self.has(keys, redacted):
-            done = self.overwrite(keys, redacted).plus(self.overwrite(keys.base, redacted))
+            commits = self.overwrite(keys, redacted) + self.overwrite(keys.base, redacted)
             self._clear_cached_summary(keys, redacted.position)
         self._items.delete_many([keys.words])
         parts, blobs = self._parts.replace(keys, redacted)
@@ -122,7 +102,7 @@ class Redaction:
         answers = answers_prefix(keys.owner, keys.session_id)
         for name in (export_blob(keys.owner, keys.session_id), export_blob(keys.owner, ""), answers):
             blobs += self._blobs.erase(name)
-        return done.plus(Counts(parts=parts, blobs=blobs))
+        return {"commits": commits, "parts": parts, "blobs": blobs, "memories": 0}
 
     # ------------------------------------------------------------ the log
 
@@ -193,6 +173,12 @@ class Redaction:
         begin = self._log.commits.begin(keys)
         parent = begin.lines[0].get("of") if begin is not None else None
         return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
+
+    def is_shared(self, child: SessionKeys, position: int) -> bool:
+        """Whether a fork shares a message with its parent that is overwritten, as far as the fork can be read."""
+        with suppress(NotFoundError, CorruptError):
+            return self._may_share(child, position) and self.find(child, position)[0].is_done
+        return False
 
     def _may_share(self, child: SessionKeys, position: int) -> bool:
         """Whether a fork has or may have a position of its parent's log."""
@@ -276,7 +262,7 @@ class RedactMessages:
         Sessions that share the message are cleared one after the other, in the order of their ids.
         """
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
-        counts = cast("JsonObject", options.get("counts", asdict(Counts())))
+        counts = cast("JsonObject", options.get("counts", {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}))
         wait_ms = cast("int", options.get("not_before", 0)) - now
         if wait_ms > 0:
             return Later(receipt("redacting", counts), options, -(-wait_ms // 1000))
@@ -293,8 +279,7 @@ class RedactMessages:
         for member in family:
             if member.session_id <= after:
                 continue
-            done = asdict(self._clear(member, redacted))
-            counts = {name: cast("int", counts.get(name, 0)) + count for name, count in done.items()}
+            counts = plus(counts, self._clear(member, redacted))
             if member is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": member.session_id})
         if "not_before" in options:
@@ -322,14 +307,11 @@ class RedactMessages:
                 return (redacted, home) if redacted.is_done else None
         return None
 
-    def _clear(self, keys: SessionKeys, redacted: Redacted) -> Counts:
+    def _clear(self, keys: SessionKeys, redacted: Redacted) -> JsonObject:
         """Erase everything made of the message in one session, with copies and memories; return the counts."""
-        done = self._redaction.clear(keys, redacted)
-        blobs = self._copies.renew(keys)
-        memories = sum(
-            engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories
-        )
-        return done.plus(Counts(blobs=blobs, memories=memories))
+        done = plus(self._redaction.clear(keys, redacted), {"blobs": self._copies.renew(keys)})
+        erased = [engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories]
+        return plus(done, {"memories": sum(erased)})
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
         """Add the redaction to a session's history.

@@ -40,12 +40,10 @@ class Settings(BaseModel):
     tenant_claim: str = Field(default="tenant", min_length=1, description="JWT claim that names the tenant")
     user_claim: str = Field(default="sub", min_length=1, description="JWT claim that names the user")
     delegating_principals: tuple[_Role, ...] = Field(
-        default=(),
-        description="Roles (names or ARNs, by commas) that may name the person in X-Turnlog-User; iam only",
+        default=(), description="Roles (names or ARNs, by commas) that may name the person in X-Turnlog-User; iam only"
     )
     plain_iam_users: tuple[_IamName, ...] = Field(
-        default=(),
-        description="IAM users that own the sessions of their plain name; a role of it is iam-role/NAME",
+        default=(), description="IAM users that own the sessions of their plain name; a role of it is iam-role/NAME"
     )
     operator_principals: tuple[_Role, ...] = Field(
         default=(),
@@ -89,8 +87,7 @@ class Settings(BaseModel):
         description="Tokens of a tenant's summaries per day (UTC), in and out. Above it, they are extracted",
     )
     memory: Literal["facts", "none", "agentcore", "webhook"] = Field(
-        default="facts",
-        description="Long-term memory: facts (kept with the sessions), none, agentcore or webhook",
+        default="facts", description="Long-term memory: facts (kept with the sessions), none, agentcore or webhook"
     )
     memory_id: str = Field(default="", max_length=256, description="Id or ARN of the AgentCore memory")
     memory_namespace: str = Field(

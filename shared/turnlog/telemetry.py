@@ -273,10 +273,7 @@ _CALLS: Mapping[str, Mapping[str, _Call]] = {
         "__call__": ("turnlog.summary", _of_session, _summary),
         "run": ("turnlog.summary", _of_session, _summary),
     },
-    "jobs.worker.RunJob": {
-        "__call__": ("turnlog.job", _of_job, _job),
-        "one": ("turnlog.job", _of_job, _job),
-    },
+    "jobs.worker.RunJob": {"__call__": ("turnlog.job", _of_job, _job), "one": ("turnlog.job", _of_job, _job)},
 }
 """The use cases that are recorded, by class, and their methods."""
 

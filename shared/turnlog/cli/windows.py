@@ -163,8 +163,7 @@ Model = Annotated[
 ]
 
 At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="P", help="Treat the log as ending at this position or time (RFC 3339)."),
+    str | None, typer.Option("--at", metavar="P", help="Treat the log as ending at this position or time (RFC 3339).")
 ]
 Against = Annotated[
     str | None,

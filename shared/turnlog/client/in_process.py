@@ -301,12 +301,7 @@ class InProcessBackend:
 
 
 def open_backend(
-    url: str,
-    *,
-    tenant: str,
-    user: str,
-    worker: bool | None = None,
-    summariser: Callable[[Prompt], str] | None = None,
+    url: str, *, tenant: str, user: str, worker: bool | None = None, summariser: Callable[[Prompt], str] | None = None
 ) -> InProcessBackend:
     """Open a backend over the engine that the URL names. Its other settings come from the environment.
 

@@ -221,8 +221,7 @@ def _session_tools(log: Turnlog, session_id: str | None) -> list[Tool]:
 
 def _memory_tools(log: Turnlog) -> list[Tool]:
     def search_memories(
-        q: Annotated[str, Field(min_length=1, description="Words")],
-        limit: Annotated[int, Field(ge=1, le=100)] = 10,
+        q: Annotated[str, Field(min_length=1, description="Words")], limit: Annotated[int, Field(ge=1, le=100)] = 10
     ) -> Annotated[CallToolResult, MemoriesFound]:
         """Find what is known about the user from ended sessions, best match first."""
         with _errors_as(ToolError):

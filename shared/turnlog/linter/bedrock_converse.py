@@ -71,10 +71,7 @@ _IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
 _DOCUMENTS = frozenset({"pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"})
 _VIDEOS = frozenset({"mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"})
 _AUDIOS = frozenset(
-    {
-        *("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm"),
-        "webm",
-    }
+    {*("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm"), "webm"}
 )
 _QUALIFIERS = frozenset({"grounding_source", "query", "guard_content"})
 _SHAPES: Mapping[str, _Shape] = {
@@ -117,12 +114,7 @@ _SHAPES: Mapping[str, _Shape] = {
         {"toolUseId": "id", "name": "tool name", "input": "input", "type": frozenset({"server_tool_use"})}
     ),
     "ToolResult": _Shape(
-        {
-            "toolUseId": "id",
-            "content": ("ResultBlock",),
-            "status": frozenset({"success", "error"}),
-            "type": "string",
-        },
+        {"toolUseId": "id", "content": ("ResultBlock",), "status": frozenset({"success", "error"}), "type": "string"},
         ("content",),
     ),
     "ResultBlock": _union(

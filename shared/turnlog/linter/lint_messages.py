@@ -8,13 +8,7 @@ from typing import Any, cast
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.linter import thinking
-from turnlog.linter.routes import (
-    MAX_PROBLEMS,
-    LintAnswer,
-    LintFormat,
-    LintMessages,
-    RuleBroken,
-)
+from turnlog.linter.routes import MAX_PROBLEMS, LintAnswer, LintFormat, LintMessages, RuleBroken
 from turnlog.linter.rules import FORMATS, Violation, lint
 from turnlog.providers import registry
 

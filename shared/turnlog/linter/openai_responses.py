@@ -38,14 +38,10 @@ RULES: Mapping[str, Rule] = {
     "items_empty": Rule(_BAD, "Send at least one item.", _REFERENCE),
     "item_not_object": Rule(_BAD, "Make each item an object with a type.", _REFERENCE),
     "item_type": Rule(
-        _BAD,
-        "Use an item type of this API: message, function_call, function_call_output, reasoning, …",
-        _REFERENCE,
+        _BAD, "Use an item type of this API: message, function_call, function_call_output, reasoning, …", _REFERENCE
     ),
     "unknown_key": Rule(
-        f"{_BAD}: Unknown parameter: 'input[…].…'.",
-        "Leave the key out.",
-        f"{_GITHUB}openai/openai-python/issues/2720",
+        f"{_BAD}: Unknown parameter: 'input[…].…'.", "Leave the key out.", f"{_GITHUB}openai/openai-python/issues/2720"
     ),
     "lone_surrogate": CHAT_RULES["lone_surrogate"],
     "item_id": Rule(

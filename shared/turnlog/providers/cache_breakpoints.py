@@ -99,10 +99,7 @@ KINDS: Mapping[str, _Kind] = {
         text_block=lambda text: {"type": "text", "text": text},
     ),
     "bedrock_converse": _Kind(
-        {"cachePoint": {"type": "default"}},
-        behind=True,
-        takes=_converse_takes,
-        text_block=lambda text: {"text": text},
+        {"cachePoint": {"type": "default"}}, behind=True, takes=_converse_takes, text_block=lambda text: {"text": text}
     ),
 }
 """Format -> its form of breakpoints. Other formats have none."""

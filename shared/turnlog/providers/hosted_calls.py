@@ -95,11 +95,7 @@ _SHAPES = (
     ),
     CallShape("mcp_call", call_id="id", result=("output", "error"), write=_as_output),
     CallShape(
-        "mcp_list_tools",
-        name="mcp_list_tools",
-        call_id="id",
-        arguments=("server_label",),
-        result=("tools", "error"),
+        "mcp_list_tools", name="mcp_list_tools", call_id="id", arguments=("server_label",), result=("tools", "error")
     ),
     CallShape("web_search_call", name="web_search", call_id="id", arguments=("action",), result=("results", "sources")),
     CallShape(

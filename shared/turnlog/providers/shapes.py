@@ -275,9 +275,7 @@ _FROM_ASSISTANT: Mapping[str, Shape] = {
     ),
     "mcp_tool_use": _block("mcp_tool_use", {"id": filled, "name": filled, "input": mapping, "server_name": filled}),
     "mcp_tool_result": _block(
-        "mcp_tool_result",
-        {"tool_use_id": filled},
-        {"content": either(text, items(_TEXT)), "is_error": flag},
+        "mcp_tool_result", {"tool_use_id": filled}, {"content": either(text, items(_TEXT)), "is_error": flag}
     ),
     **{
         f"{name}_tool_result": _block(
@@ -366,9 +364,7 @@ _CONVERSE_AUDIO = fields(
     {"error": mapping},
 )
 _CONVERSE_DOCUMENT = fields(
-    {
-        "source": union({"bytes": filled, "s3Location": _LOCATION, "text": text, "content": items(_PLAIN, least=1)}),
-    },
+    {"source": union({"bytes": filled, "s3Location": _LOCATION, "text": text, "content": items(_PLAIN, least=1)})},
     {
         "name": text,
         "format": _enumeration("pdf csv doc docx xls xlsx html txt md"),
@@ -419,11 +415,7 @@ def _converse_content(block: Shape, *, least: int = 0) -> Shape:
 _CONVERSE_ID = _pattern("[a-zA-Z0-9_.:-]{1,64}")
 _CONVERSE_RESULT = fields(
     {"toolUseId": _CONVERSE_ID},
-    {
-        "content": _converse_content(_part_of_result, least=1),
-        "status": one_of("success", "error"),
-        "type": text,
-    },
+    {"content": _converse_content(_part_of_result, least=1), "status": one_of("success", "error"), "type": text},
 )
 
 
@@ -551,10 +543,7 @@ _INPUTS = tagged(
         ),
         "input_file": with_any(
             _FILE,
-            fields(
-                {"type": text},
-                {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL},
-            ),
+            fields({"type": text}, {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL}),
         ),
     }
 )

@@ -91,10 +91,7 @@ class DecidePendingActions:
         self, keys: SessionKeys, agent_id: str, body: DecidePending, call_id: str, text: str
     ) -> AppendWrite:
         text = f"{text} Reason: {body.reason}" if body.reason is not None else text
-        refusal = {
-            "role": "tool",
-            "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}],
-        }
+        refusal = {"role": "tool", "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}]}
         append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
         batch = understand_batch(append, self._counter)
         return AppendWrite(self._log, keys, append, batch, action=REJECT)

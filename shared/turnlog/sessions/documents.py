@@ -12,13 +12,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import (
-    CorruptError,
-    DocumentChangedError,
-    InvalidInputError,
-    MalformedError,
-    NewerSchemaError,
-)
+from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass

@@ -8,12 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from turnlog.core.errors import (
-    CorruptError,
-    InvalidInputError,
-    NotFoundError,
-    SessionExistsError,
-)
+from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, SessionExistsError
 from turnlog.core.events import CloseEvent, CreateEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject

@@ -6,16 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from turnlog.core.models import (
-    MAX_POSITION,
-    TIME_CHARS,
-    Answer,
-    Body,
-    FormatName,
-    GivenText,
-    JsonObjectField,
-    Name,
-)
+from turnlog.core.models import MAX_POSITION, TIME_CHARS, Answer, Body, FormatName, GivenText, JsonObjectField, Name
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024

@@ -132,8 +132,7 @@ class CreateSession(Body):
         Annotated[bool, Tag("bool")] | Annotated[Bootstrap, Tag("options")],
         Discriminator(lambda value: "bool" if isinstance(value, bool) else "options"),
     ] = Field(
-        default=False,
-        description="Begin with memories about the user, in a pinned message that fences them as data",
+        default=False, description="Begin with memories about the user, in a pinned message that fences them as data"
     )
 
 

@@ -19,14 +19,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.sessions.incoming import understand_batch
-from turnlog.sessions.message_models import (
-    AppendMessages,
-    HeldLease,
-    LeaseAnswer,
-    LeaseRequest,
-    SendToRun,
-    SentToRun,
-)
+from turnlog.sessions.message_models import AppendMessages, HeldLease, LeaseAnswer, LeaseRequest, SendToRun, SentToRun
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_store import SessionState, next_event

@@ -5,12 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 
-from turnlog.core.errors import (
-    ConflictError,
-    CorruptError,
-    SessionEndedError,
-    UnavailableError,
-)
+from turnlog.core.errors import ConflictError, CorruptError, SessionEndedError, UnavailableError
 from turnlog.core.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject

@@ -6,11 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from turnlog.core.errors import (
-    InvalidInputError,
-    TooLargeError,
-    UnavailableError,
-)
+from turnlog.core.errors import InvalidInputError, TooLargeError, UnavailableError
 from turnlog.core.events import SettingsEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measured

@@ -30,14 +30,7 @@ from turnlog.core.events import (
     SettingsEvent,
     StateEvent,
 )
-from turnlog.core.json_values import (
-    JsonObject,
-    JsonValue,
-    checked_json,
-    decode_json,
-    encode_ascii_json,
-    encode_json,
-)
+from turnlog.core.json_values import JsonObject, JsonValue, checked_json, decode_json, encode_ascii_json, encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of

@@ -13,12 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
-from turnlog.core.errors import (
-    ConflictError,
-    CorruptError,
-    InvalidInputError,
-    SessionExistsError,
-)
+from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, SessionExistsError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject

@@ -44,9 +44,7 @@ def totals_since_summary(header: Header) -> Totals:
     border = Amount(max(covered.messages, closed.messages), max(covered.tokens, closed.tokens))
     everything = (flow.messages, flow.tokens) if summary is None else _behind(covered, flow)
     return Totals(
-        Counted(loops, *everything),
-        Counted(loops, *_behind(covered, border)),
-        Counted(0, *_behind(border, flow)),
+        Counted(loops, *everything), Counted(loops, *_behind(covered, border)), Counted(0, *_behind(border, flow))
     )
 
 

@@ -53,11 +53,7 @@ def create_table(client: DynamoDBClient, name: str) -> None:
         "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for pair in keys for key in pair],
         "KeySchema": _key_schema("pk", "sk"),
         "GlobalSecondaryIndexes": [
-            {
-                "IndexName": index,
-                "KeySchema": _key_schema(*keys_of_index),
-                "Projection": {"ProjectionType": "ALL"},
-            }
+            {"IndexName": index, "KeySchema": _key_schema(*keys_of_index), "Projection": {"ProjectionType": "ALL"}}
             for index, keys_of_index in INDEX_KEYS.items()
         ],
     }
@@ -86,8 +82,7 @@ def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_r
     attributes = client.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["QueueArn"])["Attributes"]
     redrive = {"deadLetterTargetArn": attributes["QueueArn"], "maxReceiveCount": str(max_receives)}
     url = client.create_queue(
-        QueueName=name,
-        Attributes={"VisibilityTimeout": str(visibility_seconds), "RedrivePolicy": json.dumps(redrive)},
+        QueueName=name, Attributes={"VisibilityTimeout": str(visibility_seconds), "RedrivePolicy": json.dumps(redrive)}
     )["QueueUrl"]
     return url, dead_url
 

@@ -237,11 +237,7 @@ def validate_graph_state(state: Any, *, agent_id: str = DEFAULT_AGENT) -> list[d
 
 
 def save_graph_state(
-    session: Session,
-    state: Any,
-    *,
-    agent_id: str = DEFAULT_AGENT,
-    snapshot: str | None = PRE_EXECUTION,
+    session: Session, state: Any, *, agent_id: str = DEFAULT_AGENT, snapshot: str | None = PRE_EXECUTION
 ) -> Converted:
     """Save a graph's state to the session: new messages to the log, the rest to the agent's execution state.
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Harness
-from turnlog import AsyncSession, AsyncTurnlog, Session
+from turnlog import AsyncSession, AsyncTurnlog, Session, build_window, count_tokens
 from turnlog.core.errors import InvalidInputError, MalformedError
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ def test_what_a_library_returns_is_appended(harness: Harness, objects: Any, name
     assert session.context().messages or session.context().open_calls
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_window_and_a_count_take_what_an_append_takes(harness: Harness, objects: Any, name: str) -> None:
+    given, _ = objects.GIVEN[name]
+    session = harness.log().sessions.create("s")
+    appended = session.append(*given)
+    windows = [build_window(given, format="anthropic"), harness.log().build_window(given, format="anthropic")]
+    assert [window.messages for window in windows] == [session.context(format="anthropic").messages] * 2
+    assert count_tokens(given) == sum(message.tokens for message in session.messages()) and appended.first == 2
+
+
 def test_an_answer_brings_its_token_counts_and_a_caller_s_win(harness: Harness, objects: Any) -> None:
     sent = list[Any]()
     log = harness.log()
@@ -80,7 +90,7 @@ def test_objects_and_their_json_are_one_request(harness: Harness, objects: Any) 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([[{"role": "user", "content": "hi"}]], r"message 0 is a list: pass messages one by one, append\(\*messages\)"),
+        ([[{"role": "user", "content": "hi"}]], r"message 0 is a list: .* append\(\*messages\)"),
         (["hi"], "message 0 is a str: a message is an object with a role and content"),
         ([{"role": "user", "content": "hi"}, 7], "message 1 is a int: a message is an object"),
         ([None], "message 0 is a NoneType"),

@@ -306,7 +306,9 @@ def _given(value: object, index: int, format: str | None) -> GivenMessages:
     if graph_message is not None:
         return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)
     if isinstance(value, list | tuple):
-        message = f"message {index} is a list: pass messages one by one, append(*messages) in place of append(messages)"
+        message = (
+            f"message {index} is a list: a message is an object. Pass messages to append one by one, append(*messages)"
+        )
         raise InvalidInputError(message, code=NOT_A_MESSAGE)
     try:
         fields = as_mapping(value)

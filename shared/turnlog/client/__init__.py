@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -156,6 +156,16 @@ def is_plain_message(value: object) -> bool:
         and not is_answer(value)
         and not any(isinstance(items, list) and any(map(is_model, items)) for items in value.values())
     )
+
+
+def plain_messages(messages: Sequence[GivenMessage], format: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
+    """Return messages as JSON and the format of a complete answer: what `Session.append` takes, a window is built of too."""
+    if all(map(is_plain_message, messages)):
+        return list(cast("Sequence[Mapping[str, Any]]", messages)), format
+    from turnlog.agents.functions import given_messages
+
+    converted = given_messages(messages, format)
+    return list(converted.reply.messages), format or converted.format
 
 
 def is_answer(fields: Mapping[str, Any]) -> bool:

@@ -11,7 +11,16 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal
 
-from turnlog.client import Backend, GivenPolicy, Paged, policy_field, sent_settings, without_none
+from turnlog.client import (
+    Backend,
+    GivenMessage,
+    GivenPolicy,
+    Paged,
+    plain_messages,
+    policy_field,
+    sent_settings,
+    without_none,
+)
 from turnlog.client.aws import Aws
 from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import DocumentCalls
@@ -97,9 +106,10 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         tenant, user = "local" if tenant is None else tenant, "me" if user is None else user
         return cls(open_backend(url, tenant=tenant, user=user, worker=worker, summariser=summariser))
 
-    def build_window(self, /, messages: Sequence[Mapping[str, Any]], **options: Any) -> WindowAnswer:
-        """Build a window over a list of messages and store nothing. Options are the fields of ``POST /v1/window``."""
-        body = {**sent_settings(options), "messages": list(messages)}
+    def build_window(self, /, messages: Sequence[GivenMessage], **options: Any) -> WindowAnswer:
+        """Build a window over messages, as `Session.append` takes them. Options are the fields of ``POST /v1/window``."""
+        messages, input_format = plain_messages(messages, options.get("input_format"))
+        body = {**sent_settings(options), "messages": messages, "input_format": input_format}
         answer: WindowAnswer = self._backend.call("build_window", body=body)
         return answer
 

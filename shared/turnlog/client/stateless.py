@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import GivenPolicy, policy_field, without_none
+from turnlog.client import GivenMessage, GivenPolicy, plain_messages, policy_field, without_none
 from turnlog.core.json_values import checked_json
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
@@ -56,14 +56,15 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def count_tokens(value: str | Sequence[Mapping[str, Any]], *, format: str | None = None) -> int:
+def count_tokens(value: str | Sequence[GivenMessage], *, format: str | None = None) -> int:
     """Count the tokens of a text, or of messages, as an append counts and stores them.
 
     Windows add what the provider's format costs around messages. Raises `InvalidInputError` for what is no message.
     """
     if isinstance(value, str):
         return _counter().count(value)
-    messages = checked_json([dict(message) for message in value])
+    plain, format = plain_messages(value, format)
+    messages = checked_json([dict(message) for message in plain])
     codec = codec_of(format) if format is not None else None
     return sum(understand(message, index, _counter(), codec=codec).tokens for index, message in enumerate(messages))
 
@@ -87,7 +88,7 @@ def _find(sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[
 
 
 def build_window(  # noqa: PLR0913
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[GivenMessage],
     *,
     budget: int | None = None,
     format: str = "openai_chat",
@@ -103,14 +104,15 @@ def build_window(  # noqa: PLR0913
     breakpoints: Literal["suggest", "apply"] = "suggest",
     query: str | None = None,
 ) -> WindowAnswer:
-    """Build the window of a list of messages: valid in ``format``, at most ``budget`` tokens in all.
+    """Build the window of a list of messages, as `Session.append` takes them: valid in ``format``, at most ``budget`` tokens.
 
     ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``policy`` is a
     preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`. Raises `InvalidInputError` for an invalid
     message or policy, `BudgetTooSmallError` (with ``details["needed"]``) when nothing fits.
     """
+    messages, input_format = plain_messages(messages, input_format)
     fields: dict[str, Any] = {
-        "messages": list(messages),
+        "messages": messages,
         "format": format,
         "include_current_loop": include_current_loop,
         "answer_open_calls": answer_open_calls,

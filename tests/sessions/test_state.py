@@ -599,12 +599,31 @@ def test_a_session_with_a_schema_is_created_with_a_state_that_fits_or_none(here:
         {"properties": {"properties": {"patternProperties": {"(a+)+$": {}}}}},
         {"allOf": [{}] * 10_000},
         {"type": ["string", *range(10_000)]},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}},
+        {"$defs": {"a": {"$anchor": "a", "if": True, "then": {"$ref": "#a"}}}},
+        {"dependentSchemas": {"a": {"not": {"$ref": "#"}}}},
     ],
 )
 def test_a_schema_that_is_not_taken(here: Turnlog, schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         here.sessions.create("s", state_schema=schema)
     assert not here.sessions.exists("s")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#"}}},
+        {"type": "object", "additionalProperties": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}},
+        {"properties": {"allOf": {"$ref": "#/$defs/not"}}, "$defs": {"not": {"items": {"$ref": "#/$defs/not"}}}},
+        {"const": {"allOf": [{"$ref": "#"}]}, "enum": [{"const": {"allOf": [{"$ref": "#"}]}}]},
+        {"$ref": "#/nowhere", "allOf": [{"$ref": "#/allOf/x"}]},
+    ],
+)
+def test_a_schema_that_refers_to_itself_for_other_values_is_taken(here: Turnlog, schema: dict[str, Any]) -> None:
+    assert here.sessions.create("s", state_schema=schema).state().version == 0
 
 
 def test_a_schema_can_not_hang_us(here: Turnlog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,7 +633,7 @@ def test_a_schema_can_not_hang_us(here: Turnlog, monkeypatch: pytest.MonkeyPatch
     for at, schema in enumerate(
         (
             {"$ref": "#/$defs/d0", "$defs": doubling},
-            {"$ref": "#"},
+            {"$ref": "#/default", "default": {"$ref": "#/default"}},
             {"$ref": "#/$defs/nowhere"},
             {"properties": {"a": {"pattern": "(x+x+)+y"}}},
         )

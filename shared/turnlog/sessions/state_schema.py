@@ -7,10 +7,12 @@ fetched. Execution states of agents have their own validator and are hidden from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import UnknownType
@@ -257,6 +259,17 @@ MAX_STEPS = 500_000
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_SCHEMAS = frozenset({"properties", "$defs", "dependentSchemas"})
 _PLAIN_VALUES = frozenset({"const", "enum", "default", "examples"})
+_NO_SCHEMA = (
+    Unresolvable,
+    UnknownType,
+    PatternError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+)
+_ENDLESS = "the schema has a reference to itself that never ends"
 _MAX_PROBLEMS = 20
 _MAX_POINTER_PART_CHARS = 128
 
@@ -267,16 +280,19 @@ def check_work() -> Work:
 
 
 def check_schema(schema: JsonObject, work: Work) -> None:
-    """Refuse a schema that is too large, invalid, of another dialect, or uses unsupported keywords."""
+    """Refuse a schema that is too large, invalid, endless, of another dialect, or uses unsupported keywords."""
     if len(encode_json(schema)) > MAX_SCHEMA_BYTES:
         raise TooLargeError(f"state_schema is over the limit of {MAX_SCHEMA_BYTES} bytes")
     if schema.get("$schema", DIALECT) != DIALECT:
         raise _refused("/state_schema/$schema", f"the only dialect is {DIALECT}")
-    _check_keywords(schema, "/state_schema")
+    for pointer, part in _schemas(schema, "/state_schema"):
+        for name, value in part.items():
+            _check_keyword(name, value, pointer + _pointer([name]))
     error = next(schema_errors(schema, work), None)
     if error is not None:
         place = "/state_schema" + _pointer(error.absolute_path)
         raise _refused(place, f"not a valid JSON Schema: it fails {error.validator} of the meta-schema")
+    _check_progress(schema, work)
 
 
 def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
@@ -285,10 +301,10 @@ def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
     try:
         violations = list(islice(state_errors(shown, schema, work), _MAX_PROBLEMS))
     except RecursionError as error:
-        raise _refused("", "the schema has a reference to itself that never ends") from error
+        raise _refused("", _ENDLESS) from error
     except Unresolvable as error:
         raise _refused("", "the schema has a reference to a place that does not exist in it") from error
-    except (UnknownType, PatternError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+    except _NO_SCHEMA as error:
         # `check_schema` checks schemas only. A reference may point to any other value of the schema, such as a default.
         raise _refused("", "the schema has a reference to a value that is not a schema") from error
     if violations:
@@ -305,22 +321,41 @@ def check_state(state: JsonObject, schema: JsonObject, work: Work) -> None:
         raise InvalidInputError(message, code="schema_mismatch", problems=problems)
 
 
-def _check_keywords(schema: JsonValue, pointer: str, *, are_names: bool = False) -> None:
-    """Refuse unsupported keywords at every place where a schema may stand.
+def _schemas(schema: JsonValue, pointer: str, *, are_names: bool = False) -> Iterator[tuple[str, JsonObject]]:
+    """Yield every place where a schema may stand: its pointer, and the schema.
 
     ``are_names``: the value maps names of the caller, such as those of properties, to schemas.
     """
     if isinstance(schema, list):
         for position, part in enumerate(schema):
-            _check_keywords(part, f"{pointer}/{position}")
+            yield from _schemas(part, f"{pointer}/{position}")
     if not isinstance(schema, dict):
         return
+    if not are_names:
+        yield pointer, schema
     for name, value in schema.items():
-        place = pointer + _pointer([name])
-        if not are_names:
-            _check_keyword(name, value, place)
         if are_names or name not in _PLAIN_VALUES:
-            _check_keywords(value, place, are_names=not are_names and name in _NAMED_SCHEMAS)
+            inner_names = not are_names and name in _NAMED_SCHEMAS
+            yield from _schemas(value, pointer + _pointer([name]), are_names=inner_names)
+
+
+def _check_progress(schema: JsonObject, work: Work) -> None:
+    """Refuse a valid schema that checks a value by a part of itself, and the same value by that part again."""
+    resolver = Registry().with_resource("", DRAFT202012.create_resource(schema)).crawl().resolver()
+    graph = dict[int, list[int]]()
+    for _, part in _schemas(schema, ""):
+        inner: list[Any] = [part[name] for name in ("not", "if", "then", "else") if name in part]
+        inner += [branch for name in _CHECKS_ALL_BRANCHES for branch in cast("list[Any]", part.get(name, []))]
+        inner += cast("JsonObject", part.get("dependentSchemas", {})).values()
+        if "$ref" in part:
+            work.spend(_LOOKUP_STEPS)
+            with suppress(*_NO_SCHEMA):
+                inner.append(resolver.lookup(cast("str", part["$ref"])).contents)
+        graph[id(part)] = list(map(id, inner))
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise _refused("/state_schema", _ENDLESS) from error
 
 
 def _check_keyword(name: str, value: JsonValue, place: str) -> None:

@@ -159,6 +159,17 @@ def test_a_stream_in_no_format_that_providers_stream_is_refused(harness: Harness
     assert list(session.stream([])) == [] == stored(session)
 
 
+def test_a_stream_of_several_choices_is_refused_as_an_answer_of_several_is(harness: Harness) -> None:
+    session = asked(harness)
+    second = [{"choices": [{**choice, "index": 1} for choice in chunk["choices"]]} for chunk in chunks()]
+    stream = session.stream(iter([*chunks(), *second]))
+    with pytest.raises(InvalidInputError, match="2 choices") as caught:
+        list(stream)
+    assert caught.value.error_code == "several_choices" and stored(session) == []
+    session.append(*stream.partial)
+    assert stored(session) == [(WHOLE, "complete")]
+
+
 def test_items_of_an_answer_are_one_commit(harness: Harness) -> None:
     session = asked(harness)
     stream = session.stream(

@@ -232,7 +232,9 @@ class ChatAccumulator(Accumulator):
         self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
         for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
-            if index_of(choice.get("index"), 0) == 0:
+            index = index_of(choice.get("index"), 0)
+            self.choices = max(self.choices, index + 1)
+            if index == 0:
                 self._add(mapping_or_empty(choice.get("delta")))
                 self.finish_reason = text_of(choice.get("finish_reason")) or self.finish_reason
 

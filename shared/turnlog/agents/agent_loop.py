@@ -355,7 +355,7 @@ class AgentLoop:
         except BaseException:
             yield from self._interrupted(reply)
             raise
-        reply.check_format()
+        reply.check()
         accumulated = reply.accumulated
         if accumulated.is_broken or accumulated.finish_reason is None:
             yield from self._interrupted(reply)

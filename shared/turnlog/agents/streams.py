@@ -33,6 +33,8 @@ class Accumulator(ABC):
     """Whether the stream reported an error."""
     usage: dict[str, int] | None = None
     """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
+    choices = 1
+    """The number of choices that the provider streams; the accumulator reads the first."""
 
     @staticmethod
     @abstractmethod
@@ -136,9 +138,14 @@ class StreamedReply:
                 self.accumulated = accumulator(self._recognised)
         self.accumulated.add(fields)
 
-    def check_format(self) -> None:
-        """Raise `InvalidInputError` when events came and the format says nothing about any of them."""
+    def check(self) -> None:
+        """Raise `InvalidInputError` for several choices, and when events came and the format says nothing about any of them."""
         accumulated, recognised = self.accumulated, self._recognised
+        if accumulated.choices > 1:
+            detail = (
+                f"the stream has {accumulated.choices} choices, and a log takes one reply: ask for one, or append one"
+            )
+            raise InvalidInputError(detail, code="several_choices")
         is_understood = accumulated.messages or accumulated.finish_reason or accumulated.is_broken
         if not self._has_events or is_understood or recognised == accumulated.format:
             return
@@ -211,10 +218,10 @@ class _SavingStream(Generic[E]):
         """Append the reply once, and return the answer; a repeated call returns the same answer, also after an error.
 
         A reply without the provider's end is appended as interrupted, in no window. With ``on_break="drop"`` it is not
-        appended. Raises `InvalidInputError` when the events are in another format.
+        appended. Raises `InvalidInputError` when the events are in another format, or of several choices.
         """
         if not self._is_saved:
-            self._reply.check_format()
+            self._reply.check()
             messages = self._accumulated.messages
             if messages and (self.is_complete or self._on_break == "keep"):
                 for part in parts_of(messages):

@@ -436,7 +436,7 @@ def test_state_pending_actions_and_history_are_those_of_the_library_in_process(s
 def test_update_end_and_reset_are_those_of_the_library_in_process(server: LocalServer) -> None:
     with Turnlog.open(server.url) as log:
         session = log.sessions.create("s", title="Old", system="Be brief.", metadata={"a": 1})
-        found = session.update(title="Neu – 新", system=None, tools=({"type": "function"},), policy="turns(2)")
+        found = session.update(title="Neu – 新", system=None, tools=({"type": "web_search"},), policy="turns(2)")
         assert (found.title, found.policy, found.metadata) == ("Neu – 新", "turns(2)", {"a": 1})
         with pytest.raises(InvalidInputError) as caught:
             session.update(recall="never")

@@ -35,7 +35,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"system": "Answer in verse.", "policy": "turns(1)"},
     {"tools": None, "title": "Renamed"},
     {"policy": {"steps": [{"step": "loops", "max": 1}]}, "system": None},
-    {"tools": [{"type": "function"}, {"type": "function", "function": {"name": "f"}}], "output_reserve": 9},
+    {"tools": [{"type": "web_search"}, {"type": "function", "function": {"name": "f"}}], "output_reserve": 9},
 )
 FORMATS: tuple[Format, ...] = ("openai_chat", "turnlog", "anthropic", "bedrock_converse")
 Options = dict[str, Any]
@@ -113,7 +113,7 @@ def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
     ratios: list[int],
     lose_caches: bool,
 ) -> None:
-    session = log.sessions.create(system="Be brief." if len(history) % 2 else None, tools=[{"type": "function"}])
+    session = log.sessions.create(system="Be brief." if len(history) % 2 else None, tools=[{"type": "web_search"}])
     windows, start, turn = [built(session, one) for one in asked], 0, 0
     while start < len(history):
         size = sizes[turn % len(sizes)]

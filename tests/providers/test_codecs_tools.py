@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Harness
+from turnlog import build_window
+from turnlog.core.errors import InvalidInputError
 from turnlog.providers.blocks import convert_tools
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
@@ -50,3 +53,65 @@ def test_strict_is_kept_and_an_illegal_name_made_legal() -> None:
 def test_no_parameters_are_an_empty_object() -> None:
     (sent,) = convert_tools([{"type": "function", "function": {"name": "f"}}], "anthropic")
     assert sent == {"name": "f", "input_schema": {"type": "object", "properties": {}}}
+
+
+TAKEN: dict[str, list[dict[str, Any]]] = {
+    **{format: [tool, OWN[format]] for format, tool in SHAPES.items() if format != "openai_chat"},
+    "openai_chat": [SHAPES["openai_chat"], {"type": "custom", "custom": {"name": "g"}}],
+    "legacy": [{"name": "f", "parameters": SCHEMA}],
+    "Gemini": [{"functionDeclarations": [{"name": "f"}, {"name": "g"}]}, {"google_search": {}}, {"codeExecution": {}}],
+    "hosted": [
+        {"type": "code_interpreter", "container": {"type": "auto"}},
+        {"type": "mcp", "server_label": "a", "server_url": "https://a"},
+        {"type": "mcp", "server_label": "b", "server_url": "https://b"},
+        {"type": "file_search", "vector_store_ids": ["v"]},
+        {"type": "image_generation"},
+    ],
+    "namespace": [
+        {"type": "namespace", "name": "crm", "tools": [SHAPES["openai_responses"]]},
+        SHAPES["openai_responses"],
+    ],
+    "server tools": [
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "mcp_toolset", "mcp_server_name": "a"},
+        {"type": "mcp_toolset", "mcp_server_name": "b"},
+    ],
+    "system tool": [{"systemTool": {"name": "nova_grounding"}}, {"cachePoint": {"type": "default"}}],
+}
+REFUSED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a function without a name": {"type": "function", "function": {"parameters": SCHEMA}},
+    "a function that is none": {"type": "function", "function": "g"},
+    "a flat function without a name": {"type": "function", "parameters": SCHEMA},
+    "an empty name": {"type": "function", "function": {"name": ""}},
+    "a name that is no text": {"name": 7, "input_schema": SCHEMA},
+    "a schema without a name": {"input_schema": SCHEMA},
+    "a spec without a name": {"toolSpec": {"inputSchema": {"json": SCHEMA}}},
+    "a declaration without a name": {"functionDeclarations": [{"name": "g"}, {"description": "d"}]},
+    "a custom tool without a name": {"type": "custom"},
+    "the same name": {"name": "f", "input_schema": SCHEMA},
+    "the same name twice": {"functionDeclarations": [{"name": "g"}, {"name": "g"}]},
+}
+
+
+@pytest.mark.parametrize("tools", TAKEN.values(), ids=TAKEN)
+def test_tools_that_a_provider_takes_are_taken(tools: list[dict[str, Any]]) -> None:
+    for format in SHAPES:
+        build_window([{"role": "user", "content": "hi"}], format=format, tools=tools)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_tool_that_no_provider_takes_is_refused_with_its_place(harness: Harness, name: str) -> None:
+    log, tools = harness.log(), [SHAPES["openai_chat"], REFUSED[name]]
+    session = log.sessions.create("s")
+    for call in (
+        lambda: build_window([], tools=tools),
+        lambda: log.build_window([], tools=tools),
+        lambda: session.context(tools=tools),
+        lambda: session.update(tools=tools),
+        lambda: log.sessions.create("t", tools=tools),
+    ):
+        with pytest.raises(InvalidInputError, match="tool 1 has") as caught:
+            call()
+        assert caught.value.problems[0].pointer == "/tools/1"
+    assert session.info().head == 1 and not log.sessions.exists("t")

@@ -35,7 +35,7 @@ def sent(window: WindowAnswer) -> str:
 
 def grown(harness: Any) -> tuple[Session, dict[int, WindowAnswer]]:
     """A session with a summary in its midst, and the window at each head on the way."""
-    session = harness.log().sessions.create("s", system="Be brief.", model="gpt-4o", tools=[{"type": "function"}])
+    session = harness.log().sessions.create("s", system="Be brief.", model="gpt-4o", tools=[{"type": "web_search"}])
     windows = {1: session.context()}
     for number in range(1, 9):
         for batch in (turn(number)[:1], turn(number)[1:3], turn(number)[3:]):

@@ -200,7 +200,7 @@ CASES: dict[str, Case] = {
     "`title`": (200, "characters", lambda n: create(title="t" * n)),
     "session id": (256, "characters", lambda n: create(session_id="i" * n)),
     "`system`": (1_000_000, "characters", lambda n: create(system="s" * n)),
-    "`tools`": (512, "", lambda n: create(tools=[{"name": "t"}] * n)),
+    "`tools`": (512, "", lambda n: create(tools=[{"name": f"t{number}"} for number in range(n)])),
     "system text, tools, policy and metadata together": (update.MAX_SETTINGS_BYTES, "MiB", settings_of),
     "`state_schema`": (schemas.MAX_SCHEMA_BYTES, "KiB", schema_of),
     "`ttl_days`": (36_500, "", lambda n: create(ttl_days=n)),

@@ -266,6 +266,20 @@ def tool_name(tool: JsonObject) -> str:
     return next(filter(None, names), "")
 
 
+def names_declared(tool: JsonObject) -> list[JsonValue]:
+    """Return the names of the functions that a tool schema of any shape declares, as they stand there; None for a missing one.
+
+    A tool that a provider defines declares none when it has no name, such as ``{"type": "web_search"}``.
+    """
+    declared = tool.get("functionDeclarations", tool.get("function_declarations"))
+    if not isinstance(declared, list):
+        declared = [tool[key] for key in ("function", "custom", "toolSpec", "systemTool") if key in tool]
+    is_function = tool.keys() & {"name", "input_schema", "parameters"} or tool.get("type") in ("function", "custom")
+    if not declared and (is_function or not tool):
+        declared = [tool]
+    return [function.get("name") if isinstance(function, dict) else None for function in declared]
+
+
 def nested_tools(tool: JsonObject) -> list[JsonObject]:
     """Return the tools of a namespace (https://developers.openai.com/api/docs/guides/tools-tool-search); none for other tools."""
     tools = tool.get("tools")

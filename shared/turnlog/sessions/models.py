@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, At, Body, JsonObjectField
+from turnlog.providers.blocks import names_declared
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
 Recall: TypeAlias = Literal["auto", "always", "never"]
 OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
-Tools = Annotated[list[JsonObjectField], Field(max_length=512)]
+
+
+def _named(tools: list[JsonObject]) -> list[JsonObject]:
+    """Refuse what no provider takes: a function without a name, and two of one name."""
+    names = set[str]()
+    for index, tool in enumerate(tools):
+        for name in names_declared(tool):
+            if not isinstance(name, str) or not name:
+                raise InvalidInputError.at(f"/tools/{index}", f"tool {index} has no name, or one that is not a text")
+            if name in names:
+                raise InvalidInputError.at(f"/tools/{index}", f"tool {index} has the name of another, {name[:64]!r}")
+            names.add(name)
+    return tools
+
+
+Tools = Annotated[list[JsonObjectField], Field(max_length=512), AfterValidator(_named)]
 System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 Days = Annotated[int, Field(ge=1, le=36_500)]

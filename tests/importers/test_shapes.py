@@ -35,7 +35,7 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
 from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
-from turnlog.importers.models import SourceFile
+from turnlog.importers.models import SourceFile, SourceMessage
 from turnlog.importers.writing import EARLIER_BODY_BYTES, fitted
 from turnlog.linter.routes import LINT_FORMATS
 
@@ -308,6 +308,28 @@ def test_disorder_in_a_flat_list_is_kept_and_told(tmp_path: Path, message: Any) 
         imported_twice(log, written(tmp_path, "s.json", source))
         missing = lost(source, [log.sessions.get("s")])
         assert [one for one in missing if one is not None and not isinstance(one, int)] == []
+
+
+def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorter() -> None:
+    """Also when all cuts together are not enough: then the log refuses the message."""
+    picture = {"type": "image", "source": {"data": "A" * 1_400}}
+    texts = [{"type": "text", "text": "x" * size} for size in (1_000, 1_500, 1_300)]
+    message = SourceMessage("message 1", {"role": "user", "content": [*texts, picture]})
+    cut, changes = fitted(message, "anthropic", max_bytes=100)
+    assert [(one.place, one.reason) for one in changes] == [
+        ("message 1", f"cut /content/{at}{'' if at == 3 else '/text'}") for at in (1, 3, 2)
+    ]
+    x = "x" * 1_000
+    notes = ["", *(f"\n[{count} characters left out by the import]" for count in (500, 300))]
+    note = f"[image of {len(encode_json(picture)):,} bytes left out by the import]"
+    assert [part["text"] for part in cut.body["content"]] == [*(x + text for text in notes), note]
+    size = len(encode_json(message.body))
+    assert fitted(message, "anthropic", max_bytes=size) == (message, ())
+    once, changes = fitted(message, "anthropic", max_bytes=size - 1)
+    assert [one.reason for one in changes] == ["cut /content/1/text"]
+    assert [part == whole for part, whole in zip(once.body["content"], [*texts, picture], strict=True)].count(
+        False
+    ) == 1
 
 
 @pytest.mark.parametrize(

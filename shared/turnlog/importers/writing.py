@@ -77,13 +77,13 @@ def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str
     """Cut a value to ``limit`` bytes, its largest texts first. Returns the value and the changes."""
     changes = list[str]()
     fitting = _shallow(value, MAX_LEVELS, "", changes)
-    while len(encode_json(fitting)) > limit:
-        holder, key, pointer, size = max(
-            _leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), default=(None, "", "", 0)
-        )
-        if holder is None or size <= _CUT_TO_CHARS:
+    size_bytes = len(encode_json(fitting))
+    for holder, key, pointer, size in sorted(_leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), reverse=True):
+        if size_bytes <= limit or size <= _CUT_TO_CHARS:
             break
-        holder[key] = _cut(holder[key], size, text_type)
+        cut = _cut(holder[key], size, text_type)
+        size_bytes += len(encode_json(cut)) - len(encode_json(holder[key]))
+        holder[key] = cut
         changes.append(f"{CUT} {pointer}")
     return fitting, changes
 

@@ -25,6 +25,7 @@ from turnlog import import_files
 from turnlog.app import make_application
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client import documents, exports
+from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core import json_values
 from turnlog.core import positions as borders
@@ -535,6 +536,32 @@ def _document(**change: Any) -> Callable[[dict[str, bytes]], bytes]:
     return changed
 
 
+def _raw(change: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], bytes]:
+    """Another log of any bytes, with a manifest that tells of it as it is."""
+    return lambda found: zipped({**found, _LOG: change(found[_LOG])})
+
+
+def _archived(change: Callable[[zipfile.ZipFile, dict[str, bytes]], object]) -> Callable[[dict[str, bytes]], bytes]:
+    """An archive that says other things of its members than they are."""
+
+    def changed(found: dict[str, bytes]) -> bytes:
+        into = io.BytesIO(zipped(found))
+        with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(into, "a") as archive:
+            archive.comment = b"changed"  # so that the archive's directory is written anew
+            change(archive, found)
+        return into.getvalue()
+
+    return changed
+
+
+def _of_a_byte(found: dict[str, bytes]) -> bytes:
+    """A log that unpacks to more than the manifest and the archive say."""
+    shown = json.loads(found["manifest.json"])
+    shown["sessions"][0]["members"]["log.jsonl"]["size_bytes"] = 1
+    manifest = {"manifest.json": json.dumps(shown).encode()}
+    return _archived(lambda archive, _: setattr(archive.getinfo(_LOG), "file_size", 1))({**found, **manifest})
+
+
 def _large(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return next(line for line in lines if "payloads" in line)
 
@@ -547,7 +574,7 @@ def _elsewhere(lines: list[dict[str, Any]]) -> None:
     next(event for event in line["events"] if "@" in event)["@"][0] = other
 
 
-_DOCUMENTS = "sessions/s/documents.jsonl"
+_LOG, _DOCUMENTS = "sessions/s/log.jsonl", "sessions/s/documents.jsonl"
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "no zip": (lambda found: b"PK but no zip", "bad_export"),
     "cut short": (lambda found: zipped(found)[:-30], "bad_export"),
@@ -571,6 +598,38 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     ),
     "another size": (
         _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(size_bytes=1)),
+        "bad_export",
+    ),
+    "a member twice": (_archived(lambda archive, found: archive.writestr(_LOG, found[_LOG])), "bad_export"),
+    "an encrypted member": (
+        _archived(lambda archive, _: setattr(archive.getinfo(_LOG), "flag_bits", 1)),
+        "bad_export",
+    ),
+    "a member of another compression": (
+        _archived(lambda archive, _: archive.writestr("memory.jsonl", b"", zipfile.ZIP_BZIP2)),
+        "bad_export",
+    ),
+    "a member that is longer than it says": (_of_a_byte, "bad_export"),
+    "a session twice": (_manifest(lambda one: one["sessions"].append(one["sessions"][0])), "bad_export"),
+    "a session without a log": (_manifest(lambda one: one["sessions"][0]["members"].pop("log.jsonl")), "bad_export"),
+    "a head that is a text": (_manifest(lambda one: one["sessions"][0].update(head="9")), "bad_export"),
+    "a number of messages that is a text": (
+        _manifest(lambda one: one["sessions"][0].update(messages="9")),
+        "bad_export",
+    ),
+    "an end that is no hash": (_manifest(lambda one: one["sessions"][0].update(hash="x")), "bad_export"),
+    "a member of no hash": (
+        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(sha256="x")),
+        "bad_export",
+    ),
+    "a last line without an end": (_raw(lambda log: log[:-1]), "bad_export"),
+    "a line that is not UTF-8": (_raw(lambda log: b"\xff" + log), "bad_export"),
+    "a line over a request that is not JSON": (
+        _raw(lambda log: b"[" * exports.MAX_BATCH_BYTES + b"x\n" + log),
+        "bad_export",
+    ),
+    "a line over a request that is no object": (
+        _raw(lambda log: b"[" + b"1," * exports.MAX_BATCH_BYTES + b"1]\n" + log),
         "bad_export",
     ),
     "another head": (_manifest(lambda one: one["sessions"][0].update(head=3)), "bad_export"),
@@ -624,16 +683,62 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> No
         assert unseen(other, "x", []), name
 
 
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [("MAX_BYTES", "too_large"), ("MAX_MANIFEST_BYTES", "too_large"), ("MAX_LINE_BYTES", "bad_export")],
+)
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
+    harness: Any, monkeypatch: pytest.MonkeyPatch, limit: str, code: str
 ) -> None:
-    from turnlog.client import exports as export_files
-
-    data = exported(filled(harness.log(), 4))
-    monkeypatch.setattr(export_files, "MAX_BYTES", 1_000)
+    session = filled(harness.log(), 4)
+    session.append({"role": "user", "content": noise(90_000)})
+    data = exported(session)
+    monkeypatch.setattr(exports, limit, 500)
     with pytest.raises(InvalidInputError) as raised:
         harness.log(user="eve").sessions.import_(io.BytesIO(data))
-    assert raised.value.error_code == "too_large"
+    assert raised.value.error_code == code
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_an_export_that_breaks_leaves_the_file_as_it_was(harness: Harness, tmp_path: Path) -> None:
+    session, path, told = filled(harness.log(), 4), tmp_path / "s.zip", list[tuple[int, int]]()
+    path.write_bytes(b"before")
+    with pytest.raises(ZeroDivisionError):
+        session.export(path, on_bytes=lambda done, total: done // 0)
+    assert path.read_bytes() == b"before" and [one.name for one in tmp_path.iterdir() if "s.zip" in one.name] == [
+        "s.zip"
+    ]
+    made = session.export(path, on_bytes=lambda *counts: told.append(counts))
+    assert path.stat().st_size == made.size_bytes
+    assert told == sorted(told) and told[-1] == (made.size_bytes, made.size_bytes)
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_an_import_tells_how_far_it_is_after_each_request(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 3)
+    data, positions = exported(filled(harness.log(), 8, batch=1)), list[int]()
+    (made,) = harness.log(user="eve").sessions.import_(io.BytesIO(data), on_positions=positions.append)
+    assert positions == [3, 6, 9] and made.position == 9
+    longer = _manifest(lambda one: one["sessions"][0].update(head=12))(members(data))
+    with pytest.raises(UnavailableError, match="ends before its head") as caught:
+        harness.log(user="bob").sessions.import_(io.BytesIO(longer), on_positions=positions.append)
+    assert caught.value.error_code == "bad_export" and positions == [3, 6, 9] * 2
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_an_export_that_takes_longer_than_its_caller_waits_is_still_queued(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where deployed workers run the jobs."""
+    monkeypatch.setattr(export_service, "MAX_POSITIONS", 3)
+    session, into = filled(harness.log(), 8), io.BytesIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessBackend, "run_job", lambda self, job_id: None)
+        with pytest.raises(UnavailableError) as caught:
+            session.export(into, timeout_seconds=0)
+    assert (caught.value.error_code, into.getvalue()) == ("job_queued", b"")
+    session.export(into)
+    assert zipfile.is_zipfile(into)
 
 
 # ------------------------------------------------------------ conversations

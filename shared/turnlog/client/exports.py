@@ -375,14 +375,10 @@ class ExportFile:
         self._members[name] = (entry, info)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
-        """Yield a member in pieces. Raises `InvalidInputError` when it is larger than its declared size."""
-        info, size = self._members[name][1], 0
+        """Yield a member in pieces. Raises `InvalidInputError` when it is damaged, or larger than its declared size."""
         try:
-            with self._zip.open(info) as member:
+            with self._zip.open(self._members[name][1]) as member:
                 while chunk := member.read(_CHUNK_BYTES):
-                    size += len(chunk)
-                    if size > info.file_size:
-                        raise _bad(f"{name} is larger than its declared size")
                     yield chunk
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise _bad(f"{name} is damaged") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -44,6 +45,20 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 async def all_of(pages: Any) -> list[Any]:
     return [one async for one in pages]
+
+
+def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed, opened = list[Any](), Turnlog.open
+    names = inspect.signature(opened).parameters.keys() - {"url"}
+    assert inspect.signature(AsyncTurnlog.open).parameters.keys() - {"url", "max_calls"} == names
+    monkeypatch.setattr(Turnlog, "open", lambda *given, **options: handed.append((given, options)) or opened(*given))
+
+    async def life() -> None:
+        async with AsyncTurnlog.open("memory://", **{name: f"the {name}" for name in names}):
+            pass
+
+    asyncio.run(life())
+    assert handed == [(("memory://",), {name: f"the {name}" for name in names})]
 
 
 @pytest.mark.network

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.client.service import Fault, gated, status
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
-from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of
+from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of, fetch, put
 from turnlog.core import errors
 from turnlog.core.errors import (
     InvalidInputError,
@@ -228,6 +231,7 @@ def test_connections_are_kept_and_shared_by_threads(log: Turnlog, gate: FaultyGa
 
 WRONG: list[tuple[str, Callable[[Turnlog], object]]] = [
     ("missing", lambda log: log.sessions.get("nope")),
+    ("summary of none", lambda log: log.sessions.of("nope").summary()),
     ("exists", lambda log: log.sessions.create("a")),
     ("bad id", lambda log: log.sessions.create("a b")),
     ("id of two parts", lambda log: log.sessions.get("a/messages")),
@@ -329,6 +333,111 @@ def test_another_kind_of_server_is_named_as_such(answer: bytes) -> None:
         stranger.shutdown()
         stranger.server_close()
         thread.join()
+
+
+@pytest.mark.network
+def test_a_request_without_a_body_says_so_where_one_is_expected() -> None:
+    """Some gateways refuse a POST that tells no length (411)."""
+    with gated() as (_, gate), Turnlog.open(gate.url) as log:
+        session = log.sessions.create("a")
+        session.end()
+        session.info()
+    assert [request.headers.get("content-length") for request in gate.received[1:]] == [b"0", None]
+
+
+def gone(handler: Any) -> bool:
+    """A connection that is closed before an answer."""
+    raise ConnectionAbortedError
+
+
+LINK = "/file?signature=a%2Fb"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        *((status(code), "link_expired") for code in (403, 404, 410)),
+        (status(500), "download_failed"),
+        (gone, "download_failed"),
+    ],
+)
+def test_a_download_tells_a_link_that_has_expired_from_a_storage_that_fails(fault: Fault, code: str) -> None:
+    content = BytesIO()
+    with gated() as (_, gate):
+        gate.plan = [fault, status(200, body=b"x" * 100_000)]
+        with pytest.raises(TurnlogError) as caught:
+            fetch(gate.url + LINK, content)
+        assert (caught.value.error_code, content.getvalue()) == (code, b"")
+        fetch(gate.url + LINK, content)
+        assert (content.getvalue(), gate.received[1].target) == (b"x" * 100_000, LINK.encode())
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("fault", [status(403), status(503), status(204), gone])
+def test_an_upload_that_the_storage_does_not_take_has_failed_and_may_be_repeated(fault: Fault) -> None:
+    with gated() as (_, gate):
+        gate.plan = [fault, status(200)]
+        with pytest.raises(errors.UnavailableError) as caught:
+            put(gate.url + LINK, b"data")
+        assert caught.value.error_code == "upload_failed"
+        put(gate.url + LINK, b"data")
+    assert [(one.method, one.target, one.body) for one in gate.received] == [("PUT", LINK.encode(), b"data")] * 2
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("code", "body", "kind"),
+    [
+        (404, b'{"code": "not_found", "detail": "no session", "url": "http://x/"}', errors.NotFoundError),
+        (200, b"[]", errors.TooLargeError),
+        (200, b"{}", errors.TooLargeError),
+        (200, b"", errors.TooLargeError),
+    ],
+)
+def test_a_large_append_is_sent_nowhere_without_an_address(code: int, body: bytes, kind: type[TurnlogError]) -> None:
+    with gated() as (_, gate), Turnlog.open(gate.url) as log:
+        session = log.sessions.create("a")
+        gate.plan = [status(code, body=body)]
+        with pytest.raises(kind):
+            session.append({"role": "user", "content": "x" * 7_000_000})
+        assert len(gate.received) == 2 and len(gate.received[1].body) < 200
+
+
+@pytest.mark.network
+def test_a_call_that_fails_has_a_reason_whatever_the_error_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: dict[OSError | http.client.HTTPException, str] = {
+        ConnectionAbortedError(): "connectionabortederror",
+        ConnectionRefusedError(111, "Connection refused"): "connection refused",
+        http.client.BadStatusLine("HTTP/9"): "http/9",
+        TimeoutError(110, "Connection timed out"): "no answer in time",
+    }
+    for failure, reason in failures.items():
+
+        def connect(connection: http.client.HTTPConnection, failure: Exception = failure) -> None:
+            raise failure
+
+        monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+        with pytest.raises(errors.UnavailableError) as caught:
+            Turnlog(HttpBackend("http://127.0.0.1:1", max_tries=1)).health()
+        assert caught.value.detail == f"can't reach http://127.0.0.1:1: {reason}"
+
+
+def test_what_only_an_engine_does_is_refused_before_a_request() -> None:
+    backend = HttpBackend("http://127.0.0.1:1")
+    log = Turnlog(backend)
+    for call in (
+        lambda: backend.redrive(None, failed=True),
+        lambda: backend.verify(None, lambda done: None),
+        lambda: backend.back_up(Path("copy.db"), lambda done: None),
+    ):
+        with pytest.raises(InvalidInputError) as caught:
+            call()
+        assert caught.value.error_code == "needs_engine"
+    assert log.run_jobs() == 0
+    for snapshot in ("", "a/b"):
+        with pytest.raises(errors.NotFoundError, match="no snapshot"):
+            backend.call("get_snapshot", path={"session_id": "s", "snapshot": snapshot})
 
 
 @pytest.mark.network

@@ -251,12 +251,35 @@ def test_an_unused_client_does_not_keep_its_thread() -> None:
     assert not threads()
 
 
+def test_a_worker_whose_next_job_is_due_later_sleeps_until_then_or_until_a_call_brings_one() -> None:
+    clock, looks = FixedClock(), list[int]()
+    made = make_application(Settings(engine="memory://"), clock=clock)
+    next_job_ms = made.engine.next_job_ms
+    assert next_job_ms is not None
+
+    def look() -> int | None:
+        looks.append(1)
+        return next_job_ms()
+
+    app = Application(replace(made.engine, next_job_ms=look), Settings(), clock=clock, ids=made.ids)
+    backend = InProcessBackend(app, Owner.of("local", "me"), worker=True)
+    with Turnlog(backend) as log:
+        log.sessions.create("s").erase()  # its second pass is due in 15 minutes
+        (thread,) = threads()
+        thread.join(0.3)
+        assert thread.is_alive() and len(looks) < 6
+        clock.advance(16 * 60)
+        log.health()
+        until_idle()
+
+
 def test_an_engine_without_a_queue_says_that_there_is_no_worker(harness: Harness) -> None:
     engine = replace(harness.app.engine, queue=None, queues={})
     app = Application(engine, Settings(), clock=harness.clock, ids=harness.app.ids)
     log = Turnlog(InProcessBackend(app, harness.log()._backend._owner))  # type: ignore[attr-defined]
     answers = talk(log.sessions.create("s", policy="classic"))
     assert "no_worker" in answers and "queued" not in answers
+    assert log.run_jobs() == 0
 
 
 def test_only_an_embedded_engine_takes_the_option() -> None:
@@ -342,6 +365,9 @@ def test_without_a_worker_run_jobs_hands_silent_sessions_to_memory_and_erases_ex
         session.append({"role": "user", "content": "I live in Lisbon."}, {"role": "assistant", "content": "Noted."})
         log.sessions.create("short", ttl_days=1)
         clock.advance(6 * 60)
+        session.info()
+        until_idle()
+        assert session.info().status == "active"
         log.run_jobs()
         assert session.info().status == "inactive"
         assert [memory.text for memory in log.memory()] == ["I live in Lisbon"]

@@ -421,6 +421,7 @@ def test_an_append_refers_to_what_was_uploaded_for_its_session(harness: Harness)
     blobs.put(f"{answers_prefix(owner, 's')}upload-{digest}.json", body + b" ")
     assert api("POST", path, body={"upload": digest})[0] == 400
     assert api("POST", path, body={"upload": digest, "size_bytes": 50_000_000})[0] == 413
+    assert api("POST", path, body={"upload": digest, "size_bytes": 0})[0] == 422
     assert api("POST", path, body={"upload": "../x"})[0] == 422
     assert api("POST", path, body={"upload": digest, "messages": []})[0] == 422
     log = harness.log("111122223333", "agent-backend")

@@ -34,7 +34,7 @@ from turnlog.engines import SystemClock
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
 from turnlog.sessions import document_models
-from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
+from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES, MAX_WRITTEN
 from turnlog.sessions.documents import READING_MS
 from turnlog.settings import Settings
 
@@ -140,6 +140,23 @@ def test_a_page_downwards_has_no_more_than_was_asked_for(harness: Harness, sessi
         assert ([one.key for one in page.documents], page.next) == (["b"], "b")
         rest = session._backend.call("get_documents", path=session._path, body={**body, "after": "b", "limit": 5})
         assert ([one.key for one in rest.documents], rest.next) == (["a"], None)
+
+
+def test_a_list_of_none_asks_for_none_and_what_follows_must_fit_one_request(session: Session) -> None:
+    session.documents.put_many({f"k{at:02}": b"1" for at in range(26)}, then={"z": b"2"})
+    assert list(session.documents.list(limit=0)) == []
+    assert [one.key for one in session.documents.list("z")] == ["z"]
+    for many in (
+        {f"t{at:02}": b"3" for at in range(MAX_WRITTEN + 1)},
+        {"t1": b"3" * 2_000_000, "t2": b"3" * 2_000_000},
+    ):
+        with pytest.raises(InvalidInputError, match="then has more than one request takes"):
+            session.documents.put_many({"k00": b"3"}, then=many)
+    assert session.documents.get("k00").data == b"1" and list(session.documents.list("t")) == []
+    full = {f"t{at:02}": b"3" for at in range(MAX_WRITTEN)}
+    session.documents.put_many({"k00": b"4"}, then=full)
+    assert [one.key for one in session.documents.list("t")] == sorted(full)
+    assert session.documents.get("k00").data == b"4"
 
 
 def test_one_of_many_writers_wins_a_condition(harness: Harness, session: Session) -> None:

@@ -14,6 +14,7 @@ from tests.agents import events
 from tests.effort import examples
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Text
 from turnlog.providers.registry import codec_of
 
 TEXTS = st.text(max_size=40)
@@ -128,9 +129,11 @@ def test_cut_anywhere_it_is_the_message_that_was_meant(format: str, data: st.Dat
         before = json.dumps(event)
         said.add(event)
         # At any time it can be read, and parsed by the codec; what was read is not what is kept.
+        text = ""
         for body in said.messages:
-            codec_of(format).parse(body)
+            text += "".join(part.text for part in codec_of(format).parse(body).content if isinstance(part, Text))
             body.clear()
+        assert said.text == text
         assert json.dumps(event) == before
     assert said.messages == (meant if isinstance(meant, list) else [meant])
     assert said.finish_reason is not None and not said.is_broken
@@ -220,6 +223,218 @@ def test_blocks_of_content_in_chunks() -> None:
         said.add({"choices": [{"delta": {"content": content}}]})
     parts = [{"type": "text", "text": "a"}, {"type": "thinking", "thinking": []}, {"type": "text", "text": "b"}]
     assert said.messages == [{"role": "assistant", "content": parts}] and said.text == "ab"
+
+
+def delta(index: int, content: dict[str, Any]) -> dict[str, Any]:
+    """A delta of Anthropic Messages; one of ConverseStream when the content has no type."""
+    if "type" in content:
+        return {"type": "content_block_delta", "index": index, "delta": content}
+    return {"contentBlockDelta": {"contentBlockIndex": index, "delta": content}}
+
+
+def of_item(kind: str, index: int, **fields: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", "output_index": index, **fields}
+
+
+def added(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    return [of_item("output_item.added", index, item=item) for index, item in enumerate(items)]
+
+
+CITED = [{"title": "A", "location": {"page": 1}}, {"title": "B", "location": {"page": 2}}]
+ANNOTATED = [{"type": "url_citation", "url": "a"}, {"type": "url_citation", "url": "b"}]
+CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "anthropic: content at the start, citations, a block without a start": (
+        [
+            {"type": "message_start", "message": {"role": "assistant", "content": [{"type": "text", "text": "Hm. "}]}},
+            delta(0, {"type": "text_delta", "text": "Yes"}),
+            *(delta(0, {"type": "citations_delta", "citation": place}) for place in CITED),
+            delta(1, {"type": "thinking_delta", "thinking": "why"}),
+            delta(2, {"type": "text_delta", "text": "Right"}),
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Hm. Yes", "citations": CITED},
+                    {"type": "thinking", "thinking": "why"},
+                    {"type": "text", "text": "Right"},
+                ],
+            }
+        ],
+    ),
+    "bedrock_converse: citations around text, redacted reasoning in bytes": (
+        [
+            delta(0, {"text": "Y"}),
+            *(delta(0, {"citation": place}) for place in CITED),
+            delta(0, {"text": "es"}),
+            delta(1, {"reasoningContent": {"redactedContent": b"abc"}}),
+            delta(1, {"reasoningContent": {"redactedContent": "ZGVm"}}),
+            delta(2, {"citation": CITED[0]}),
+            delta(3, {"toolUse": {"input": "{}"}}),
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {"citationsContent": {"content": [{"text": "Yes"}], "citations": CITED}},
+                    {"reasoningContent": {"redactedContent": "YWJjZGVm"}},
+                    {"citationsContent": {"content": [{"text": ""}], "citations": CITED[:1]}},
+                    {"toolUse": {"input": {}}},
+                ],
+            }
+        ],
+    ),
+    "openai_chat: a function of the first protocol": (
+        [
+            {"choices": [{"delta": {"role": "assistant", "function_call": {"name": "fi", "arguments": ""}}}]},
+            {"choices": [{"delta": {"function_call": {"name": "nd", "arguments": '{"q"'}}}]},
+        ],
+        [{"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": '{"q"'}}],
+    ),
+    "openai_chat: a new id begins a new call, also behind a call without one": (
+        deltas({"function": {"name": "f", "arguments": "{}"}}, CALLS[1]),
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "", "type": "function", "function": {"name": "f", "arguments": "{}"}}, CALLS[1]],
+            }
+        ],
+    ),
+    "openai_chat: fields of other services, merged by their kind": (
+        [
+            *deltas(
+                {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}, "extra": {"sig": "x", "n": 1}},
+                {"index": 0, "function": {"arguments": "{}"}, "extra": {"sig": "y", "n": 2, "more": [1]}},
+            ),
+            {"choices": [{"delta": {"reasoning_details": [{"text": "a"}], "audio": None, "score": 1}}]},
+            {"choices": [{"delta": {"reasoning_details": [{"text": "b"}], "score": 2}}]},
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning_details": [{"text": "a"}, {"text": "b"}],
+                "score": 2,
+                "tool_calls": [
+                    {
+                        "id": "a",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": "{}"},
+                        "extra": {"sig": "xy", "n": 2, "more": [1]},
+                    }
+                ],
+            }
+        ],
+    ),
+    "openai_responses: parts that are announced, parts that are not, annotations, a message without content": (
+        [
+            *added(
+                {"type": "message", "id": "m", "role": "assistant", "content": []},
+                {"type": "reasoning", "id": "r", "summary": []},
+                {"type": "message", "id": "n", "role": "assistant", "content": []},
+            ),
+            of_item("content_part.added", 0, content_index=0, part={"type": "output_text", "text": "", "logprobs": []}),
+            of_item("content_part.added", 0, content_index=0, part={"type": "output_text", "text": "repeated"}),
+            of_item("output_text.delta", 0, content_index=0, delta="Y"),
+            of_item("output_text.delta", 0, content_index=0, delta="es"),
+            *(of_item("output_text.annotation.added", 0, content_index=0, annotation=place) for place in ANNOTATED),
+            of_item("refusal.delta", 0, content_index=1, delta="N"),
+            of_item("refusal.delta", 0, content_index=1, delta="o"),
+            of_item("output_text.annotation.added", 0, content_index=2, annotation=ANNOTATED[0]),
+            of_item(
+                "reasoning_summary_part.added", 1, summary_index=0, part={"type": "summary_text", "text": "", "n": 1}
+            ),
+            of_item("reasoning_summary_text.delta", 1, summary_index=0, delta="So"),
+            of_item("reasoning_summary_text.delta", 1, summary_index=1, delta="then"),
+            of_item("reasoning_text.delta", 1, content_index=0, delta="Hm"),
+            of_item("output_text.delta", 7, content_index=0, delta="of no item"),
+        ],
+        [
+            {
+                "type": "message",
+                "id": "m",
+                "role": "assistant",
+                "content": [
+                    {"type": "output_text", "text": "Yes", "logprobs": [], "annotations": ANNOTATED},
+                    {"type": "refusal", "refusal": "No"},
+                    {"type": "output_text", "annotations": ANNOTATED[:1]},
+                ],
+            },
+            {
+                "type": "reasoning",
+                "id": "r",
+                "summary": [{"type": "summary_text", "text": "So", "n": 1}, {"type": "summary_text", "text": "then"}],
+                "content": [{"type": "reasoning_text", "text": "Hm"}],
+            },
+        ],
+    ),
+    "openai_responses: inputs of each kind of call": (
+        [
+            *added(
+                *({"type": kind} for kind in ("function_call", "custom_tool_call", "mcp_call", "code_interpreter_call"))
+            ),
+            *(
+                of_item(kind, index, delta=text)
+                for text in ("a", "b")
+                for index, kind in enumerate(
+                    (
+                        "function_call_arguments.delta",
+                        "custom_tool_call_input.delta",
+                        "mcp_call_arguments.delta",
+                        "code_interpreter_call_code.delta",
+                    )
+                )
+            ),
+        ],
+        [
+            {"type": "function_call", "arguments": "ab"},
+            {"type": "custom_tool_call", "input": "ab"},
+            {"type": "mcp_call", "arguments": "ab"},
+            {"type": "code_interpreter_call", "code": "ab"},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_a_stream_that_is_cut_off_has_all_that_was_sent(name: str) -> None:
+    many, messages = CUT_OFF[name]
+    said = accumulator(name.partition(":")[0])
+    for event in many:
+        said.add(event)
+    assert said.messages == messages and said.finish_reason is None and not said.is_broken
+
+
+def test_a_response_that_ends_without_its_items_keeps_those_that_came() -> None:
+    """Its last event repeats all items and the token counts, or has none of them."""
+    said, item = accumulator("openai_responses"), {"type": "function_call", "call_id": "c", "arguments": "{}"}
+    for event in added(item, item):
+        said.add(event)
+    usage = {"input_tokens": 3, "output_tokens": 2}
+    said.add({"type": "response.completed", "response": {"output": [{**item, "n": 1}] * 2, "usage": usage}})
+    assert (said.messages, said.finish_reason) == ([{**item, "n": 1}] * 2, "completed")
+    said.add(
+        {"type": "response.incomplete", "response": {"output": [item], "incomplete_details": {"reason": "length"}}}
+    )
+    assert (said.messages, said.finish_reason, said.usage) == ([{**item, "n": 1}] * 2, "length", usage)
+
+
+@pytest.mark.parametrize(
+    ("format", "usages"),
+    [
+        ("openai_chat", [{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": None}}]),
+        ("openai_responses", [{"type": "response.completed", "response": {"usage": {"input_tokens": 3}}}]),
+        ("bedrock_converse", [{"metadata": {"usage": {"outputTokens": 3}}}]),
+        ("anthropic", [{"type": "message_delta", "usage": {"output_tokens": 3}}]),
+        ("anthropic", [{"type": "message_start", "message": {"usage": {"input_tokens": 3}}}]),
+    ],
+)
+def test_token_counts_are_told_when_both_have_come(format: str, usages: list[dict[str, Any]]) -> None:
+    said = accumulator(format)
+    for event in usages:
+        said.add(event)
+    assert said.usage is None
 
 
 def test_arguments_that_never_became_json_are_kept() -> None:

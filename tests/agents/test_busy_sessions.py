@@ -109,6 +109,21 @@ def test_a_message_that_is_rejected_is_not_stored(session: Session, moment: str)
     assert session.run(run.model, on_busy="reject").send("B?").text == "Again.", "the session has been given back"
 
 
+def test_a_message_for_a_run_that_ends_meanwhile_begins_a_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, send_to_run = [session.acquire("another").token], Session.send_to_run
+
+    def late(self: Session, *messages: Any, **options: Any) -> Any:
+        while held:
+            self.release(held.pop())
+        return send_to_run(self, *messages, **options)
+
+    monkeypatch.setattr(Session, "send_to_run", late)
+    outcome = session.run(Script(says("A.")), on_busy="enqueue").send("A?")
+    assert (outcome.status, said(session)) == ("final", ["user A?", "assistant A."])
+
+
 def test_what_waits_is_taken_by_the_run_that_goes_on_after_a_crash(harness: Harness, session: Session) -> None:
     outcomes = list[Any]()
 

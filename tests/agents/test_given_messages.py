@@ -107,6 +107,13 @@ def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, giv
     assert caught.value.detail.endswith(": not an object")
 
 
+@pytest.mark.parametrize("field", [{"choices": [{"message": {}}]}, {"output": {"message": {}}}, {"output": []}])
+def test_a_message_with_a_field_of_an_answer_is_a_message(harness: Harness, field: dict[str, Any]) -> None:
+    session, message = harness.log().sessions.create("s"), {"role": "user", "content": "hi", **field}
+    session.append(message)
+    assert [stored.body for stored in session.messages()] == [message]
+
+
 def test_an_answer_with_several_choices_is_refused(harness: Harness, objects: Any) -> None:
     session = harness.log().sessions.create("s")
     with pytest.raises(InvalidInputError, match=r"2 choices.*choices\[0\]\.message") as caught:

@@ -227,6 +227,9 @@ def test_tokens_and_cost_of_agents_are_summed_up_to_the_caller(harness: Harness,
 
     outcome = session.run(Script(ASK, costly("It is 42.")), {"ask_sub": ask}).send("Go")
     assert outcome.usage == {"input_tokens": 20, "output_tokens": 10, "cost": 0.5}
+    if place == "child":
+        own = harness.log().sessions.get(f"s/{next(session.loops()).tool_calls[0].ref}/sub")
+        assert [one.body["content"] for one in own.messages()] == ["what is X?", "42"], "it begins empty"
     assert session.agent().state["usage"] == outcome.usage, "another process knows it"
 
 

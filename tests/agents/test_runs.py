@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +255,77 @@ def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
     assert seen == given
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_whose_connection_breaks_is_kept_and_its_error_goes_on(session: Session, is_async: bool) -> None:
+    seen, many = list[Any](), list(events.chat({"role": "assistant", "content": "Hello"}, list))[:4]
+
+    class Watch(Hooks):
+        def on_event(self, event: Any) -> Any:
+            return self.note(event) if is_async else seen.append(event)
+
+        async def note(self, event: Any) -> None:
+            await asyncio.sleep(0)
+            seen.append(event)
+
+    def stream() -> Iterator[Any]:
+        yield from many
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        if is_async:
+            asyncio.run(session.run_async(Script(stream), hooks=[Watch()]).send("Hi"))
+        else:
+            session.run(Script(stream), hooks=[Watch()]).send("Hi")
+    assert seen == many
+    broken = list(session.messages())[-1]
+    assert (broken.body, broken.status) == ({"role": "assistant", "content": "Hel"}, "interrupted")
+    assert session.run(Script(says("Hello"))).resume().text == "Hello"
+
+
+def test_the_answer_of_converse_stream_is_read_as_the_stream_that_it_holds(session: Session) -> None:
+    many = events.converse({"role": "assistant", "content": [{"text": "Hello"}]}, list)
+    assert session.run(Script({"stream": many}), format="bedrock_converse").send("Hi").text == "Hello"
+    with pytest.raises(InvalidInputError, match="streams asynchronously"):
+        session.run(Script(lambda: aiter_of("x"))).send("Hi")
+
+
+async def aiter_of(event: Any) -> Any:
+    yield event
+
+
+def test_a_run_is_sent_a_text_a_message_or_several_and_tells_its_run(session: Session) -> None:
+    run = session.run(Script(says("1"), says("2"), says("3")))
+    assert (run.run_id, run.iterations) == ("", 0)
+    for value in ("a", {"role": "user", "content": "b"}, [{"role": "user", "content": text} for text in "cd"]):
+        outcome = run.send(value)
+        assert (run.run_id, run.iterations) == (outcome.run_id, 1)
+    assert [one.body["content"] for one in session.messages()] == ["a", "1", "b", "2", "c", "d", "3"]
+
+
+def test_results_before_a_call_that_waits_are_kept_with_it(session: Session) -> None:
+    """The session is given back, and nothing is said to have begun that was not."""
+    many = calls(("c1", "find", {"q": "a"}), ("c2", "find", {"q": "b"}), ("c3", "delete", {"q": "c"}))
+    tools = {"find": Tool(find, idempotent=True), "delete": lambda q: "deleted"}
+    outcome = session.run(Script(many), tools, approve={"delete"}, on_busy="reject").send("Go")
+    assert outcome.status == "pending" and outcome.pending is not None and outcome.pending["call_id"] == "c3"
+    assert results(session)[:2] == [('{"found": "a"}', False), ('{"found": "b"}', False)]
+    state = session.agent().state
+    assert "begun" not in state and state["pending_action"] == {"call_id": "c3", "ref": "4.2", "name": "delete"}
+    session.release(session.acquire("another").token)
+    session.decide_pending("approve")
+    assert session.run(Script(says("Done")), tools, on_busy="reject").resume().text == "Done"
+
+
+def test_any_function_may_be_a_tool_and_any_value_its_result(session: Session) -> None:
+    """A built-in function has no signature to compare the arguments with."""
+    circle = list[Any]()
+    circle.append(circle)
+    many = calls(("c1", "builtin", {"q": "a"}), ("c2", "circle", {}), ("c3", "circle", "{"))
+    session.run(Script(many, says("Done")), {"builtin": dict, "circle": lambda: circle}).send("Go")
+    told = [('{"q": "a"}', False), ("[[...]]", False), ("The arguments are not a JSON object.", True)]
+    assert results(session) == told
+
+
 def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> None:
     """Also more messages than one append takes."""
     items = [
@@ -280,6 +351,8 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
     for nothing in ([], Reply([]), {"choices": []}):
         with pytest.raises(InvalidInputError, match="no message"):
             session.run(Script(nothing)).resume()
+    with pytest.raises(InvalidInputError, match="2 choices"):
+        session.run(Script({"choices": [{}, {}]})).resume()
     for wrong in ("text", 3):
         with pytest.raises(InvalidInputError, match="a model must return"):
             session.run(Script(wrong)).resume()

@@ -257,6 +257,33 @@ def test_a_cancelled_one_is_kept_before_the_cancellation_goes_on(harness: Harnes
     assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
 
 
+@pytest.mark.parametrize("name", ["aclose", "close"])
+def test_an_async_one_that_is_left_is_kept_its_connection_closed_and_over(harness: Harness, name: str) -> None:
+    session, closed = asked(harness), list[int]()
+
+    async def aclose() -> None:
+        await asyncio.sleep(0)
+        closed.append(1)
+
+    class Connection:
+        def __aiter__(self) -> AsyncIterator[Any]:
+            return asynchronous(chunks())
+
+    connection = Connection()
+    setattr(connection, name, aclose if name == "aclose" else lambda: closed.append(1))
+
+    async def run() -> list[Any]:
+        async with session.stream_async(connection) as stream:  # type: ignore[arg-type]
+            async for _ in stream:
+                if stream.text == "Hel":
+                    break
+        await stream.aclose()
+        return [chunk async for chunk in stream]
+
+    assert (asyncio.run(run()), closed) == ([], [1])
+    assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
+
+
 def test_an_async_one_that_is_left(harness: Harness) -> None:
     session = asked(harness)
 

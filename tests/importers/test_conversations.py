@@ -18,6 +18,7 @@ from tests.importers.reading import JSON, imported_twice, lost, statuses, told, 
 from turnlog import build_window
 from turnlog.client.model import Turnlog
 from turnlog.importers import import_files
+from turnlog.importers.conversations import is_message, request_parts
 from turnlog.linter.routes import LINT_FORMATS
 from turnlog.providers.registry import CODECS
 
@@ -79,6 +80,41 @@ def test_the_body_of_a_request_in_any_format_is_a_source(log: Turnlog, tmp_path:
     assert said == window.messages and (again.system or "").startswith(window.system or ""), "the same request again"
     assert [tool for tool in again.tools if tool in window.tools] == window.tools
     assert (session.info().metadata or {})["imported"]["model"] == "a-model"
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "rest"),
+    [
+        ({"toolConfig": {"tools": [TOOL]}}, {}),
+        ({"toolConfig": {"tools": [TOOL], "toolChoice": 1}}, {"toolConfig": {"toolChoice": 1}}),
+        ({"toolConfig": {"toolChoice": 1}}, {"toolConfig": {"toolChoice": 1}}),
+        ({"toolConfig": 1, "tools": [TOOL]}, {"toolConfig": 1}),
+        ({"input": 1}, {"input": 1}),
+    ],
+)
+def test_of_a_request_only_what_has_no_place_in_a_session_is_left(
+    request_fields: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    parts = request_parts({"messages": CHAT, **request_fields})
+    assert (parts.messages, parts.rest) == (CHAT, rest)
+    assert parts.tools == ([TOOL] if "tools" in str(request_fields) else None)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        ({"role": "user"}, True),
+        ({"content": "hi"}, True),
+        ({"type": "function_call", "call_id": "c"}, True),
+        ({"type": "shell_call_output"}, True),
+        ({"type": "call"}, False),
+        ({"type": 7}, False),
+        ({"role": "user", "messages": []}, False),
+        ("hi", False),
+    ],
+)
+def test_a_message_has_a_role_a_content_or_the_type_of_an_item(value: Any, is_one: bool) -> None:
+    assert is_message(value) is is_one
 
 
 @pytest.mark.parametrize("name", ["lines.jsonl", "list.json", "lists.json", "input.json"])

@@ -14,7 +14,7 @@ import pytest
 
 from tests.importers.reading import imported_twice, lost, statuses, told
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.importers import import_files
 from turnlog.linter.routes import LINT_FORMATS
 
@@ -139,3 +139,16 @@ def test_a_database_of_something_else_has_no_shape(log: Turnlog, tmp_path: Path)
     for name in ("other.db", "empty.db", "torn.db"):
         with pytest.raises(InvalidInputError, match=name):
             import_files(log, [tmp_path / name])
+
+
+def test_a_damaged_database_is_refused_by_name(log: Turnlog, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        rows = [("s", "x" * 500, "2026-01-02 03:04:05")] * 200
+        database.executemany("INSERT INTO agent_messages (session_id, message_data, created_at) VALUES (?, ?, ?)", rows)
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+    with pytest.raises(MalformedError, match=r"can't read '.*damaged\.db' as a database"):
+        import_files(log, [path])
+    assert list(log.sessions.list()) == []

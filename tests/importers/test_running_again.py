@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 from tests.effort import boundaries, examples
 from tests.importers.reading import CODING, CODING_ID, FLAT, held, lost, sample, statuses, told, written
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import HeadMismatchError, SessionEndedError, TurnlogError
+from turnlog.core.errors import HeadMismatchError, InvalidInputError, SessionEndedError, TurnlogError
 from turnlog.importers import SourceChangedError, import_files, shape_named
 from turnlog.importers.flat import read
-from turnlog.importers.models import SourceFile
+from turnlog.importers.models import SourceFile, earlier_id
 from turnlog.importers.writing import import_session
 
 
@@ -258,6 +259,77 @@ def test_a_log_that_is_imported_while_it_grows_loses_nothing(tmp_path_factory: A
         assert whole <= sum(session.info().messages for session in sessions) <= whole + len(cuts)
         blocks = [block for one in sessions[0].messages() for block in one.body["content"] if isinstance(block, dict)]
         assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["toolu_1", "toolu_2"]
+
+
+def test_a_source_with_nothing_in_it_makes_no_session(log: Turnlog, tmp_path: Path) -> None:
+    empty = {"id": "d", "version": 1, "history": []}
+    (row,) = import_files(log, [written(tmp_path, "d.json", empty)]).sessions
+    assert (row.status, [(one.place, one.reason) for one in row.skipped]) == ("skipped", [("session", "no_messages")])
+    assert not log.sessions.exists("d")
+    assert statuses(import_files(log, [written(tmp_path, "d.json", {**empty, "state": {"a": 1}})])) == ["new"]
+    assert log.sessions.get("d").state().state == {"a": 1}
+    assert statuses(import_files(log, [written(tmp_path, "d.json", empty)])) == ["settings"], "the session is there"
+
+
+def test_a_session_that_an_earlier_version_named_otherwise_goes_on_under_that_name(
+    log: Turnlog, tmp_path: Path
+) -> None:
+    source_id = "ada@example.org"
+    (source,) = read(SourceFile(written(tmp_path, "a.json", long_flat(2, id=source_id))))
+    import_session(log, replace(source, id=earlier_id(source_id)))
+    (row,) = import_files(log, [written(tmp_path, "a.json", long_flat(3, id=source_id))]).sessions
+    assert (row.session_id, row.status, row.written) == (earlier_id(source_id), "grown", 1)
+    assert not log.sessions.exists(source_id)
+    (row,) = import_files(log, [written(tmp_path, "b.json", long_flat(2, id="bob@example.org"))]).sessions
+    assert (row.session_id, row.status) == ("bob@example.org", "new")
+
+
+def test_an_export_is_restored_once_and_never_added_to_a_session(log: Turnlog, tmp_path: Path) -> None:
+    with Turnlog.open("memory://") as other:
+        session = other.sessions.create("s")
+        session.append({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})
+        session.export(tmp_path / "two.zip")
+        session.append({"role": "user", "content": "c"})
+        session.export(tmp_path / "three.zip")
+    two, three = tmp_path / "two.zip", tmp_path / "three.zip"
+
+    def imported(path: Path, *, dry_run: bool) -> tuple[Any, ...]:
+        (row,) = import_files(log, [path], dry_run=dry_run).sessions
+        return row.status, row.messages, row.present, row.written
+
+    assert [imported(two, dry_run=dry) for dry in (True, False)] == [("new", 2, 0, 0), ("new", 2, 0, 2)]
+    assert [imported(two, dry_run=dry) for dry in (True, False)] == [("same", 2, 2, 0)] * 2
+    assert [imported(three, dry_run=dry) for dry in (True, False)] == [("refused", 3, 0, 0)] * 2
+    assert [one.position for one in log.sessions.get("s").messages()] == [2, 3]
+
+
+def test_progress_is_told_in_bytes_of_the_files_as_messages_are_done(log: Turnlog, tmp_path: Path) -> None:
+    told_bytes = list[tuple[int, int]]()
+    paths = [written(tmp_path, f"{name}.json", long_flat(50, id=name)) for name in ("a", "b")]
+    paths.append(written(tmp_path, "c.json", {"messages": "?"}))
+    sizes = [path.stat().st_size for path in paths]
+    for _ in range(2):
+        report = import_files(log, [tmp_path], on_bytes=lambda *counts: told_bytes.append(counts))
+    assert [row.status for row in report.sessions] == ["same", "same", "skipped"]
+    total = sum(sizes)
+    written_halves = [
+        0,
+        sizes[0] // 2,
+        sizes[0],
+        sizes[0],
+        sizes[0],
+        sizes[0] + sizes[1] // 2,
+        *[sizes[0] + sizes[1]] * 2,
+    ]
+    found_whole = [sizes[0], sizes[0], *[sizes[0] + sizes[1]] * 2]
+    assert told_bytes == [(done, total) for done in (*written_halves, total, *found_whole, total)]
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    for read_it in (lambda file: file.text, lambda file: file.is_sqlite):
+        with pytest.raises(InvalidInputError, match=r"can't read '.*gone\.json': no such file") as caught:
+            read_it(SourceFile(tmp_path / "gone.json"))
+        assert caught.value.error_code == "no_file"
 
 
 def test_a_dry_run_of_a_first_import_writes_nothing_at_all(harness: Any, tmp_path: Path) -> None:

@@ -165,6 +165,78 @@ def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
         assert log.lint(window.messages, format=format).problems == []
 
 
+def line(message: Any, **fields: Any) -> str:
+    """A line of a coding agent's log."""
+    return json.dumps({"type": "assistant", "sessionId": "s-1", "uuid": "u", "message": message, **fields})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        "text",
+        {"content": "no role"},
+        {"role": "system", "content": "hm"},
+        {"role": "user"},
+        {"role": "user", "content": {"text": "hm"}},
+        {"role": "user", "content": ["hm"]},
+        {"role": "user", "content": [{"text": "no type"}]},
+    ],
+)
+def test_a_line_that_holds_no_message_is_kept_beside_the_next_one(log: Turnlog, tmp_path: Path, message: Any) -> None:
+    lines = [line(message, uuid="odd"), line({"role": "user", "content": "hi"})]
+    (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", lines)).sessions
+    assert [(one.place, one.reason) for one in row.skipped] == [("line 1", "no_message: assistant")]
+    (stored,) = log.sessions.get("s-1").messages()
+    assert (stored.body, stored.id) == ({"role": "user", "content": "hi"}, "u")
+    assert [one["uuid"] for one in (stored.metadata or {})["imported"]["lines"]] == ["odd", "u"]
+
+
+def test_neighbouring_lines_of_one_answer_are_one_message_which_ends_as_its_last_line_says(
+    log: Turnlog, tmp_path: Path
+) -> None:
+    def answer(text: str, reason: str | None, **fields: Any) -> str:
+        content = [{"type": "text", "text": text}]
+        return line({"id": "m", "role": "assistant", "content": content, "stop_reason": reason}, uuid=text, **fields)
+
+    lines = [
+        answer("a", "tool_use"),
+        answer("b", "end_turn"),
+        answer("c", None),
+        line({"id": "m", "role": "user", "content": "d"}, uuid="d", type="user"),
+        answer("e", "stop", isSidechain=True),
+        *(line({"role": "user", "content": "n"}, uuid=str(name), isSidechain=True, agentId=name) for name in ("", 7)),
+        line({"role": "user", "content": "f"}, uuid="f", isSidechain=True, agentId="x"),
+        line({"role": "user", "content": "g"}, uuid="g"),
+        line({"role": "user", "content": "h"}, uuid="h", isSidechain=False),
+    ]
+    report = imported_twice(log, written(tmp_path, "other.jsonl", lines))
+    sessions = {one.session_id: list(log.sessions.get(one.session_id).messages()) for one in report.sessions}
+    assert {name: [(one.id, one.finish_reason) for one in stored] for name, stored in sessions.items()} == {
+        "s-1": [("a", "end_turn"), ("d", None), ("h", None)],
+        "s-1-sidechain": [("e", "stop"), (None, None), ("7", None)],
+        "s-1-x": [("f", None), ("g", None)],
+    }
+    assert [block["text"] for block in sessions["s-1"][0].body["content"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("length", [0, 1, 128, 129])
+def test_an_id_that_no_message_may_have_stays_in_the_metadata(log: Turnlog, tmp_path: Path, length: int) -> None:
+    name = "x" * length
+    message = {"role": "assistant", "content": "a", "stop_reason": name}
+    paths = [
+        written(tmp_path, "flat.json", {"id": "flat", "messages": [{"kind": "user", "content": "a", "id": name}]}),
+        written(tmp_path, "document.json", {"id": "document", "history": [{"role": "user", "text": "a", "id": name}]}),
+        written(tmp_path, "s-1.jsonl", [line(message, uuid=name)]),
+    ]
+    stored = [
+        next(iter(log.sessions.get(row.session_id).messages())) for row in import_files(log, paths).check().sessions
+    ]
+    kept = name if 0 < length <= 128 else None
+    assert [one.id for one in stored] == [kept] * 3 and stored[2].finish_reason == kept
+    assert all(kept or f'"{name}"' in json.dumps(one.metadata) for one in stored)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that the loader leaves open
 def test_real_logs_of_coding_agents_are_kept_whole(real_data: ModuleType, tmp_path: Path) -> None:
     for path in sorted((DATA / "dev" / "session-share").rglob("*.jsonl")):
@@ -282,6 +354,28 @@ def test_a_message_over_the_limit_is_cut_and_said_to_be(
     assert import_files(log, [tmp_path / "big.json"]).sessions[0].status == "same"
 
 
+def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorter() -> None:
+    """Also when all cuts together are not enough: then the log refuses the message."""
+    picture = {"type": "image", "source": {"data": "A" * 1_400}}
+    texts = [{"type": "text", "text": "x" * size} for size in (1_000, 1_500, 1_300)]
+    message = SourceMessage("message 1", {"role": "user", "content": [*texts, picture]})
+    cut, changes = fitted(message, "anthropic", max_bytes=100)
+    assert [(one.place, one.reason) for one in changes] == [
+        ("message 1", f"cut /content/{at}{'' if at == 3 else '/text'}") for at in (1, 3, 2)
+    ]
+    x = "x" * 1_000
+    notes = ["", *(f"\n[{count} characters left out by the import]" for count in (500, 300))]
+    note = f"[image of {len(encode_json(picture)):,} bytes left out by the import]"
+    assert [part["text"] for part in cut.body["content"]] == [*(x + text for text in notes), note]
+    size = len(encode_json(message.body))
+    assert fitted(message, "anthropic", max_bytes=size) == (message, ())
+    once, changes = fitted(message, "anthropic", max_bytes=size - 1)
+    assert [one.reason for one in changes] == ["cut /content/1/text"]
+    assert [part == whole for part, whole in zip(once.body["content"], [*texts, picture], strict=True)].count(
+        False
+    ) == 1
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -308,28 +402,6 @@ def test_disorder_in_a_flat_list_is_kept_and_told(tmp_path: Path, message: Any) 
         imported_twice(log, written(tmp_path, "s.json", source))
         missing = lost(source, [log.sessions.get("s")])
         assert [one for one in missing if one is not None and not isinstance(one, int)] == []
-
-
-def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorter() -> None:
-    """Also when all cuts together are not enough: then the log refuses the message."""
-    picture = {"type": "image", "source": {"data": "A" * 1_400}}
-    texts = [{"type": "text", "text": "x" * size} for size in (1_000, 1_500, 1_300)]
-    message = SourceMessage("message 1", {"role": "user", "content": [*texts, picture]})
-    cut, changes = fitted(message, "anthropic", max_bytes=100)
-    assert [(one.place, one.reason) for one in changes] == [
-        ("message 1", f"cut /content/{at}{'' if at == 3 else '/text'}") for at in (1, 3, 2)
-    ]
-    x = "x" * 1_000
-    notes = ["", *(f"\n[{count} characters left out by the import]" for count in (500, 300))]
-    note = f"[image of {len(encode_json(picture)):,} bytes left out by the import]"
-    assert [part["text"] for part in cut.body["content"]] == [*(x + text for text in notes), note]
-    size = len(encode_json(message.body))
-    assert fitted(message, "anthropic", max_bytes=size) == (message, ())
-    once, changes = fitted(message, "anthropic", max_bytes=size - 1)
-    assert [one.reason for one in changes] == ["cut /content/1/text"]
-    assert [part == whole for part, whole in zip(once.body["content"], [*texts, picture], strict=True)].count(
-        False
-    ) == 1
 
 
 @pytest.mark.parametrize(

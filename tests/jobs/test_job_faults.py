@@ -70,6 +70,25 @@ def test_v4_of_ten_records_one_is_poison_and_nine_succeed(harness: Any) -> None:
     assert len(held(harness)) == 1
 
 
+def test_v4_a_record_that_breaks_the_worker_comes_again_and_stops_no_other(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, run = harness.log(), harness.app.run_job
+    sessions = [said(log, f"s{at}") for at in range(2)]
+    jobs = [session.compress(mode="async", keep_loops=1) for session in sessions]
+    first, second = sorted(waiting(harness), key=lambda body: str(json.loads(body)["session_id"]))
+
+    def broken(body: str, **options: Any) -> Any:
+        return 1 // 0 if body == first else run(body, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.app, "run_job", broken)
+        assert deliver(harness, first, second) == {"m0"}
+    assert [log.job(job.job_id).status for job in jobs] == ["queued", "done"]
+    assert deliver(harness, first, second) == set()
+    check_done(log, sessions[0], jobs[0].job_id)
+
+
 # ------------------------------------------------------------ V6: the deadline
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.talks import filled, turn
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
+from turnlog.core.identity import Owner
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS
 from turnlog.server.lambda_calls import Poller
@@ -110,6 +111,20 @@ def test_the_same_key_is_the_same_job(harness: Any) -> None:
     assert len(waiting(harness)) == 2, "sent again, for the first try may have ended before it was sent"
     poller(harness)
     assert session.create_snapshot(mode="async", idempotency_key="other").job_id != first.job_id
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_jobs_are_listed_newest_first_page_by_page_and_by_their_status(harness: Any) -> None:
+    log = harness.log()
+    session, jobs = filled(log, 4), list[str]()
+    for number in range(101):
+        jobs.append(session.compress(mode="async", idempotency_key=str(number)).job_id)
+        harness.clock.advance(0.001)
+    assert harness.app.run_job.one(Owner.of("acme", "ada"), jobs[50]).status == "done"
+    assert [job.job_id for job in log.jobs()] == jobs[::-1]
+    assert [job.job_id for job in log.jobs(status="done")] == [jobs[50]]
+    assert [job.job_id for job in log.jobs(status="queued")] == [job for job in jobs[::-1] if job != jobs[50]]
+    assert list(log.jobs(status="failed")) == []
 
 
 POISON = [

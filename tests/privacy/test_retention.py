@@ -22,9 +22,10 @@ from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.core import identity as tenancy
-from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError
+from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.times import DAY_MS
+from turnlog.http.lambda_workers import make_retention
 from turnlog.jobs.models import Job
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
@@ -32,6 +33,7 @@ from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
 from turnlog.privacy.retention import Retained, RetainSessions
 from turnlog.routing import BY_NAME, HttpRequest, call
+from turnlog.server.lambda_calls import LocalContext
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock
 
@@ -232,6 +234,26 @@ def test_one_failure_stops_no_other(harness: Harness) -> None:
     harness.clock.advance(DAY + 1)
     items.put({**items.get_many([keys])[keys], "t": "no time"})
     assert retained(harness) == Retained(expired=2, failed=1)
+    with pytest.raises(UnavailableError, match="retention of 1 sessions failed"):
+        make_retention(harness.app)({}, LocalContext(60_000))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("left_ms", "work_ms"), [(900_000, 840_000), (120_000, 60_000), (119_999, 59_999), (9, 4)])
+def test_a_function_works_for_its_part_until_a_minute_before_its_end_or_for_half_its_time(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, left_ms: int, work_ms: int
+) -> None:
+    asked = list[Any]()
+
+    def retain(*part: int, work_ms: int) -> Retained:
+        asked.append((part, work_ms))
+        return Retained(moved=3)
+
+    monkeypatch.setattr(harness.app, "retain_sessions", retain)
+    for event in ({}, {"worker": 2, "workers": 4}):
+        answer = make_retention(harness.app)(event, LocalContext(left_ms))
+        assert (answer["moved"], answer["failed"]) == (3, 0)
+    assert asked == [((0, 1), work_ms), ((2, 4), work_ms)]
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -11,15 +11,15 @@ from turnlog.core.window_parts import PartKind, PartLevel, RecalledMessage, Wind
 from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
+from turnlog.windows.digests import Tally
 from turnlog.windows.prefix import Made
 from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
+    bare_tokens,
     frame_tokens,
     has_evicted,
     is_evicted,
-    loops_tokens,
-    notes_tokens,
     says_nothing,
 )
 from turnlog.windows.stubs import answers_in
@@ -40,8 +40,10 @@ def manifest_of(made: Made) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
     view, request = made.plan.view, made.request
     system_tokens, tools_tokens = request.system_tokens, request.tools_tokens
-    costs = loops_tokens(view.loops)
-    parts = list(_parts(view, costs, system_tokens, tools_tokens, frame_tokens(request.format)))
+    tally = Tally()
+    # A value is charged to the first note that has it.
+    notes = [tuple(map(tally.add, loop.notes)) for loop in view.loops]
+    parts = list(_parts(view, notes, system_tokens, tools_tokens, frame_tokens(request.format)))
     parts += _lost_blocks(view, request.format, made)
     lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
     totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
@@ -49,17 +51,18 @@ def manifest_of(made: Made) -> Manifest:
     totals["system"] += view.preamble_tokens
     if view.recalled:
         totals["recalled"] = sum(part.tokens for part in view.recalled)
-    for loop in view.loops:
+    for loop, costs_of_notes in zip(view.loops, notes, strict=True):
         kind = "digest" if loop.level == "digest" else "whole"
-        totals[kind if loop.number else "system"] += costs[loop.number]
+        totals[kind if loop.number else "system"] += bare_tokens(loop) + sum(costs_of_notes)
     return Manifest(
         request.budget, tuple(parts), totals, tuple(message for part in view.recalled for message in part.messages)
     )
 
 
 def _parts(
-    view: WindowDraft, costs: Mapping[int, int], system_tokens: int, tools_tokens: int, frame: int
+    view: WindowDraft, notes: Sequence[tuple[int, ...]], system_tokens: int, tools_tokens: int, frame: int
 ) -> Iterator[WindowPart]:
+    """Yield the parts in order. ``notes`` are the tokens of each loop's notes."""
     if system_tokens:
         yield _unlogged("system", system_tokens)
     if tools_tokens:
@@ -71,16 +74,14 @@ def _parts(
         first, last = view.summary.first, view.summary.last
         yield WindowPart("summary", None, first, last, "whole", view.summary_tokens, view.summary_reason or None, ())
     yield from _lines(view, frame)
-    notes = notes_tokens(view.loops)
     recalled = {part.loop: part for part in view.recalled}
-    for loop in view.loops:
+    for loop, costs_of_notes in zip(view.loops, notes, strict=True):
         if loop.number in recalled:
             yield _recalled(recalled[loop.number])
-        costs_of_notes = tuple(notes[loop.number, note.at] for note in loop.notes)
         if are_apart:
-            yield from _loop_parts(loop, costs[loop.number], costs_of_notes)
+            yield from _loop_parts(loop, costs_of_notes)
         else:
-            yield from _parts_of(loop, costs[loop.number], costs_of_notes, tellers)
+            yield from _parts_of(loop, costs_of_notes, tellers)
     for entry, reason in view.set_aside:
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
@@ -142,12 +143,12 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
 
 
 @once
-def _loop_parts(loop: Loop, cost: int, notes: tuple[int, ...]) -> Sequence[WindowPart]:
+def _loop_parts(loop: Loop, notes: tuple[int, ...]) -> Sequence[WindowPart]:
     """Return the parts of a loop whose results are its own."""
-    return tuple(_parts_of(loop, cost, notes, _tellers_in(loop)))
+    return tuple(_parts_of(loop, notes, _tellers_in(loop)))
 
 
-def _parts_of(loop: Loop, cost: int, notes: Sequence[int], tellers: Mapping[int, Unit]) -> Iterator[WindowPart]:
+def _parts_of(loop: Loop, notes: Sequence[int], tellers: Mapping[int, Unit]) -> Iterator[WindowPart]:
     """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes.
 
     Messages before the first loop have no part but their own, with the level of each.
@@ -157,6 +158,7 @@ def _parts_of(loop: Loop, cost: int, notes: Sequence[int], tellers: Mapping[int,
         yield from (part for unit in units for part in _messages(unit, None, tellers))
         return
     refs = tuple(ref for unit in loop.units for ref in _refs(unit))
+    cost = bare_tokens(loop) + sum(notes)
     yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
     for unit in loop.units:

@@ -6,7 +6,6 @@ blocks become one text, the mark of an error, a message for each result, or an o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from turnlog.core.calls import MessageOutline
@@ -148,21 +147,6 @@ def bare_tokens(loop: Loop) -> int:
     return sum(piece.tokens for piece in shown_pieces(loop))
 
 
-def loops_tokens(loops: Iterable[Loop]) -> dict[int, int]:
-    """Return the most tokens that each loop takes with its notes, by loop number.
-
-    A value is charged to the first loop that notes it.
-    """
-    tally = Tally()
-    return {loop.number: bare_tokens(loop) + (tally.add(*loop.notes) if loop.notes else 0) for loop in loops}
-
-
-def notes_tokens(loops: Iterable[Loop]) -> dict[tuple[int, int | None], int]:
-    """Return the most tokens that each note takes, by its loop and the position before which it is sent."""
-    tally = Tally()
-    return {(loop.number, note.at): tally.add(note) for loop in loops for note in loop.notes}
-
-
 def is_evicted(loop: Loop, unit: Unit) -> bool:
     """Return whether a unit that could be sent is neither shown nor digested, nor covered by a summary."""
     return unit.level == "out" or (loop.level == "out" and not unit.pinned and not loop.is_covered)
@@ -190,5 +174,5 @@ def message_tokens(view: WindowDraft) -> int:
     """Return the most that the view's messages take, with the summary and the line about omitted messages."""
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
-    loops = sum(loops_tokens(view.loops).values())
+    loops = sum(map(bare_tokens, view.loops)) + Tally().add(*(note for loop in view.loops for note in loop.notes))
     return view.preamble_tokens + view.summary_tokens + loops + (LINE_TOKENS if has_evicted(view) else 0)

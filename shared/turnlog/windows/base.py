@@ -87,10 +87,9 @@ def bare_fold(loop: Loop) -> Loop:
 
 
 class Base:
-    """The loops of a view before a border, as they are sent in a room, which is filled with the newest part first.
+    """The loops of a view, those before a border as they are sent in a room, which is filled with the newest part first.
 
-    ``parted`` is the loop that contains the border, with only its units before the border; None when the border is where a loop
-    begins. ``left`` is what is left of the room. ``is_full``: older loops have no room.
+    ``left`` is what is left of the room. ``is_full``: older loops have no room.
     """
 
     def __init__(self, view: WindowDraft, border: Border, room: int, step: DigestWhenFull) -> None:
@@ -98,20 +97,21 @@ class Base:
         self.left = room - least_tokens(view, border)
         self.is_full = False
         self._tally = Tally()
-        self.parted: Loop | None = None
+        loops = list(view.loops)
         if border.unit:
-            loop = view.loops[border.loop]
-            self.parted = self._parted(replace(loop, units=loop.units[: border.unit]))
-        past = reversed(list(enumerate(view.loops[: border.loop])))
-        self.loops = [self._past(loop, step, is_oldest=index == 0) for index, loop in past][::-1]
+            loops[border.loop] = self._parted(loops[border.loop], border.unit)
+        for index in reversed(range(border.loop)):
+            loops[index] = self._past(loops[index], step, is_oldest=index == 0)
+        self.loops = tuple(loops)
 
-    def _parted(self, loop: Loop) -> Loop:
-        """Return the loop with its steps in notes of up to `MAX_LINES` steps; the oldest steps may share a note without content."""
-        steps = [unit for unit in loop.units if is_step(unit)]
-        if not steps:
-            return loop
-        title = _title(loop)
-        shown = "\n".join(unit.entry.facts.head for unit in loop.units if unit.entry.facts.role == "user")
+    def _parted(self, loop: Loop, count: int) -> Loop:
+        """Return the loop with the steps among its first ``count`` units in notes of up to `MAX_LINES` steps.
+
+        The oldest steps may share a note without content.
+        """
+        units_before, title = loop.units[:count], _title(loop)
+        steps = [unit for unit in units_before if is_step(unit)]
+        shown = "\n".join(unit.entry.facts.head for unit in units_before if unit.entry.facts.role == "user")
         notes = list[Note]()
         while steps_left := steps[: max(0, len(steps) - len(notes) * MAX_LINES)]:
             units = steps_left[-MAX_LINES:]

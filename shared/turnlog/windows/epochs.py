@@ -191,9 +191,7 @@ class _Epoch:
         overflow = self._overflow(index, room)
         if overflow:
             return overflow
-        missing, shrunk = _cuts(self.elements[index:], room, self._margin)
-        cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
-        loops = _assembled(self.view, None, border, cuts).loops
+        loops, shrunk = self._with_cuts(self.view.loops, index, self.elements[index:], room)
         units = (*parted, *loops[border.loop].units[border.unit :])
         first = min(entry.position for entry in units[len(parted)].said)
         parted_from = min(entry.position for entry in units[0].said)
@@ -266,12 +264,25 @@ class _Epoch:
         tail = self.elements[index:]
         if not index:
             tail = [replace(element, tokens=element.tokens - element.saved) for element in tail]
-        missing, shrunk = _cuts(tail, self._room(index) - taken, self._margin)
-        cuts = {self._place(index + offset): tokens for offset, tokens in missing.items()}
-        view = _assembled(self.view, base, self._place(index), cuts)
+        loops = base.loops if base is not None else self.view.loops
+        loops, shrunk = self._with_cuts(loops, index, tail, self._room(index) - taken)
+        view = replace(self.view, loops=loops)
         start, is_full = self._start(index), base is None or base.is_full
         is_final = not self._is_open or (start is not None and is_full and self._is_read)
         return Fitted(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
+
+    def _with_cuts(
+        self, loops: tuple[Loop, ...], index: int, tail: Sequence[_Element], room: int
+    ) -> tuple[tuple[Loop, ...], EpochStart]:
+        """Return the loops with the large results of the tail cut to ``room``, and since when they have been as small as that."""
+        missing, shrunk = _cuts(tail, room, self._margin)
+        sent = list(loops)
+        for offset, tokens in missing.items():
+            place = self._place(index + offset)
+            units = list(sent[place.loop].units)
+            units[place.unit] = cut_results(units[place.unit], results_tokens(units[place.unit]) - tokens)
+            sent[place.loop] = replace(sent[place.loop], units=tuple(units))
+        return tuple(sent), shrunk
 
     def _start(self, index: int) -> EpochStart | None:
         """Return since when this border has been in use: since the tail behind the border before it became too large.
@@ -340,32 +351,30 @@ def _elements(view: WindowDraft, cap: int) -> Iterator[Sequence[_Element]]:
             notes = Tally().add(*loop.notes)
             saved = notes - tally.add(*loop.notes)
             yield (_Element(loop.before, loop.first, loop.last, bare_tokens(loop) + notes, saved=saved),)
-        elif _has_unanswered(loop):
-            turns = turns or [position for position, _ in turns_of(view)]
-            yield list(_units_elements(loop, cap, turns))
         else:
-            yield _elements_of(loop, cap)
+            elements = _elements_of(loop, cap)
+            if _has_unanswered(loop):
+                turns = turns or [position for position, _ in turns_of(view)]
+                elements = [_awaited(*pair, turns) for pair in zip(loop.units, elements, strict=True)]
+            yield elements
 
 
 @once
 def _has_unanswered(loop: Loop) -> bool:
-    return any(answer.entry is None for unit in loop.units if unit.answers for answer in unit.answers)
+    return any(answer.entry is None for unit in loop.units for answer in unit.answers)
+
+
+def _awaited(unit: Unit, element: _Element, turns: Sequence[int]) -> _Element:
+    """Return the element of a unit; a call without a result waited for it until the next turn came."""
+    if all(answer.entry is not None for answer in unit.answers):
+        return element
+    behind = bisect_right(turns, unit.said[-1].position)
+    return replace(element, last=max([element.last, *turns[behind : behind + 1]]))
 
 
 @once
 def _elements_of(loop: Loop, cap: int) -> Sequence[_Element]:
-    """Return the elements of a whole loop whose calls all have results."""
-    return tuple(_units_elements(loop, cap, ()))
-
-
-def _units_elements(loop: Loop, cap: int, turns: Sequence[int]) -> Iterator[_Element]:
-    for unit in loop.units:
-        element = _element_of(unit, cap)
-        if any(answer.entry is None for answer in unit.answers):
-            # The call waited for a result until the next turn came.
-            behind = bisect_right(turns, unit.said[-1].position)
-            element = replace(element, last=max([element.last, *turns[behind : behind + 1]]))
-        yield element
+    return [_element_of(unit, cap) for unit in loop.units]
 
 
 @once
@@ -394,23 +403,6 @@ def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, i
             sent[index] = element.more if element.more <= free else max(0, free - margin)
         taken += element.tokens + sent.get(index, 0)
     return {index: tail[index].more - more for index, more in sent.items() if more < tail[index].more}, start
-
-
-def _assembled(view: WindowDraft, base: Base | None, border: Border, cuts: dict[Border, int]) -> WindowDraft:
-    """Return the view with its base, and with the large results of its tail at their sizes."""
-    loops = list(view.loops)
-    if base is not None:
-        loops[: border.loop] = base.loops
-        if base.parted is not None:
-            whole = loops[border.loop]
-            units = (*base.parted.units, *whole.units[border.unit :])
-            loops[border.loop] = replace(whole, units=units, notes=base.parted.notes)
-    for place, missing in cuts.items():
-        loop = loops[place.loop]
-        unit = loop.units[place.unit]
-        unit = cut_results(unit, results_tokens(unit) - missing)
-        loops[place.loop] = replace(loop, units=(*loop.units[: place.unit], unit, *loop.units[place.unit + 1 :]))
-    return replace(view, loops=tuple(loops))
 
 
 def _least_views(view: WindowDraft) -> Iterator[WindowDraft]:

@@ -24,7 +24,7 @@ from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.policy import Policy
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens, redacted_tokens
-from turnlog.windows.recalled import Recaller, RecallMessages, RecallWay, Recollection, recalled_in
+from turnlog.windows.recalled import Recaller, RecallMessages, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
 from turnlog.windows.steps import DigestWhenFull, Summary
@@ -34,6 +34,7 @@ from turnlog.windows.view import (
     OLDER_TOO,
     Entry,
     Loop,
+    RecalledPart,
     Room,
     WindowDraft,
     is_item,
@@ -422,15 +423,41 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
+    step, parts, recalls = request.policy.recall, list[RecalledPart](), list[EpochStart]()
+    ways = step.ways(request.query) if step is not None and request.recaller is not None else (None,)
+    for way in ways:
+        plan, fitted = _fitted(history, request, memory, way.step if way is not None else None)
+        limits = list(_limit_breaks(plan, fitted, history))
+        if way is None or not fitted.reserve:
+            break
+        begun = (*fitted.breaks, *history.breaks(), *limits)
+        since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
+        known = memory.recalled.get(way.messages)
+        recalled, starts = recalled_in(
+            fitted.view, way, fitted.reserve, since, request.recaller, known, query=request.query
+        )
+        memory.recalled[way.messages] = recalled
+        # Where a way brings nothing back, less is set aside for the next. Windows before this epoch may have had more.
+        parts += recalled.parts
+        recalls += starts
+        if any(part.text for part in recalled.parts):
+            break
+    late = breaks_of_results(fitted.view, answer_open_calls=request.answer_open_calls)
+    breaks = (*fitted.breaks, *recalls, *late, *limits)
+    view = replace(fitted.view, recalled=tuple(parts))
+    return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
+
+
+def _fitted(
+    history: History, request: WindowRequest, memory: Memory, recall: RecallMessages | None
+) -> tuple[WindowPlan, Fitted]:
+    """Return the plan over as much of the log as matters, and its view within the budget with all bodies that it sends."""
     read = _Entries(history, memory.entries, request)
-    step, recalled, before = request.policy.recall, Recollection(), Recollection()
-    ways = step.ways(request.query) if step is not None and request.recaller is not None else iter(())
-    way = next(ways, None)
     while True:
         read.make()
         plan = WindowPlan.of(history, memory, request)
         try:
-            fitted = plan.fitted(way.step if way is not None else None)
+            fitted = plan.fitted(recall)
         except BudgetTooSmallError as error:
             # Where all has been read, there may be no line about what has not.
             fits_without_line = int(error.details["needed"]) - LINE_TOKENS <= request.budget.tokens
@@ -447,18 +474,8 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
                 continue
             # A card lacks what sending may add to a message's tokens, so the plan is made again with the bodies.
             wanted = missing_bodies(fitted.view)
-            if not wanted and way is not None and fitted.reserve:
-                recalled = _recalling(plan, fitted, way, history, memory)
-                if way.messages == "only_asking" and not any(part.text for part in recalled.parts):
-                    # Less is set aside. Windows before this epoch may have had more.
-                    way, before = next(ways), recalled
-                    continue
             if not wanted:
-                view = replace(fitted.view, recalled=(*before.parts, *recalled.parts))
-                late = breaks_of_results(fitted.view, answer_open_calls=request.answer_open_calls)
-                limits = _limit_breaks(plan, fitted, history)
-                breaks = (*fitted.breaks, *before.breaks, *recalled.breaks, *late, *limits)
-                return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
+                return plan, fitted
         read.bring(wanted)
 
 
@@ -472,17 +489,6 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
         if before <= room:
             return source.event.position
     return 0
-
-
-def _recalling(plan: WindowPlan, fitted: Fitted, way: RecallWay, history: History, memory: Memory) -> Recollection:
-    """Return the parts that the window recalls in this way, in the room that the fit has set aside."""
-    request, begun = plan.request, (*fitted.breaks, *history.breaks(), *_limit_breaks(plan, fitted, history))
-    since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
-    known = memory.recalled.get(way.messages)
-    recalled, memory.recalled[way.messages] = recalled_in(
-        fitted.view, way, fitted.reserve, since, request.recaller, known, query=request.query
-    )
-    return recalled
 
 
 class _Entries:

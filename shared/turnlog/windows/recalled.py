@@ -189,10 +189,9 @@ class RecalledParts:
     parts: tuple[RecalledPart, ...] = ()
     breaks: tuple[EpochStart, ...] = ()
 
-    def begins(self, other: RecalledParts) -> bool:
-        """Return whether another one of the same searches has these loops first."""
-        is_same = replace(self, asked=(), parts=(), breaks=()) == replace(other, asked=(), parts=(), breaks=())
-        return is_same and other.asked[: len(self.asked)] == self.asked
+    def begins(self, search: RecallSearch, reserve: int, asked: tuple[Question | None, ...]) -> bool:
+        """Return whether the same search in the same room has these questions first."""
+        return (self.search, self.reserve, self.asked) == (search, reserve, asked[: len(self.asked)])
 
     def followed(
         self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
@@ -205,26 +204,18 @@ class RecalledParts:
         if question.position > loop.first:
             breaks = (*breaks, EpochStart(question.position, "recall", _place(loop)))
         there = {message.position for part in parts for message in part.messages}
-        newer, lines = [hit for hit in hits if hit.place or hit.entry.position not in there], dict[int, _Line]()
+        newer = [hit for hit in hits if hit.place or hit.entry.position not in there]
         taken = sum(part.tokens for part in parts)
         may_replace = question.only_asks or self.messages == "in_passing"
-        part = _part(view, loop, newer, self.reserve if may_replace else self.reserve - taken, lines)
+        part = _part(view, loop, newer, self.reserve if may_replace else self.reserve - taken)
         if part is not None and parts and part.tokens + taken > self.reserve:
             breaks = (*breaks, EpochStart(loop.first, "recall", parts[0].place))
-            part, parts = _part(view, loop, hits, self.reserve, lines), ()
+            part, parts = _part(view, loop, hits, self.reserve), ()
         if part is None:
             return replace(made, breaks=breaks)
         if not self.parts and self.messages == "only_asking":
             breaks = (*breaks, EpochStart(question.position, "recall", "base"))
         return replace(made, parts=(*parts, part), breaks=breaks)
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Recollection:
-    """The parts that a window recalls. ``breaks`` are where they begin to hold: earlier windows had other parts, or other room."""
-
-    parts: tuple[RecalledPart, ...] = ()
-    breaks: tuple[EpochStart, ...] = ()
 
 
 def recalled_in(
@@ -236,12 +227,12 @@ def recalled_in(
     memory: RecalledParts | None,
     *,
     query: str | None = None,
-) -> tuple[Recollection, RecalledParts]:
-    """Return the parts that come back for the loops of a view's epoch, and what the next window goes on from.
+) -> tuple[RecalledParts, tuple[EpochStart, ...]]:
+    """Return the parts that come back for the loops of a view's epoch, and the breaks at which windows began to have these.
 
     ``reserve`` is the room of all parts in tokens. ``since`` is the position from which the window's base holds. A loop's part
     depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
-    searched, a part without text says so.
+    searched, a part without text says so. ``memory`` is what came back for an earlier window.
     """
     step, of_user = way.step, way.step.scope == "user"
     loops, breaks = _current_loop(view) if of_user or query is not None else _loops_since(view, since)
@@ -250,10 +241,9 @@ def recalled_in(
     asked = _asked_in(way, tuple(_question(view, loop, step, query) for loop in loops))
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user)
-    made = RecalledParts(scope, reserve, way.messages)
-    known = memory if memory is not None and memory.begins(replace(made, asked=asked)) else None
+    known = memory if memory is not None and memory.begins(scope, reserve, asked) else None
     # What other sessions have may be erased at any time, so it is searched for each window.
-    made = known if known is not None and not of_user else made
+    made = known if known is not None and not of_user else RecalledParts(scope, reserve, way.messages)
     count = len(made.asked)
     questions = tuple(question for question in asked[count:] if question is not None)
     results = recaller(replace(scope, questions=questions)) if questions and recaller is not None else ()
@@ -261,13 +251,13 @@ def recalled_in(
         last = view.loops[-1]
         mark, start = RecalledPart(last.number, last.first, "", 0, ()), EpochStart(last.last, "recall", "base")
         # Without room, it is no beginning of what the next window recalls.
-        return Recollection((mark,), (start,)), RecalledParts(scope, 0, way.messages)
+        return RecalledParts(scope, 0, way.messages, parts=(mark,)), (start,)
     hits = iter(results)
     for loop, question in zip(loops[count:], asked[count:], strict=True):
         made = made.followed(view, loop, question, next(hits) if question is not None else ())
     if of_user and known is not None and [part.text for part in known.parts] != [part.text for part in made.parts]:
         breaks = (*breaks, EpochStart(loops[-1].last, "recall", "base"))
-    return Recollection(made.parts, (*breaks, *made.breaks)), made
+    return made, (*breaks, *made.breaks)
 
 
 def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
@@ -371,10 +361,8 @@ class _Line:
     tokens: int
 
 
-def _part(
-    view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int, known: dict[int, _Line]
-) -> RecalledPart | None:
-    """Return the messages that fit, in order of position; None when none does. ``known`` keeps lines."""
+def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
+    """Return the messages that fit, in order of position; None when none does."""
     most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
     said = [summary_body(view.summary.text, ())] if view.summary is not None else []
     said += [unit.entry.facts.head for unit in view.preamble]
@@ -383,7 +371,7 @@ def _part(
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
-        line = known[id(hit)] = known.get(id(hit)) or _line(hit, most)
+        line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
         head = hit.entry.facts.head
         if cost > left or not _may_return(hit.entry, said) or (hit.place and head and head in heads):

@@ -134,10 +134,10 @@ class Base:
 
     def _has_room(self, tokens: int, notes: Sequence[Note], *, is_oldest: bool) -> bool:
         """Return whether tokens and notes fit into their share of the room; then they have it. The oldest may take all."""
-        cost = tokens + self._tally.add(*notes)
+        cost = tokens + self._tally.cost(*notes)
         if cost > self.left * (1 if is_oldest else _SHARE):
-            self._tally.remove(*notes)
             return False
+        self._tally.add(*notes)
         self.left -= cost
         return True
 

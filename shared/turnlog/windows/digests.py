@@ -5,8 +5,7 @@ A digest has the beginnings of the user's messages and of the final reply, the p
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
@@ -62,42 +61,29 @@ def note_of(
     return Note(title, tuple(lines), tuple(values), fixed)
 
 
-def note_text(note: Note, said: Iterable[str]) -> str:
+def note_text(note: Note, said: Container[str]) -> str:
     """Return the note as it is sent, without the values in ``said``, which earlier notes have."""
-    seen = set(said)
-    values = [value for value in note.values if value not in seen]
+    values = [value for value in note.values if value not in said]
     lines = [*note.lines, *([_VALUES + ", ".join(values)] if values else [])]
     return fenced(note.title, "\n".join(lines))
 
 
 class Tally:
-    """The tokens of a growing and shrinking set of notes. A value that several notes have counts once."""
+    """The tokens of a growing set of notes. A value that several notes have counts once."""
 
     def __init__(self) -> None:
-        self.tokens = 0
-        self._counts: Counter[str] = Counter()
+        self._values = set[str]()
+
+    def cost(self, *notes: Note) -> int:
+        """Return the tokens that notes would add to the total."""
+        values = {value for note in notes for value in note.values}
+        return sum(note.fixed for note in notes) + sum(map(value_cost, values - self._values))
 
     def add(self, *notes: Note) -> int:
         """Add notes; return the tokens that they add to the total."""
-        before = self.tokens
-        for note in notes:
-            self.tokens += note.fixed
-            for value in note.values:
-                self._counts[value] += 1
-                if self._counts[value] == 1:
-                    self.tokens += value_cost(value)
-        return self.tokens - before
-
-    def remove(self, *notes: Note) -> int:
-        """Remove notes; return the tokens that they take from the total."""
-        before = self.tokens
-        for note in notes:
-            self.tokens -= note.fixed
-            for value in note.values:
-                self._counts[value] -= 1
-                if self._counts[value] == 0:
-                    self.tokens -= value_cost(value)
-        return before - self.tokens
+        cost = self.cost(*notes)
+        self._values.update(*(note.values for note in notes))
+        return cost
 
 
 def bare_note(title: str, steps: int) -> Note:

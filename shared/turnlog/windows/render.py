@@ -121,7 +121,7 @@ class _Renderer:
             yield _line(left_out(view))
         if says_nothing(view):
             yield _line(NOTHING_SAID)
-        said = list[str]()
+        said = set[str]()
         recalled = {part.loop: _line(part.text, part.place) for part in view.recalled if part.text}
         for loop in view.loops:
             if loop.number in recalled:
@@ -129,7 +129,7 @@ class _Renderer:
             for piece in sent_parts(loop):
                 if isinstance(piece, Note):
                     yield _line(note_text(piece, said), piece.at or loop.last)
-                    said += piece.values
+                    said.update(piece.values)
                 elif piece.limit is None:
                     yield from self._unit(piece.unit)
                 else:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from turnlog.core.calls import Ref
 from turnlog.core.messages import Text
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -58,16 +57,10 @@ def stub_results(
     Applies to messages with results of more than ``over_tokens`` tokens, where the stub is smaller. Messages at the positions
     ``whole`` stay whole.
     """
-    stubs, saved = list(unit.stubs), 0
-    for entry in _whole_results(unit):
-        cost = results_cost(unit, entry)
-        if entry.position in whole or cost <= over_tokens:
-            continue
-        stub = _stub(entry, answers_in(unit, entry), reason, preview_tokens)
-        if stub.tokens < cost:
-            stubs.append(stub)
-            saved += cost - stub.tokens
-    return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
+    costs = [(entry, results_cost(unit, entry)) for entry in _whole_results(unit) if entry.position not in whole]
+    large = [(entry, cost) for entry, cost in costs if cost > over_tokens]
+    stubs = [(_stub(entry, answers_in(unit, entry), reason, preview_tokens), cost) for entry, cost in large]
+    return _with_stubs(unit, [(stub, cost) for stub, cost in stubs if stub.tokens < cost])
 
 
 def cut_results(unit: Unit, tokens: int) -> Unit:
@@ -77,13 +70,15 @@ def cut_results(unit: Unit, tokens: int) -> Unit:
     """
     entries = _whole_results(unit)
     costs = [results_cost(unit, entry) for entry in entries]
-    stubs, saved = list(unit.stubs), 0
-    for entry, cost, room in zip(entries, costs, _allotted(costs, tokens), strict=True):
-        if cost > room:
-            stub = _cut(unit, entry, room)
-            stubs.append(stub)
-            saved += cost - stub.tokens
-    return replace(unit, stubs=tuple(stubs), tokens=unit.tokens - saved) if saved else unit
+    rooms = zip(entries, costs, _allotted(costs, tokens), strict=True)
+    return _with_stubs(unit, [(_cut(unit, entry, room), cost) for entry, cost, room in rooms if cost > room])
+
+
+def _with_stubs(unit: Unit, stubs: Sequence[tuple[Stub, int]]) -> Unit:
+    """Return the unit with stubs, each in place of results with so many tokens."""
+    saved = sum(cost - stub.tokens for stub, cost in stubs)
+    shown = (*unit.stubs, *(stub for stub, _ in stubs))
+    return replace(unit, stubs=shown, tokens=unit.tokens - saved) if saved else unit
 
 
 def results_tokens(unit: Unit) -> int:
@@ -177,16 +172,15 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
     overheads = [stub_overhead(result.name) for result in results]
     texts = [result.text for result in results]
     rooms = _allotted([_upper_bound(text) for text in texts], room - sum(overheads))
-    shown = [
-        cut_middle(text, limit, str(answer.ref)) for text, limit, answer in zip(texts, rooms, answers, strict=True)
-    ]
+    refs = [answer.ref for answer in answers]
     is_alone = len(results) == len(entry.facts.results) == 1
     if is_alone and len(results[0].content) == 1 and isinstance(results[0].content[0], Text):
         # The stored count of the whole message bounds what is left of it better than the text alone does.
-        shown = [_cut_of_counted(texts[0], rooms[0], str(answers[0].ref), entry.event.tokens)]
+        shown = [_cut_of_counted(texts[0], rooms[0], str(refs[0]), entry.event.tokens)]
+    else:
+        shown = [cut_middle(text, limit, str(ref)) for text, limit, ref in zip(texts, rooms, refs, strict=True)]
     tokens = sum(overheads) + sum(bound for _, bound in shown)
-    pairs: list[tuple[Ref, str]] = [(answer.ref, text) for answer, (text, _) in zip(answers, shown, strict=True)]
-    return Stub(entry.position, tuple(pairs), tokens, LARGE_RESULT)
+    return Stub(entry.position, tuple(zip(refs, (text for text, _ in shown), strict=True)), tokens, LARGE_RESULT)
 
 
 @lru_cache(maxsize=256)

@@ -38,7 +38,7 @@ from turnlog.windows.breaks import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import History, WindowPlan, WindowRequest, settled
-from turnlog.windows.prefix import Made, Prefix, newest_answer, prefix_of, turns_before
+from turnlog.windows.prefix import Made, Prefix, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
@@ -149,9 +149,8 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     request = with_tools_of(codec, request)
     plan = settled(history, request, memory or Memory())
     breaks = history.breaks()
-    position = newest_answer(plan.entries)
-    made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, request, breaks)))
-    prefix, turns = prefix_of(made, position, codec)
+    made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, breaks)))
+    prefix, turns = prefix_of(made, codec)
     manifest = manifest_of(made)
     tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
     return _window(made, prefix, places_of(made, turns, tokens=tokens), manifest, tokens=tokens)
@@ -185,8 +184,8 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
     )
 
 
-def _breaks_of_callers(plan: WindowPlan, request: WindowRequest, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:
-    """Yield a break at each answer whose caller says that it was made under another window than this request's.
+def _breaks_of_callers(plan: WindowPlan, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:
+    """Yield a break at each answer whose caller says that it was made under another window than this plan's.
 
     Calls may have different budgets or policies. Signed thinking of such an answer, and all before it, is bound elsewhere.
     """
@@ -199,7 +198,7 @@ def _breaks_of_callers(plan: WindowPlan, request: WindowRequest, breaks: Sequenc
         is_noted = noted is not None and noted[0] == entry.time_ms and entry.facts.role == "assistant"
         if noted is None or not is_noted or entry.position <= since:
             continue
-        if noted[1] != _epoch_id(request, since, _elsewhere(plan.view, entry.position)):
+        if noted[1] != _epoch_id(plan.request, since, _elsewhere(plan.view, entry.position)):
             since = entry.position
             yield EpochStart(since, "budget", "base")
 

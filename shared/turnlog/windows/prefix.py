@@ -125,7 +125,7 @@ def _refs_of(loop: Loop) -> Mapping[tuple[int, int], Ref]:
     return {(answer.entry.position, answer.index): answer.ref for answer in answers if answer.entry is not None}
 
 
-def newest_answer(entries: Sequence[Entry]) -> int | None:
+def _newest_answer(entries: Sequence[Entry]) -> int | None:
     """Return the position where the newest assistant answer begins; None when there is none.
 
     For an answer of several items it is the position of the first.
@@ -138,11 +138,12 @@ def newest_answer(entries: Sequence[Entry]) -> int | None:
     return entries[index].position
 
 
-def prefix_of(made: Made, position: int | None, codec: Codec) -> tuple[Prefix, int]:
+def prefix_of(made: Made, codec: Codec) -> tuple[Prefix, int]:
     """Return the stable prefix, and the number of turns that the previous window sent too.
 
-    ``position`` is that of the newest answer: the previous window ended before it.
+    The previous window ended before the newest answer.
     """
+    position = _newest_answer(made.plan.entries)
     if position is None and any(broken.reason == "summary" for broken in made.breaks):
         # The summary covers the newest answer, too.
         return Prefix(_frame_tokens(made), "summary", "summary"), 0

@@ -330,16 +330,14 @@ class Pin(Step):
         return replace(view, loops=tuple(self._pinned(loop, first) for loop in view.loops))
 
     def _pinned(self, loop: Loop, first: int | None) -> Loop:
-        if not any(self._finds(unit, first) for unit in loop.units):
+        chosen = [any(self._agrees(entry, first) for entry in unit.entries) for unit in loop.units]
+        if not any(chosen):
             return loop
-        units = tuple(pinned(unit) if self._finds(unit, first) else unit for unit in loop.units)
-        changed = replace(loop, units=units)
+        units = zip(loop.units, chosen, strict=True)
+        changed = replace(loop, units=tuple(pinned(unit) if is_chosen else unit for unit, is_chosen in units))
         # The note of a digest does not repeat the values of pinned messages.
         is_told = loop.level == "digest"
         return with_note(changed, max_values=sum(len(note.values) for note in loop.notes)) if is_told else changed
-
-    def _finds(self, unit: Unit, first: int | None) -> bool:
-        return any(self._agrees(entry, first) for entry in unit.entries)
 
     def _agrees(self, entry: Entry, first: int | None) -> bool:
         envelope = entry.event.envelope

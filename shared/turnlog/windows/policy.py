@@ -169,12 +169,13 @@ _CALLED: dict[str, Callable[[int], Policy]] = {
     "tokens": lambda n: Policy(steps=(Tokens(n=n),)),
 }
 _ADAPTER: TypeAdapter[Policy] = TypeAdapter(Policy)
+_POINTER = "/policy"
 
 
-def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
+def policy_of(value: str | JsonObject) -> Policy:
     """Return a policy from the name of a preset, a preset with a number as ``turns(5)``, or a policy's body.
 
-    Raises `InvalidInputError` for any other value; ``pointer`` is the field that holds it.
+    Raises `InvalidInputError` for any other value of the field ``policy``.
     """
     if isinstance(value, str):
         preset = PRESETS.get(value)
@@ -182,16 +183,16 @@ def policy_of(value: str | JsonObject, *, pointer: str = "/policy") -> Policy:
             return preset
         call = _CALL.fullmatch(value)
         if call is not None and call[1] in _CALLED:
-            return _called(call[1], int(call[2]), pointer)
+            return _called(call[1], int(call[2]))
         names = ", ".join([*PRESETS, *(f"{name}(n)" for name in _CALLED)])
-        raise _invalid(pointer, f"policy {value[:40]!r} is not one of {names}")
+        raise _invalid(_POINTER, f"policy {value[:40]!r} is not one of {names}")
     try:
         return _ADAPTER.validate_json(encode_json(value), strict=True)
     except ValidationError as error:
         problems = [
             Problem("invalid_policy", place, problem_text(problem, place))
             for problem in error.errors(include_url=False, include_input=False)
-            for place in [pointer + json_pointer(problem["loc"])]
+            for place in [_POINTER + json_pointer(problem["loc"])]
         ]
         raise InvalidInputError(
             f"the policy is not valid: {problems[0].message}", code="invalid_policy", problems=problems
@@ -215,11 +216,11 @@ def _with_todays_name(step: JsonValue) -> JsonValue:
     return {**step, "step": name} if isinstance(step, dict) and name is not None else step
 
 
-def _called(name: str, n: int, pointer: str) -> Policy:
+def _called(name: str, n: int) -> Policy:
     try:
         return _CALLED[name](n)
     except ValidationError as error:
-        raise _invalid(pointer, f"n of policy {name}({n}) is too large") from error
+        raise _invalid(_POINTER, f"n of policy {name}({n}) is too large") from error
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

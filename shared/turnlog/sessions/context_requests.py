@@ -13,11 +13,11 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
 from turnlog.log.commit import Commit
+from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
-from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart
 from turnlog.windows.budgets import Budget, budget_for, context_of, too_small
 from turnlog.windows.build import upper_bound_of_json
@@ -118,47 +118,42 @@ class ContextRequest:
     settings: SessionSettings
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class RequestHistory:
-    """Since when the requests of a session's calls have been as they are."""
+def breaks_of_requests(
+    log: CommitLog, keys: SessionKeys, header: Header, request: WindowRequest, commits: Sequence[Commit]
+) -> tuple[EpochStart, ...]:
+    """Return the last changes of a session's settings, summary and token factor, and the last redaction.
 
-    log: SessionLog
-    keys: SessionKeys
-    header: Header
-    context: ContextRequest
+    ``commits`` are the commits that the window was read from, oldest first.
+    """
+    redacted = EpochStart(header.redacted, "redaction", "base") if header.redacted else NEVER_BROKEN
+    summary = _of_summary(header, commits) if request.policy.takes_summary else NEVER_BROKEN
+    return _of_settings(log, keys, header, commits), summary, _of_calibration(header, commits), redacted
 
-    def breaks(self, commits: Sequence[Commit]) -> tuple[EpochStart, ...]:
-        """Return the last changes of settings, summary and token factor, and the last redaction.
 
-        ``commits`` are the commits that the window was read from, oldest first.
-        """
-        redacted = EpochStart(self.header.redacted, "redaction", "base") if self.header.redacted else NEVER_BROKEN
-        return self._of_settings(commits), self._of_summary(commits), self._of_calibration(commits), redacted
+def _of_summary(header: Header, commits: Sequence[Commit]) -> EpochStart:
+    """Return since when the same summary has been current: since it landed, or since the one before was discarded."""
+    current = header.summary
+    others = [commit.header.last + 1 for commit in commits if commit.header.summary != current]
+    positions = [*others, *([current.position] if current is not None else [])]
+    return EpochStart(max(positions), "summary", "summary") if positions else NEVER_BROKEN
 
-    def _of_summary(self, commits: Sequence[Commit]) -> EpochStart:
-        """Return since when the same summary has been current: since it landed, or since the one before was discarded."""
-        if not self.context.request.policy.takes_summary:
-            return NEVER_BROKEN
-        current = self.header.summary
-        others = [commit.header.last + 1 for commit in commits if commit.header.summary != current]
-        positions = [*others, *([current.position] if current is not None else [])]
-        return EpochStart(max(positions), "summary", "summary") if positions else NEVER_BROKEN
 
-    def _of_calibration(self, commits: Sequence[Commit]) -> EpochStart:
-        """Return since when the token factor has been the same, as far as commits have been read."""
-        percent = self.header.calibration.percent
-        differing = [commit.header.last for commit in commits if commit.header.calibration.percent != percent]
-        return EpochStart(max(differing) + 1, "budget", "base") if differing else EpochStart()
+def _of_calibration(header: Header, commits: Sequence[Commit]) -> EpochStart:
+    """Return since when the token factor has been the same, as far as commits have been read."""
+    percent = header.calibration.percent
+    differing = [commit.header.last for commit in commits if commit.header.calibration.percent != percent]
+    return EpochStart(max(differing) + 1, "budget", "base") if differing else NEVER_BROKEN
 
-    def _of_settings(self, commits: Sequence[Commit]) -> EpochStart:
-        position = self.header.last_frame
-        if position <= 1:
-            return EpochStart()
-        commit = next((commit for commit in commits if commit.header.first == position), None)
-        events = self.log.commits.events(self.keys, [commit], fetch=False) if commit is not None else ()
-        changes = {name for event in events if isinstance(event, SettingsEvent) for name in event.changed}
-        if changes & {"tools", "recall"}:
-            return EpochStart(position, "tools", "tools")
-        if "system" in changes:
-            return EpochStart(position, "system", "system")
-        return EpochStart(position, "policy" if "policy" in changes else "budget", "base")
+
+def _of_settings(log: CommitLog, keys: SessionKeys, header: Header, commits: Sequence[Commit]) -> EpochStart:
+    position = header.last_frame
+    if position <= 1:
+        return NEVER_BROKEN
+    commit = next((commit for commit in commits if commit.header.first == position), None)
+    events = log.events(keys, [commit], fetch=False) if commit is not None else ()
+    changes = {name for event in events if isinstance(event, SettingsEvent) for name in event.changed}
+    if changes & {"tools", "recall"}:
+        return EpochStart(position, "tools", "tools")
+    if "system" in changes:
+        return EpochStart(position, "system", "system")
+    return EpochStart(position, "policy" if "policy" in changes else "budget", "base")

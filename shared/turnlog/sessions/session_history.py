@@ -26,7 +26,7 @@ from turnlog.log.reading import Located, above_head_error, calls_in, header_at, 
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import Item, Query
 from turnlog.sessions.context_models import ParentWindow
-from turnlog.sessions.context_requests import ContextRequest, RequestHistory
+from turnlog.sessions.context_requests import ContextRequest, breaks_of_requests
 from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.assembly import Memory
@@ -246,7 +246,6 @@ class SessionHistory:
         """Begin with the messages of a warm session, or else with the first page. ``find`` searches the session."""
         self._log, self._keys, self._header, self._context = log.commits, reading.keys, reading.header, context
         self.total = self._header.flow.tokens
-        self._requests = RequestHistory(log, reading.keys, self._header, context)
         self._summary = context.request.summary
         self._covered = self._header.summary if self._summary is not None else None
         self._covered_to = self._covered.last if self._covered is not None else 0
@@ -373,7 +372,7 @@ class SessionHistory:
         return self.sources[MAX_WINDOW_MESSAGES - max(1, MAX_WINDOW_MESSAGES // _LIMIT_STEPS)].event.position
 
     def breaks(self) -> Sequence[EpochStart]:
-        return self._requests.breaks(self._commits)
+        return breaks_of_requests(self._log, self._keys, self._header, self._context.request, self._commits)
 
     def _read_page(self) -> bool:
         """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""

@@ -52,7 +52,7 @@ from turnlog.sessions.session_history import (
 )
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import RENDERER_VERSION, Window, build, system_cost, upper_bound_of_json
-from turnlog.windows.plan import MessageList, Source, WindowRequest
+from turnlog.windows.plan import MessageList, Source, WindowRequest, entry_of
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]
@@ -328,20 +328,12 @@ def window_answer(
 
 def _open_calls(window: Window, sources: Sequence[Source]) -> list[OpenCall]:
     """Return the open calls of a window, each as its message names it; without the message's body, as the card does."""
-    positions = {ref.position for ref in window.open_calls}
-    events = {source.event.position: source.event for source in sources if source.event.position in positions}
-    parsed = {
-        position: codec_of(event.format).parse(event.body)
-        for position, event in events.items()
-        if event.body is not None
-    }
+    waiting = {ref.position for ref in window.open_calls}
+    entries = {source.event.position: entry_of(source) for source in sources if source.event.position in waiting}
     open_calls = list[OpenCall]()
     for ref in window.open_calls:
-        facts = events[ref.position].facts
-        if ref.position in parsed:
-            call = parsed[ref.position].tool_calls[ref.index]
-            open_calls.append(OpenCall(ref=str(ref), call_id=call.id, name=call.name))
-        elif facts is not None:
-            outline = facts.calls[ref.index]
-            open_calls.append(OpenCall(ref=str(ref), call_id=outline.key, name=outline.name))
+        entry = entries[ref.position]
+        call = entry.facts.calls[ref.index]
+        call_id = entry.message.tool_calls[ref.index].id if entry.message is not None else call.key
+        open_calls.append(OpenCall(ref=str(ref), call_id=call_id, name=call.name))
     return open_calls

@@ -423,19 +423,17 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
-    step, parts, recalls = request.policy.recall, list[RecalledPart](), list[EpochStart]()
-    ways = step.ways(request.query) if step is not None and request.recaller is not None else (None,)
+    step, recaller, parts, recalls = request.policy.recall, request.recaller, list[RecalledPart](), list[EpochStart]()
+    ways = step.ways(request.query) if step is not None and recaller is not None else (None,)
     for way in ways:
-        plan, fitted = _fitted(history, request, memory, way.step if way is not None else None)
+        plan, fitted = _planned(history, request, memory, way.step if way is not None else None)
         limits = list(_limit_breaks(plan, fitted, history))
-        if way is None or not fitted.reserve:
+        if way is None or recaller is None or not fitted.reserve:
             break
         begun = (*fitted.breaks, *history.breaks(), *limits)
         since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)
         known = memory.recalled.get(way.messages)
-        recalled, starts = recalled_in(
-            fitted.view, way, fitted.reserve, since, request.recaller, known, query=request.query
-        )
+        recalled, starts = recalled_in(fitted.view, way, fitted.reserve, since, recaller, known, query=request.query)
         memory.recalled[way.messages] = recalled
         # Where a way brings nothing back, less is set aside for the next. Windows before this epoch may have had more.
         parts += recalled.parts
@@ -448,7 +446,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     return replace(plan, view=view, breaks=breaks, outgrown=_outgrown(history, request))
 
 
-def _fitted(
+def _planned(
     history: History, request: WindowRequest, memory: Memory, recall: RecallMessages | None
 ) -> tuple[WindowPlan, Fitted]:
     """Return the plan over as much of the log as matters, and its view within the budget with all bodies that it sends."""

@@ -223,7 +223,7 @@ def recalled_in(
     way: RecallWay,
     reserve: int,
     since: int,
-    recaller: Recaller | None,
+    recaller: Recaller,
     memory: RecalledParts | None,
     *,
     query: str | None = None,
@@ -246,7 +246,7 @@ def recalled_in(
     made = known if known is not None and not of_user else RecalledParts(scope, reserve, way.messages)
     count = len(made.asked)
     questions = tuple(question for question in asked[count:] if question is not None)
-    results = recaller(replace(scope, questions=questions)) if questions and recaller is not None else ()
+    results = recaller(replace(scope, questions=questions)) if questions else ()
     if results is None:
         last = view.loops[-1]
         mark, start = RecalledPart(last.number, last.first, "", 0, ()), EpochStart(last.last, "recall", "base")
@@ -381,17 +381,20 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
         lines.append(line)
         left -= cost
     # A day that returns, because callers gave times out of order, has another line.
-    while lines and _tokens(_in_order(lines)) > room:
-        lines.pop()
-    if not lines:
-        return None
-    shown = _in_order(lines)
-    messages = tuple(
-        RecalledMessage(line.hit.entry.position, line.hit.score, line.tokens, line.hit.place, line.hit.session_id)
-        for line in shown
-    )
-    ranked = max(line.hit.ranked for line in shown)
-    return RecalledPart(loop.number, _place(loop), fenced(_KIND, _text(shown)), _tokens(shown), messages, ranked)
+    for count in range(len(lines), 0, -1):
+        # The lines of this session come last, and those of each place in order.
+        shown = sorted(lines[:count], key=lambda line: (not line.hit.place, line.hit.place, line.hit.entry.position))
+        text, tokens = _written(shown)
+        if tokens <= room:
+            messages = tuple(
+                RecalledMessage(
+                    line.hit.entry.position, line.hit.score, line.tokens, line.hit.place, line.hit.session_id
+                )
+                for line in shown
+            )
+            ranked = max(line.hit.ranked for line in shown)
+            return RecalledPart(loop.number, _place(loop), fenced(_KIND, text), tokens, messages, ranked)
+    return None
 
 
 def _shown_heads(view: WindowDraft, until: Loop) -> set[str]:
@@ -407,32 +410,22 @@ def _may_return(entry: Entry, said: Sequence[str]) -> bool:
     return not never_sent(entry) and not is_of_agent and not (head and any(head in text for text in said))
 
 
-def _in_order(lines: Sequence[_Line]) -> list[_Line]:
-    """Return the lines of this session last, and those of each place in order."""
-    return sorted(lines, key=lambda line: (not line.hit.place, line.hit.place, line.hit.entry.position))
+def _written(lines: Sequence[_Line]) -> tuple[str, int]:
+    """Return the lines below their days, and the most tokens that they take in a fence.
 
-
-def _days(lines: Sequence[_Line]) -> Iterator[str]:
-    """Yield the day of each line where it differs from the line's before, otherwise an empty text."""
-    before = ""
+    An empty line stands where messages between two of them are missing.
+    """
+    text, tokens, day, last = "", _FENCE_TOKENS, "", 0
     for line in lines:
-        yield line.day if line.day != before else ""
-        before = line.day
-
-
-def _tokens(lines: Sequence[_Line]) -> int:
-    days = sum(_day_tokens(day) for day in _days(lines) if day)
-    return _FENCE_TOKENS + days + sum(line.tokens for line in lines)
-
-
-def _text(lines: Sequence[_Line]) -> str:
-    """Return the lines below their days, with an empty line where messages between two of them are missing."""
-    text, last = "", 0
-    for day, line in zip(_days(lines), lines, strict=True):
         position = line.hit.entry.position
-        text += ("\n\n" if last and position > last + 1 else "\n") + (f"{day}\n{line.text}" if day else line.text)
-        last = position
-    return text.strip("\n")
+        text += "\n\n" if last and position > last + 1 else "\n"
+        if line.day not in ("", day):
+            text += f"{line.day}\n"
+            tokens += _day_tokens(line.day)
+        text += line.text
+        tokens += line.tokens
+        day, last = line.day, position
+    return text.strip("\n"), tokens
 
 
 def _day_tokens(day: str) -> int:

@@ -12,6 +12,7 @@ from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digests import Tally
+from turnlog.windows.plan import WindowRequest
 from turnlog.windows.prefix import Made
 from turnlog.windows.prices import (
     LINE_TOKENS,
@@ -38,17 +39,18 @@ class Manifest:
 
 def manifest_of(made: Made) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
-    view, request = made.plan.view, made.request
-    system_tokens, tools_tokens = request.system_tokens, request.tools_tokens
-    tally = Tally()
+    view, request, tally = made.plan.view, made.request, Tally()
     # A value is charged to the first note that has it.
     notes = [tuple(map(tally.add, loop.notes)) for loop in view.loops]
-    parts = list(_parts(view, notes, system_tokens, tools_tokens, frame_tokens(request.format)))
-    parts += _lost_blocks(view, request.format, made)
-    lines = sum(part.tokens for part in parts if part.kind == "omission_notice")
-    totals = {"system": system_tokens, "tools": tools_tokens, "whole": 0, "digest": 0, "omission_notice": lines}
-    totals["summary"] = view.summary_tokens
-    totals["system"] += view.preamble_tokens
+    parts = [*_parts(view, notes, request), *_lost_blocks(made)]
+    totals = {
+        "system": request.system_tokens + view.preamble_tokens,
+        "tools": request.tools_tokens,
+        "whole": 0,
+        "digest": 0,
+        "omission_notice": sum(part.tokens for part in parts if part.kind == "omission_notice"),
+        "summary": view.summary_tokens,
+    }
     if view.recalled:
         totals["recalled"] = sum(part.tokens for part in view.recalled)
     for loop, costs_of_notes in zip(view.loops, notes, strict=True):
@@ -59,21 +61,19 @@ def manifest_of(made: Made) -> Manifest:
     )
 
 
-def _parts(
-    view: WindowDraft, notes: Sequence[tuple[int, ...]], system_tokens: int, tools_tokens: int, frame: int
-) -> Iterator[WindowPart]:
+def _parts(view: WindowDraft, notes: Sequence[tuple[int, ...]], request: WindowRequest) -> Iterator[WindowPart]:
     """Yield the parts in order. ``notes`` are the tokens of each loop's notes."""
-    if system_tokens:
-        yield _unlogged("system", system_tokens)
-    if tools_tokens:
-        yield _unlogged("tools", tools_tokens)
+    if request.system_tokens:
+        yield _unlogged("system", request.system_tokens)
+    if request.tools_tokens:
+        yield _unlogged("tools", request.tools_tokens)
     tellers, are_apart = _tellers_of_all(view)
     for unit in view.preamble:
         yield from _messages(unit, None, tellers)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
         yield WindowPart("summary", None, first, last, "whole", view.summary_tokens, view.summary_reason or None, ())
-    yield from _lines(view, frame)
+    yield from _lines(view, frame_tokens(request.format))
     recalled = {part.loop: part for part in view.recalled}
     for loop, costs_of_notes in zip(view.loops, notes, strict=True):
         if loop.number in recalled:
@@ -86,11 +86,12 @@ def _parts(
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
 
-def _lost_blocks(view: WindowDraft, format: str, made: Made) -> Iterator[WindowPart]:
+def _lost_blocks(made: Made) -> Iterator[WindowPart]:
     """Yield a part for each type of blocks of a whole message that are not sent, not even as text.
 
     Another format has no place for them, or in their own format they have no legal form.
     """
+    view, format = made.plan.view, made.request.format
     own = [block for unit in view.preamble for block in _own_blocks(unit, format)]
     own += [block for loop in view.loops for block in _own_in(loop, format)]
     sent = made.sent if any(entry.event.format == format for entry, _ in own) else {}

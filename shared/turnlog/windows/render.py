@@ -17,7 +17,7 @@ from turnlog.providers.blocks import result_text, without_thinking
 from turnlog.providers.hosted_calls import with_result_text
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
-from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, calls_text, cut, left_out_line, summary_text, truncation_mark
+from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, calls_text, left_out_line, summary_text, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
 Place: TypeAlias = int | Literal["summary", "line"]
@@ -28,7 +28,7 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     wanted = dict[int, MessageEvent]()
     for piece in _all_pieces(view):
         for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
-            if entry.message is None and not _is_replaced(piece.unit, entry) and not _fits_in_head(piece, entry):
+            if entry.message is None and not (_is_replaced(piece.unit, entry) or _has_beginning(entry, piece.limit)):
                 wanted[entry.position] = entry.event
     return list(wanted.values())
 
@@ -133,7 +133,7 @@ class _Renderer:
                 elif piece.limit is None:
                     yield from self._unit(piece.unit)
                 else:
-                    yield _cut(piece)
+                    yield _cut(piece, piece.limit)
 
     def _unit(self, unit: Unit) -> Sequence[Share]:
         if not unit.answers or unit.calls_as_text:
@@ -321,19 +321,15 @@ def _as_text(unit: Unit) -> Iterator[Share]:
 
 
 @once
-def _cut(piece: Piece) -> Share:
-    entry, limit = piece.unit.entry, piece.limit
-    assert limit is not None  # noqa: S101 - checked by the caller
-    if _fits_in_head(piece, entry):
-        text, name = entry.facts.head[:limit] + truncation_mark(entry.facts.chars - limit), entry.facts.name
-    else:
-        message = _message(entry)
-        is_text = all(isinstance(block, Text) for block in message.content)
+def _cut(piece: Piece, limit: int) -> Share:
+    """Return the message of a piece with its text cut to ``limit`` characters; as it is, where it has no more than that."""
+    entry, facts, message = piece.unit.entry, piece.unit.entry.facts, piece.unit.entry.message
+    if message is not None and facts.chars <= limit:
         is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
-        if entry.facts.chars <= limit and is_text and is_alone:
+        if is_alone and all(isinstance(block, Text) for block in message.content):
             return Share(_turn(entry, message, (), ()), entry)
-        text, name = cut(message.text, limit), message.name
-    return Share(Turn(Message(entry.facts.role, (Text(text),), name=name)), entry)
+    text = facts.head[:limit] + truncation_mark(facts.chars - limit)
+    return Share(Turn(Message(facts.role, (Text(text),), name=facts.name)), entry)
 
 
 def left_out(view: WindowDraft) -> str:
@@ -387,13 +383,10 @@ def _all_pieces(view: WindowDraft) -> Iterator[Piece]:
         yield from shown_pieces(loop)
 
 
-def _fits_in_head(piece: Piece, entry: Entry) -> bool:
-    """Return whether the cut text can be made from the card alone."""
-    return (
-        piece.limit is not None
-        and entry.message is None
-        and (len(entry.facts.head) >= piece.limit or len(entry.facts.head) == entry.facts.chars)
-    )
+def _has_beginning(entry: Entry, limit: int | None) -> bool:
+    """Return whether a card has the first ``limit`` characters of its message; not where None, all of the message, is sent."""
+    facts = entry.facts
+    return limit is not None and (len(facts.head) >= limit or len(facts.head) == facts.chars)
 
 
 def _message(entry: Entry) -> Message:

@@ -171,7 +171,7 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
         if unit.pinned:
             pieces.append(Piece(unit, None, unit.tokens))
         elif unit is reply or (entry.facts.role == "user" and entry.facts.head):
-            pieces.append(_cut_piece(unit, entry, loop.max_message_chars))
+            pieces.append(_cut_piece(unit, loop.max_message_chars))
     return tuple(pieces)
 
 
@@ -230,12 +230,11 @@ def final_reply(loop: Loop) -> Unit | None:
     return replies[-1] if replies else None
 
 
-def _cut_piece(unit: Unit, entry: Entry, limit: int) -> Piece:
-    event, facts = entry.event, entry.facts
+def _cut_piece(unit: Unit, limit: int) -> Piece:
+    entry, event, facts = unit.entry, unit.entry.event, unit.entry.facts
     if facts.calls:
-        return Piece(
-            unit, limit, _text_tokens(facts.head[:limit], entry) + _bound_of_head(truncation_mark(facts.chars))
-        )
+        mark = _bound_of_head(truncation_mark(facts.chars))
+        return Piece(unit, limit, _text_tokens(facts.head[:limit], entry) + mark)
     if facts.chars <= limit:
         # A card does not say how many blocks become the one text.
         is_known = entry.message is not None

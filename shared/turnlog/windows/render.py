@@ -334,12 +334,9 @@ def _cut(piece: Piece, limit: int) -> Share:
 
 def left_out(view: WindowDraft) -> str:
     """Return the line that declares what is neither shown nor digested."""
-    loops = [
-        loop for loop in view.loops if loop.number and loop.units and all(is_evicted(loop, unit) for unit in loop.units)
-    ]
-    evicted = {
-        entry.position for loop in view.loops for unit in loop.units if is_evicted(loop, unit) for entry in unit.entries
-    }
+    gone = [(loop, [unit for unit in loop.units if is_evicted(loop, unit)]) for loop in view.loops]
+    loops = [loop for loop, units in gone if loop.number and 0 < len(units) == len(loop.units)]
+    evicted = {entry.position for _, units in gone for unit in units for entry in unit.entries}
     if not view.unread:
         return left_out_line(loops=len(loops), messages=len(evicted))
     # The same numbers however much was read: loops by their numbers, and messages that are never sent as if not read.

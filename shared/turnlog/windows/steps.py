@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -286,18 +287,13 @@ class StubToolResults(Step):
         kept = frozenset(positions[max(0, len(positions) - self.keep_newest) :])
         if len(kept) == len(positions):
             return view
+        over, preview = self.over_tokens, self.preview_tokens
+        shortened = partial(stub_results, reason=self.step, over_tokens=over, preview_tokens=preview, whole=kept)
         loops = [
-            replace(loop, units=tuple(self._stubbed(unit, kept) for unit in loop.units))
-            if loop.level == "whole"
-            else loop
+            replace(loop, units=tuple(map(shortened, loop.units))) if loop.level == "whole" else loop
             for loop in view.loops
         ]
         return replace(view, loops=tuple(loops))
-
-    def _stubbed(self, unit: Unit, kept: frozenset[int]) -> Unit:
-        return stub_results(
-            unit, self.step, over_tokens=self.over_tokens, preview_tokens=self.preview_tokens, whole=kept
-        )
 
 
 PinnedRole = Literal["user", "assistant", "system", "tool"]

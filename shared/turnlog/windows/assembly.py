@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from turnlog.core.calls import CallOutline, OpenCalls, Ref, pair
@@ -198,7 +198,7 @@ class _Grouping:
         return is_of_past or bool(self._pairing.orphans)
 
     def units(self) -> list[Unit]:
-        return [unit for entry in self._sendable for unit in self._units_of(entry)]
+        return [unit for entry in self._sendable if (unit := self._unit_of(entry)) is not None]
 
     def set_aside(self, units: Sequence[Unit]) -> list[tuple[Entry, str]]:
         """Return the entries that no unit has, each with the reason."""
@@ -207,20 +207,20 @@ class _Grouping:
             (entry, never_sent(entry) or self._why_not(entry)) for entry in self.entries if entry.position not in shown
         ]
 
-    def _units_of(self, entry: Entry) -> Iterator[Unit]:
-        """Yield the unit that the message leads, if any.
+    def _unit_of(self, entry: Entry) -> Unit | None:
+        """Return the unit that the message leads, if any.
 
         Messages with only results belong to the unit of their calls, items to the unit of their leader.
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         # Reasoning at the end of a group: the item that it belongs to is missing.
         if group is None or (is_item(group[-1]) and group[-1].facts.given_role == REASONING):
-            return
+            return None
+        if not facts.calls and facts.role == "tool":
+            return None
         if not facts.calls:
-            if facts.role != "tool":
-                companions = sum(member.cost for member in group) - entry.cost if len(group) > 1 else 0
-                yield _unit(entry, before, tokens=_own_tokens(entry) + companions, group=group)
-            return
+            companions = sum(member.cost for member in group) - entry.cost if len(group) > 1 else 0
+            return _unit(entry, before, tokens=_own_tokens(entry) + companions, group=group)
         answers = [
             self._answer(Ref(member.position, index)) for member in group for index in range(len(member.facts.calls))
         ]
@@ -231,20 +231,16 @@ class _Grouping:
         if awaited and group[-1].position >= self._last_turn and not self._settle:
             self.open_calls.extend(awaited)
             self.waiting.update(member.position for member in whole.entries)
-            if facts.role != "assistant" and facts.head:
-                # The user's text is sent, because it may be the task; the calls wait.
-                yield _unit(entry, before, tokens=entry.cost)
-            return
+            # The user's text is sent, because it may be the task; the calls wait.
+            is_task = facts.role != "assistant" and facts.head
+            return _unit(entry, before, tokens=entry.cost) if is_task else None
         tokens = sum(member.cost for member in whole.entries) + SETTLEMENT_TOKENS * len(unanswered)
-        said = whole.said
-        if facts.role == "assistant" and all(
-            self._offered.have(member, call) for member in said for call in member.facts.calls
-        ):
-            yield replace(whole, tokens=tokens)
-            return
+        calls = ((member, call) for member in whole.said for call in member.facts.calls)
+        if facts.role == "assistant" and all(self._offered.have(member, call) for member, call in calls):
+            return replace(whole, tokens=tokens)
         tokens += sum(most_tokens_of_blocks(member.message) for member in whole.entries if member.message is not None)
         tokens += most_tokens_of_calls([answer.ref for answer in answers], [member.facts for member in whole.entries])
-        yield replace(whole, tokens=tokens, calls_as_text=True)
+        return replace(whole, tokens=tokens, calls_as_text=True)
 
     def _is_hosted(self, ref: Ref) -> bool:
         """Return whether the provider runs the call: nobody else can answer it."""

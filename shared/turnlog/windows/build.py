@@ -18,7 +18,7 @@ from turnlog.core.json_values import (
 )
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.token_bounds import upper_bound_tokens
-from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
     KINDS,
@@ -145,12 +145,10 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     ``memory`` is what earlier windows of the same log and format have made; this one adds to it.
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
-    codec = codec_of(request.format)
-    request = with_tools_of(codec, request)
-    plan = settled(history, request, memory or Memory())
+    plan = settled(history, with_tools_of(request), memory or Memory())
     breaks = history.breaks()
-    made = Made.of(plan, codec, (*breaks, *_breaks_of_callers(plan, breaks)))
-    prefix, turns = prefix_of(made, codec)
+    made = Made.of(plan, (*breaks, *_breaks_of_callers(plan, breaks)))
+    prefix, turns = prefix_of(made)
     manifest = manifest_of(made)
     tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
     return _window(made, prefix, places_of(made, turns, tokens=tokens), manifest, tokens=tokens)
@@ -247,9 +245,9 @@ def upper_bound_of_json(value: object) -> int:
     return upper_bound_tokens(canonical_json(value).decode("ascii"))
 
 
-def with_tools_of(codec: Codec, request: WindowRequest) -> WindowRequest:
+def with_tools_of(request: WindowRequest) -> WindowRequest:
     """Return the request with its tools in the provider's shape; converted tools are charged with a bound."""
-    tools = codec.tools(request.tools)
+    tools = codec_of(request.format).tools(request.tools)
     if tools == list(request.tools):
         return request
     bound = upper_bound_tokens(sendable_json_text(tools)) if tools else 0

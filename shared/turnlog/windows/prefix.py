@@ -21,6 +21,7 @@ from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.core.token_bounds import lower_bound_tokens
 from turnlog.core.window_parts import BreakReason
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
+from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window, newest_unprompted, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
@@ -59,10 +60,9 @@ class Made:
     breaks: tuple[EpochStart, ...]
 
     @classmethod
-    def of(cls, plan: WindowPlan, codec: Codec, breaks: tuple[EpochStart, ...]) -> Made:
+    def of(cls, plan: WindowPlan, breaks: tuple[EpochStart, ...]) -> Made:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
-        breaks = (*breaks, *plan.breaks)
-        request = plan.request
+        breaks, request, codec = (*breaks, *plan.breaks), plan.request, codec_of(plan.request.format)
         refs = {place: ref for loop in plan.view.loops for place, ref in _refs_of(loop).items()}
         window_shares, since, first = within_media_limits(
             shares(plan.view, codec), limits_of(codec.format, request.context), refs
@@ -138,7 +138,7 @@ def _newest_answer(entries: Sequence[Entry]) -> int | None:
     return entries[index].position
 
 
-def prefix_of(made: Made, codec: Codec) -> tuple[Prefix, int]:
+def prefix_of(made: Made) -> tuple[Prefix, int]:
     """Return the stable prefix, and the number of turns that the previous window sent too.
 
     The previous window ended before the newest answer.
@@ -155,7 +155,7 @@ def prefix_of(made: Made, codec: Codec) -> tuple[Prefix, int]:
         turns = turns_before(made, position)
         if made.end_of(turns) is None:
             return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
-        return Prefix(_begun_tokens(made, turns, codec)), turns
+        return Prefix(_begun_tokens(made, turns)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
         return Prefix(0, "tools", start.reason), 0
@@ -164,7 +164,7 @@ def prefix_of(made: Made, codec: Codec) -> tuple[Prefix, int]:
     turns, broken = 0, start.broke_at
     if isinstance(broken, int) and any(share.place == broken for share in made.shares):
         turns = turns_before(made, min(broken, position))
-    return Prefix(_begun_tokens(made, turns, codec), broken, start.reason), turns
+    return Prefix(_begun_tokens(made, turns), broken, start.reason), turns
 
 
 def turns_before(made: Made, position: int) -> int:
@@ -182,7 +182,7 @@ def _frame_tokens(made: Made) -> int:
     return _tools_tokens(made) + (0 if made.request.format in FENCING else _system_tokens(made))
 
 
-def _begun_tokens(made: Made, turns: int, codec: Codec) -> int:
+def _begun_tokens(made: Made, turns: int) -> int:
     """Return a lower bound of the tokens of tools, system text and the first turns; if no message begins so, `_frame_tokens`."""
     end = made.end_of(turns)
     if end is None:
@@ -190,7 +190,7 @@ def _begun_tokens(made: Made, turns: int, codec: Codec) -> int:
     begun, system = end.message + 1, _system_tokens(made)
     if made.request.system is not None and made.request.format in _SYSTEM_IS_A_MESSAGE:
         begun, system = (begun - 1, system) if begun else (0, 0)
-    pairs = zip(made.shares[:turns], made.rendered.bodies, strict=False)
+    codec, pairs = codec_of(made.request.format), zip(made.shares[:turns], made.rendered.bodies, strict=False)
     return _tools_tokens(made) + system + begun * MESSAGE_OVERHEAD + sum(least_of_share(*pair, codec) for pair in pairs)
 
 

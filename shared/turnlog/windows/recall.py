@@ -67,7 +67,7 @@ def with_recall(request: WindowRequest, *, is_late: bool = False) -> WindowReque
     The request's own tools are converted to the format's shape first, so that only tools that are sent are counted. A recall tool
     is left out when one of the request's tools has its name. ``is_late``: a window that leaves nothing out is sent without them.
     """
-    request = with_tools_of(codec_of(request.format), request)
+    request = with_tools_of(request)
     own = list(request.tools)
     names = set(map(tool_name, own))
     ours = [tool for tool in recall_tools(request.format) if tool_name(tool) not in names]

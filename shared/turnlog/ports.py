@@ -340,8 +340,8 @@ class Signals(Protocol):
 class TermDocuments:
     """Texts that a search engine has cut into terms.
 
-    ``lengths`` are the numbers of terms of the texts. ``rows_of`` maps a term to the rows that have it, each with the
-    number of occurrences.
+    ``lengths`` are sizes of the texts, all in the same unit. ``rows_of`` maps a term to the rows that have it, each with
+    the number of occurrences.
     """
 
     lengths: Sequence[int]
@@ -369,8 +369,14 @@ class SearchEngine(Protocol):
     def name(self) -> str:
         """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
 
-    def terms(self, texts: Sequence[str]) -> list[str]:
-        """Return the terms of each text as one, each term between two spaces; a term that occurs several times is repeated."""
+    def words(self, texts: Sequence[str]) -> list[str]:
+        """Return the words of each text as one, in lower case, each word between two spaces."""
+
+    def places(self, words: str, term: str) -> Iterable[int]:
+        """Return a place within each word that has a term, in any order, in words from `words`."""
+
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the terms of each text; a term that occurs several times is repeated."""
 
     def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
         """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.

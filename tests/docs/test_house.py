@@ -27,7 +27,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 307,
-    "lines": 69_910,
+    "lines": 70_018,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

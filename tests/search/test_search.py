@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search import LIMIT_5, LIMIT_10, Found, costs, locomo, mean, memorybank
+from benchmarks.windows.histories import sources_of
 from tests.conftest import DATA
 from tests.effort import examples, is_full
 from tests.support.recalls import calls, result, user
@@ -25,6 +26,7 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
+from turnlog.log.reading import Located
 from turnlog.ports import Key, TermDocuments
 from turnlog.search.corpus import WarmIndex
 from turnlog.search.days import named_days
@@ -85,7 +87,7 @@ def test_the_same_is_found_whatever_is_sealed_or_lost(harness: Any) -> None:
     assert len(segments) == len(names)
     blobs.delete_many(names[:1])
     blobs.put(names[1], b"damaged")
-    blobs.put(names[2], pack(Index().encode("another engine")))
+    blobs.put(names[2], pack(Index(Fts5SearchEngine()).encode("another engine")))
     blobs.put(names[3], pack(b'{"v": 1}'))
     assert asked(session) == plain, "an index is a cache"
     key = keys.segment(segments[1].first)
@@ -254,7 +256,7 @@ def test_marks_stand_around_matches_and_nowhere_else() -> None:
 
 
 def ranked(engine: Fts5SearchEngine, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
-    return engine.rank(TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)]), question)
+    return engine.rank(TermDocuments.from_terms(engine.terms(texts)), question)
 
 
 def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
@@ -278,7 +280,7 @@ def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
 def test_the_best_rows_of_a_short_list_are_those_of_all() -> None:
     engine, dice = Fts5SearchEngine(), random.Random(1)
     texts = [" ".join(dice.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]
-    documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
+    documents = TermDocuments.from_terms(engine.terms(texts))
     for limit in (1, 40):
         assert engine.rank(documents, "red boats at sea", limit) == engine.rank(documents, "red boats at sea")[:limit]
 
@@ -288,7 +290,7 @@ def test_the_best_row_of_a_long_list_is_found_wherever_it_stands(row: int) -> No
     engine, dice = Fts5SearchEngine(), random.Random(row)
     texts = [" ".join(dice.choices(["boat", *"abcdefghijklmno"], k=8)) for _ in range(10_000)]
     texts[row : row + 2] = ["Which boat was it?", "The red one, of the harbour master."]
-    documents = TermDocuments.from_terms([terms.split() for terms in engine.terms(texts)])
+    documents = TermDocuments.from_terms(engine.terms(texts))
     best = engine.rank(documents, "Did the harbour master have a red boat?", 20)
     assert len(best) == 20 and best[0][0] == row + 1 and row in {place for place, _ in best[:3]}
     asked = engine.rank(documents, "Who has a boat?", 20)
@@ -338,12 +340,74 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     keys = SessionKeys(OWNER, "s")
     newest = harness.app.log.commits.range(keys, 1, session.info().head)
     made = harness.app.corpus.messages(keys, newest, 1)
-    index = Index()
-    index.add(Fts5SearchEngine(), made)
-    again = Index.decode(index.encode("e"), "e")
+    index = Index(engine := Fts5SearchEngine())
+    index.add(made)
+    again = Index.decode(index.encode(engine.name), engine)
     assert again is not None and (again.entries, again.terms) == (index.entries, index.terms)
     assert len(index.entries) == session.info().messages - 1
-    assert Index.decode(index.encode("e"), "f") is None
+    assert Index.decode(index.encode("another"), engine) is None
+
+
+SPOKEN = st.lists(
+    st.sampled_from(
+        [
+            "deliver",
+            "delivers",
+            "delivery",
+            "day",
+            "dies",
+            "go",
+            "went",
+            "gone",
+            "broke",
+            "broken",
+            "Broken-down",
+            "the",
+            "8th",
+            "8",
+            "2023-05-08",
+            "yesterday",
+            "use",
+            "used",
+            "universe",
+            "université",
+            "cafés",
+            "naïve",
+            "Łódź",
+            "йод",
+            "火车",
+            "哈哈哈",
+            "用Python",
+            "x_y",
+            "us",
+            "hoping",
+            "hope",
+            "sized",
+            "size",
+            "relational",
+            "sensibility",
+            "a1b2",
+            "²",
+            "️�",
+        ]
+    ),
+    max_size=12,
+).map(" ".join)
+
+
+@given(st.lists(SPOKEN, max_size=8))
+def test_a_term_is_found_in_added_messages_as_in_the_stored_index(texts: list[str]) -> None:
+    engine, bodies = Fts5SearchEngine(), [user(text) for text in texts]
+    sources = sources_of(bodies)
+    added = Index(engine)
+    for source in sources:
+        added.add([(Located(source.event, source.loop, source.time_ms), source.event.position)])
+        added.rows_of("deliveri")
+    stored = Index.decode(added.encode(engine.name), engine)
+    assert stored is not None and stored.lengths == added.lengths
+    assert {term: list(Index.rows_of(added, term)) for term in stored.terms} == stored.terms
+    asked = {term for text in texts for term in engine.terms([text])[0]}
+    assert asked <= set(stored.terms)
 
 
 # JSON has no two halves of a character behind one another that are not this character.

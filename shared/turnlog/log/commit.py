@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from hashlib import sha256
 from threading import Lock
@@ -270,16 +270,21 @@ def stored_lines(item: Item) -> list[bytes]:
     return _read_verified(item).content.split(b"\n")
 
 
-def events_of(commit: Commit, contents: Mapping[str, bytes]) -> Iterator[Event]:
-    """Yield the events in view of a commit. ``contents`` has the fetched payloads by place; other payloads stay out of line."""
+def events_of(commit: Commit, contents: Mapping[str, bytes]) -> list[Event]:
+    """Return the events in view of a commit. ``contents`` has the fetched payloads by place; other payloads stay out of line."""
     header = commit.header
-    for position in range(header.first, min(header.last, commit.until or header.last) + 1):
-        yield event_at(commit, position, contents)
+    positions = range(header.first, min(header.last, commit.until or header.last) + 1)
+    with decoding(commit_sort_key(header.first)):
+        return [_event(commit, position, contents) for position in positions]
 
 
 def event_at(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
     with decoding(commit_sort_key(commit.header.first)):
-        line = commit.line(position)
-        payload = commit.payload_of(line)
-        parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-        return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
+        return _event(commit, position, contents)
+
+
+def _event(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Event:
+    line = commit.line(position)
+    payload = commit.payload_of(line) if "@" in line else None
+    parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
+    return read_event(line, position=position, payload=payload, parts=parts, card=read_card)

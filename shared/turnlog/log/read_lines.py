@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from turnlog.core.calls import MessageOutline
 from turnlog.core.events import (
+    NO_ENVELOPE,
     CloseEvent,
     CreateEvent,
     DiscardEvent,
@@ -161,6 +162,8 @@ def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:
 
 
 def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
+    if ENVELOPE.keys().isdisjoint(line) and (held is None or "md" not in held):
+        return NO_ENVELOPE
     fields = {name: line[short] for short, name in ENVELOPE.items() if short in line}
     if held is not None and "md" in held:
         fields["metadata"] = held["md"]
@@ -169,7 +172,8 @@ def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelop
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
     """Parse the stored lines of a commit."""
-    return [json.loads(line) for line in content.decode("utf-8", "surrogatepass").split("\n")]
+    lines: list[dict[str, Any]] = json.loads(f"[{content.decode('utf-8', 'surrogatepass').replace(chr(10), ',')}]")
+    return lines
 
 
 def opened_loops(lines: Sequence[dict[str, Any]]) -> list[int]:

@@ -291,7 +291,7 @@ class EmbeddedMemory:
         """Return the index and score of memories that share words with the question, best first."""
         if not question.strip() or not memories:
             return []
-        terms = [terms.split() for terms in self._search.terms([memory.text for memory in memories])]
+        terms = self._search.terms([memory.text for memory in memories])
         return self._search.rank(TermDocuments.from_terms(terms), question)
 
 

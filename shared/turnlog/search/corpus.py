@@ -179,8 +179,8 @@ class SessionReader:
         if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card or first_card):
             return None
         if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
-            warm.parts.append(Index())
-        warm.parts[-1].add(self._indexes.engine, messages)
+            warm.parts.append(Index(self._indexes.engine))
+        warm.parts[-1].add(messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
         return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
 

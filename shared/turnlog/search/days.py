@@ -41,6 +41,15 @@ def written_day(day: date) -> str:
     return f"{day.day} {_written_month(day)}"
 
 
+def may_be_of_day(term: str) -> bool:
+    """Return whether a word, or its stem, may stand in a day, a month or a year as they are written here."""
+    return (
+        term.isdigit()
+        or term == "mai"
+        or (len(term) > 2 and any(month.lower().startswith(term[:-1]) for month in _MONTHS))
+    )
+
+
 def named_days(text: str, said_on: date) -> list[str]:
     """Return the days, months and years that a text in lower case names, each once; for a week the month that it lies in."""
     days = dict[str, None]()

@@ -1,7 +1,8 @@
 """`SearchEngine` with the tokenizer of SQLite's FTS5 (Porter stemming; part of Python's standard library), ranked by BM25.
 
 BM25 is computed here, not by FTS5: FTS5 ranks by the statistics of its own table, and search needs those of a session's history.
-FTS5 gets each different word once. Stop words have no term, and irregular forms have the term of their base form (`went`: `go`).
+FTS5 gets a word once, when its term is asked for. Stop words have no term, and irregular forms have the term of their base form
+(`went`: `go`).
 Chinese, Japanese and Korean have no spaces between words: terms are their characters and the pairs of neighbouring characters.
 """
 
@@ -23,13 +24,12 @@ NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
 """Weights of a word by the distance to the message that it counts for: its own, those after it, those before it."""
 CHARACTER_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too."""
-K1, B = 1.5, 0.5
+K1, B = 1.5, 0.6
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
-_LETTERS = re.compile(r"[^\W_]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
 _ORDINAL = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
 _STOP = (
@@ -70,11 +70,28 @@ class Fts5SearchEngine:
         self._neighbours = NEIGHBOURS if is_conversation else {0: 1.0}
         self._found_at = (0, 1) if is_conversation else (0,)
 
-    def terms(self, texts: Sequence[str]) -> list[str]:
-        words = [_words(text) for text in texts]
-        terms = _terms_by_word(set[str]().union(*words))
-        spaced = {word: "".join(f" {term} " for term in its) for word, its in terms.items()}
-        return ["".join(map(spaced.__getitem__, text_words)) for text_words in words]
+    def words(self, texts: Sequence[str]) -> list[str]:
+        lower = [text.lower() for text in texts]
+        split = {row: _split(text) for row, text in enumerate(lower) if _has_foreign_letters(text)}
+        pieces = _pieces(set[str]().union(*split.values()))
+        joined = {row: " ".join(piece for word in words for piece in pieces[word]) for row, words in split.items()}
+        return [f" {joined[row] if row in joined else _spaced(text)} " for row, text in enumerate(lower)]
+
+    def places(self, words: str, term: str) -> Iterator[int]:
+        for beginning in _beginnings(term):
+            before, *pieces = words.split(f" {beginning}")
+            forms, place = [beginning + piece.partition(" ")[0] for piece in pieces], len(before)
+            matching = _having(term, frozenset(forms))
+            for form, piece in zip(forms, pieces, strict=True):
+                place += 1 + len(beginning)
+                if form in matching:
+                    yield place
+                place += len(piece)
+
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        words = [text_words.split() for text_words in self.words(texts)]
+        stems = _stems(set[str]().union(*words))
+        return [[stem for word in text_words if (stem := stems[word])] for text_words in words]
 
     def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
         total, held = len(documents.lengths), _terms_in(documents, question)
@@ -157,7 +174,7 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tu
 @lru_cache(maxsize=32)
 def _question_terms(question: str) -> Mapping[str, float]:
     """Return the terms of a question with their weights."""
-    words = list(dict.fromkeys(_words(question)))[:MAX_QUESTION_WORDS]
+    words = list(dict.fromkeys(_split(question.lower())))[:MAX_QUESTION_WORDS]
     terms, weights = _terms_by_word(words), dict[str, float]()
     for word in words:
         for term in terms[word]:
@@ -196,20 +213,50 @@ _SEPARATORS = bytes(code if chr(code).isalnum() else ord(" ") for code in range(
 """A table for `bytes.translate`: letters and digits stay, every other character becomes a space."""
 
 
-def _words(text: str) -> list[str]:
+def _has_foreign_letters(text: str) -> bool:
+    return not text.isascii() and any(map(str.isalnum, set(text).difference(_ASCII)))
+
+
+def _spaced(text: str) -> str:
+    """Return a text with spaces in place of all but ASCII letters and digits."""
+    return text.encode("ascii", "replace").translate(_SEPARATORS).decode()
+
+
+def _split(text: str) -> list[str]:
     """Return the words of a text in lower case; a run of CJK characters is a word."""
-    lower = text.lower()
-    foreign = "" if lower.isascii() else "".join(set(lower).difference(_ASCII))
-    if not any(map(str.isalnum, foreign)):
-        return lower.encode("ascii", "replace").translate(_SEPARATORS).decode().split()
-    words = _LETTERS.findall(lower)
-    return [part for word in words for part in _WORD.findall(word)] if _IS_CJK.search(foreign) else words
+    return _WORD.findall(text) if _has_foreign_letters(text) else _spaced(text).split()
+
+
+def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return what is indexed of each word: of a CJK run its characters and pairs, of another word its letters without accents."""
+    accented = (word for word in words if not word.isascii() and not _IS_CJK.match(word))
+    pieces = {word: _characters(word) if _IS_CJK.match(word) else (word,) for word in words}
+    return pieces | _tokens("unicode61", {word: word for word in accented})
 
 
 def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the terms of each word, none for a stop word."""
-    stems = _stems(word for word in words if word not in STOP_WORDS and not _IS_CJK.match(word))
-    return {word: _characters(word) if _IS_CJK.match(word) else stems.get(word, ()) for word in words}
+    pieces = _pieces(words)
+    stems = _stems(set[str]().union(*pieces.values()))
+    return {word: tuple(filter(None, map(stems.__getitem__, pieces[word]))) for word in words}
+
+
+@lru_cache(maxsize=1024)
+def _having(term: str, words: Collection[str]) -> Collection[str]:
+    """Return the words that have a term."""
+    return {word for word, stem in _stems(words).items() if stem == term}
+
+
+@lru_cache(maxsize=256)
+def _beginnings(term: str) -> list[str]:
+    """Return how all words with a term begin; none begins in two of these ways."""
+    # A stem is the beginning of its words, but `y` becomes `i`, and an `e` may be added.
+    begin = term[:-1] if len(term) > 2 and term[-1].isascii() else term
+    begins = [begin]
+    for form, base in BASE_FORMS.items():
+        if base.startswith(begin) and not form.startswith(tuple(begins)):
+            begins.append(form)
+    return begins
 
 
 def _characters(run: str) -> tuple[str, ...]:
@@ -217,20 +264,27 @@ def _characters(run: str) -> tuple[str, ...]:
     return (*run, *(run[begin : begin + 2] for begin in range(len(run) - 1)))
 
 
-def _stems(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return what FTS5 indexes for each word: its stem, several for a word that FTS5 divides, or nothing."""
-    numbered, stems = list(words), dict[str, tuple[str, ...]]()
-    if not numbered:
-        return stems
+def _stems(pieces: Collection[str]) -> dict[str, str]:
+    """Return the term of each piece of a word; of a stop word "", of CJK characters themselves."""
+    stems = {piece: piece if _IS_CJK.match(piece) else "" for piece in pieces}
+    words = (piece for piece, stem in stems.items() if not stem and piece not in STOP_WORDS)
+    tokens = _tokens("porter unicode61", {word: BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word)) for word in words})
+    return stems | {word: "".join(stem) for word, stem in tokens.items()}
+
+
+def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return what FTS5 indexes for the form of each word, several tokens where it divides the form, or none."""
+    words, tokens = list(forms), {word: tuple[str, ...]() for word in forms}
+    if not words:
+        return tokens
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        database.execute("CREATE VIRTUAL TABLE t USING fts5(own, tokenize='porter unicode61 remove_diacritics 2')")
+        database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
         database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
         database.execute("BEGIN")
-        forms = ((row, BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word))) for row, word in enumerate(numbered))
-        database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", forms)
+        database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms.values()))
         for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
-            stems[numbered[row]] = (*stems.get(numbered[row], ()), term)
+            tokens[words[row]] += (term,)
     finally:
         database.close()
-    return stems
+    return tokens

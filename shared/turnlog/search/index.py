@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from threading import Lock
 from typing import Any
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
@@ -20,16 +21,18 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.json_values import encode_ascii_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
-from turnlog.core.times import milliseconds_since_epoch
+from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located, message_time, searchable_text
 from turnlog.ports import BlobStore, SearchEngine
-from turnlog.search.days import named_days, written_day
+from turnlog.search.days import may_be_of_day, named_days, written_day
 from turnlog.snapshots.segments import Segment
 
-VERSION = 2
-"""Version of the stored format; an index with another version is not read."""
+VERSION = 3
+"""Version of the stored format. Version 2 has the lengths of messages in terms; an index with another version is not read."""
+CHARACTERS_OF_A_TERM = 10
+"""Characters of a text for each of its terms, with the words that have none; in languages without spaces half as many."""
 _ASKED_TERMS = 64
 """Number of terms whose rows are remembered."""
 _ROW = "I"
@@ -37,8 +40,8 @@ _TERMS = b',"w":'
 """What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
 _BLOCK_BYTES = 4_096
 """Size of the parts of the text of a stored index, of which one is searched for a term."""
-_ENTRY_BYTES, _OCCURRENCE_BYTES = 300, 12
-"""Estimated memory of an entry, and of an occurrence of a term in an added one."""
+_ENTRY_BYTES = 300
+"""Estimated memory of an entry."""
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -47,7 +50,8 @@ class IndexedMessage:
     """A message in an index.
 
     ``commit`` is the first position of the message's commit. ``time_ms`` is the caller's own time if the message has one, else the
-    commit's. ``facts`` can pair tool calls with results; their ``head`` says only whether the message has text.
+    commit's. ``length`` is that of its words in characters. ``facts`` can pair tool calls with results; their ``head`` says only
+    whether the message has text.
     """
 
     position: int
@@ -66,6 +70,7 @@ class StoredTerms:
 
     def __init__(self, text: bytes = b"{}") -> None:
         self.size_bytes = len(text)
+        self.characters_of_term = CHARACTERS_OF_A_TERM if text.isascii() else CHARACTERS_OF_A_TERM // 2
         self._text = b"," + text[1:]  # so that a comma and a quote stand before each term, and nowhere else
 
     def parsed(self) -> dict[str, list[int]]:
@@ -94,48 +99,73 @@ class StoredTerms:
         return encode_ascii_json if text.isascii() else encode_json, firsts, [*begins, len(text)]
 
 
+class _Words:
+    """The words of messages as one text, and the place in it where each message begins."""
+
+    def __init__(self) -> None:
+        self.text, self.begins = "", list[int]()
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add the words of newer messages, each word between two spaces."""
+        self.begins += [*accumulate(map(len, words), initial=len(self.text))][:-1]
+        self.text += "".join(words)
+
+    def rows_of(self, engine: SearchEngine, term: str, start: int, end: int) -> Iterator[int]:
+        """Yield the number of the message for each word between two places that has the term."""
+        for place in engine.places(self.text[start:end], term):
+            yield bisect_right(self.begins, start + place) - 1
+
+
 class Index:
     """Messages in order of position, with their terms.
 
     Of a stored index each term has the rows of the messages that contain it, a row for each occurrence. Of messages that were
-    added a text has the terms: to look a few terms up in it costs less than to sort all terms, most of which nobody asks for.
-    ``is_shared``: some messages come from the log of another session.
+    added a text has the words: to look up a few terms costs less than to make the terms of all words, most of which nobody asks
+    for. So do the days that the messages name. ``is_shared``: some messages come from the log of another session.
     """
 
-    def __init__(self, *, is_shared: bool = False) -> None:
+    def __init__(self, engine: SearchEngine, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
         self.lengths, self.calling = list[int](), list[int]()
-        """The numbers of terms of the entries, and the rows of those with calls or results."""
+        """The lengths of the entries, and the rows of those with calls or results."""
+        self._engine = engine
         self._stored = StoredTerms()
         self._first_added = 0
-        self._added, self._begins = "", list[int]()
-        """The terms of the entries from the first added one on, each term between two spaces, and where each entry begins."""
-        self._asked: dict[str, tuple[array[int], int]] = {}
-        """The rows of terms that were asked for, and the length of the added text that they were looked up in."""
+        self._words, self._days, self._dating = _Words(), _Words(), Lock()
+        """The words of the entries from the first added one on; and the words of their days, when these were asked for."""
+        self._texts = list[tuple[str, str | None, int]]()
+        """The added texts, each with the caller's time and the commit's."""
+        self._asked: dict[str, tuple[array[int], tuple[int, int]]] = {}
+        """The rows of terms that were asked for, and the lengths of the texts of words and days that they were looked up in."""
 
-    def add(self, engine: SearchEngine, messages: Iterable[tuple[Located, int]]) -> None:
+    def add(self, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
 
         Messages of an unknown role, and messages with an origin (not said in this session), are left out.
         """
         places, texts = list[tuple[int, int, int, int, MessageOutline]](), list[str]()
         for located, commit in messages:
-            message = located.message
+            message, envelope = located.message, located.event.envelope
             facts = located.outline_of(message)
-            if facts.role == "unknown" or located.event.envelope.origin is not None:
+            if facts.role == "unknown" or envelope.origin is not None:
                 continue
-            moment = message_time(located)
-            time_ms = milliseconds_since_epoch(moment)
+            time_ms = located.time_ms
+            if envelope.created_at is not None:
+                time_ms = milliseconds_since_epoch(message_time(located))
             places.append((located.event.position, commit, located.loop, time_ms, _facts(*_coded(facts))))
-            # A message's day, its speaker's name, its text, and other days that the text names.
-            day, text = moment.date(), searchable_text(located, message, facts)
-            texts.append(" ".join((written_day(day), facts.name, text, *named_days(text.lower(), day))))
-        terms = engine.terms(texts)
-        pairs = zip(places, terms, strict=True)
-        self._enter([IndexedMessage(*place[:4], its.count(" ") // 2, place[4]) for place, its in pairs])
-        self._begins += [*accumulate(map(len, terms), initial=len(self._added))][:-1]
-        self._added += "".join(terms)
+            texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
+            self._texts.append((texts[-1], envelope.created_at, located.time_ms))
+        words = self._engine.words(texts)
+        pairs = zip(places, map(len, words), strict=True)
+        self._enter([IndexedMessage(*place[:4], length, place[4]) for place, length in pairs])
+        self._words.add(words)
+
+    def _days_named(self, first: int) -> Iterator[str]:
+        """Yield the day of each added message from a number on, and the days that its text names."""
+        for text, created_at, time_ms in self._texts[first : len(self._words.begins)]:
+            day = caller_time(created_at, time_ms).date()
+            yield " ".join((written_day(day), *named_days(text.lower(), day)))
 
     def _enter(self, entries: Sequence[IndexedMessage]) -> None:
         rows = enumerate(entries, len(self.entries))
@@ -146,39 +176,34 @@ class Index:
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index."""
-        added = sum(self.lengths[self._first_added :])
-        return self._stored.size_bytes + _OCCURRENCE_BYTES * added + _ENTRY_BYTES * len(self.entries)
+        added = 2 * len(self._words.text) + len(self._days.text)
+        return self._stored.size_bytes + added + _ENTRY_BYTES * len(self.entries)
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:
         """All terms, each with the rows of the messages that contain it, a row for each occurrence."""
         terms = defaultdict[str, list[int]](list, self._stored.parsed())
-        for row, (begin, end) in enumerate(pairwise([*self._begins, len(self._added)]), self._first_added):
-            for term in self._added[begin:end].split():
+        texts = [f"{text} {days}" for (text, *_), days in zip(self._texts, self._days_named(0), strict=False)]
+        for row, row_terms in enumerate(self._engine.terms(texts), self._first_added):
+            for term in row_terms:
                 terms[term].append(row)
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
         """Return the rows of the messages that contain a term in order, a row for each occurrence."""
-        rows, read = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), 0)
-        text = self._added
-        if read < len(text):
-            rows = rows + array(_ROW, self._added_rows(text, term, read))
+        if may_be_of_day(term):
+            with self._dating:
+                self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
+        rows, starts = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), (0, 0))
+        ends = len(self._words.text), len(self._days.text)
+        if starts != ends:
+            parts = zip((self._words, self._days), starts, ends, strict=True)
+            matches = chain.from_iterable(part.rows_of(self._engine, term, *places) for part, *places in parts)
+            rows = rows + array(_ROW, [self._first_added + row for row in sorted(matches)])
             if len(self._asked) >= _ASKED_TERMS:
                 self._asked.clear()
-            self._asked[term] = rows, len(text)
+            self._asked[term] = rows, ends
         return rows
-
-    def _added_rows(self, text: str, term: str, start: int) -> Iterator[int]:
-        """Yield the row of each occurrence of a term in the added text, from a place on."""
-        key, entry = f" {term}", 0  # without the space behind it, which makes `find` twice as slow
-        place = text.find(key, start)
-        while place >= 0:
-            end = place + len(key)
-            if text[end] == " ":
-                entry = bisect_right(self._begins, place, entry)
-                yield self._first_added + entry - 1
-            place = text.find(key, end)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
@@ -199,23 +224,26 @@ class Index:
         )
 
     @classmethod
-    def decode(cls, data: bytes, engine: str) -> Index | None:
+    def decode(cls, data: bytes, engine: SearchEngine) -> Index | None:
         """Read a stored index; return None if another engine or version made it."""
         end = data.index(_TERMS)
         record: dict[str, Any] = json.loads(data[:end] + b"}")
-        if (record["v"], record["e"]) != (VERSION, engine):
+        if record["v"] not in (2, VERSION) or record["e"] != engine.name:
             return None
+        stored_terms = StoredTerms(data[end + len(_TERMS) : -1])
+        unit = 1 if record["v"] == VERSION else stored_terms.characters_of_term
+        lengths = [unit * length for length in record["l"]]
         positions, loops, times = accumulate(record["p"]), accumulate(record["o"]), accumulate(record["t"])
-        rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
+        rows = zip(positions, record["c"], loops, times, lengths, record["r"], strict=True)
         stored: Mapping[Any, Any] = record["f"]
         pairings = {int(row): pairing for row, pairing in stored.items()}
-        index = cls()
+        index = cls(engine)
         entries = [
             IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
         index._enter(entries)
-        index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
+        index._stored, index._first_added = stored_terms, len(index.entries)
         return index
 
 
@@ -233,8 +261,8 @@ class SearchIndexes:
 
     def build(self, messages: Iterable[tuple[Located, int]], *, is_shared: bool = False) -> Index:
         """Return an index of messages, each given with its commit's first position."""
-        index = Index(is_shared=is_shared)
-        index.add(self.engine, messages)
+        index = Index(self.engine, is_shared=is_shared)
+        index.add(messages)
         return index
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
@@ -244,7 +272,7 @@ class SearchIndexes:
         if packed is None:
             return None
         try:
-            return Index.decode(unpack(packed, item=name), self.engine.name)
+            return Index.decode(unpack(packed, item=name), self.engine)
         except (CorruptError, ValueError, KeyError, TypeError, IndexError, OverflowError):
             return None
 

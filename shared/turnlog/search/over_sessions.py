@@ -34,7 +34,7 @@ from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocum
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
-from turnlog.search.index import IndexedMessage
+from turnlog.search.index import CHARACTERS_OF_A_TERM, IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
     MAX_QUESTION_CHARS,
@@ -204,7 +204,7 @@ class SearchSessions:
         listed = [session for session in newest if session.session_id != without]
         listed.sort(key=lambda session: session.active_ms > time_ms)
         words = self._owners.words(listed)
-        titles = [terms.split() for terms in self._alone.terms([session.title or "" for session in listed])]
+        titles = self._alone.terms([session.title or "" for session in listed])
         behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
         scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
         left = behind - {session.session_id for session in scanned}
@@ -269,7 +269,7 @@ class SearchSessions:
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[ListedSession, SearchedSession]]) -> Iterator[_Hit]:
         """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
         summarised = self._summarised(read)
-        texts = [terms.split() for terms in self._engine.terms([summary.event.text for _, _, summary in summarised])]
+        texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))
@@ -456,7 +456,7 @@ def _one_list(
         lengths += [*documents.lengths, *_EMPTY]
     first_summary = len(lengths)
     for terms in summaries:
-        lengths += [len(terms), *_EMPTY]
+        lengths += [CHARACTERS_OF_A_TERM * len(terms), *_EMPTY]
 
     def rows_of(term: str) -> Mapping[int, int]:
         starts_of_summaries = range(first_summary, len(lengths), 1 + NEIGHBOUR_REACH)

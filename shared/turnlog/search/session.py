@@ -119,11 +119,13 @@ class SearchSession:
         is_within = within(query)
         searched = self._sessions.read(SessionKeys(owner, session_id))
         corpus = searched.corpus
-        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus))
+        wanted = self._rerank.wanted(query.limit)
+        is_filtered = query != SearchQuery(q=query.q, limit=query.limit) or corpus.has_echoes
+        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus), None if is_filtered else wanted)
         if query.tool is None and corpus.has_echoes:
             ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
         matching = (hit for hit in ranked if corpus.matches(hit[0], query) and is_within(corpus.entries[hit[0]]))
-        hits = list(islice(matching, self._rerank.wanted(query.limit)))
+        hits = list(islice(matching, wanted))
         texts = self._sessions.texts(searched, [corpus.entries[row] for row, _ in hits])
         reranked = self._rerank(query.q, texts, [score for _, score in hits])
         best = [(hits[index][0], score, texts[index]) for index, score in reranked.order[: query.limit]]
@@ -281,8 +283,8 @@ class ListSearch:
     @cached_property
     def _index(self) -> tuple[Index, dict[int, Located]]:
         messages = [Located(source.event, source.loop, source.time_ms) for source in self._sources]
-        index = Index()
-        index.add(self._engine, ((message, message.event.position) for message in messages))
+        index = Index(self._engine)
+        index.add((message, message.event.position) for message in messages)
         return index, {message.event.position: message for message in messages}
 
     def __call__(self, search: RecallSearch) -> list[list[RecallHit]]:

@@ -232,6 +232,6 @@ class IndexSessions:
         summary = Summaries(self._log).current(keys, header.summary)
         counts = searched.corpus.word_counts()
         if summary is not None:
-            counts.update(self._engine.terms([summary.event.text])[0].split())
+            counts.update(self._engine.terms([summary.event.text])[0])
         self._words.write(keys, Words.from_counts(counts, position=header.last, read_ms=read_ms))
         return 1

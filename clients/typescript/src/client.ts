@@ -20,6 +20,7 @@ export type StoredMessage = Schemas["StoredMessage"];
 export type Window = Schemas["WindowAnswer"];
 export type Appended = Schemas["Appended"];
 export type Session = Schemas["Session"];
+type QueryOf<Name extends keyof Operations> = Operations[Name] extends { parameters: { query?: infer Fields } } ? NonNullable<Fields> : never;
 
 /** A message in a provider's format, as it is appended. */
 export type Message = object;
@@ -99,7 +100,7 @@ export class Turnlog {
   }
 
   /** Yield the caller's sessions, newest activity first, page by page. */
-  async *sessions(query: { status?: "active" | "closed"; limit?: number } = {}): AsyncGenerator<Schemas["SessionPage"]["sessions"][number]> {
+  async *sessions(query: Omit<QueryOf<"list_sessions">, "cursor"> = {}): AsyncGenerator<Schemas["SessionPage"]["sessions"][number]> {
     let cursor: string | null | undefined;
     do {
       const page: Schemas["SessionPage"] = await this.call("GET", "v1/sessions", { query: { ...query, cursor } });
@@ -214,7 +215,7 @@ export class SessionClient {
 
   /** Yield the messages, oldest first unless `order` is `desc`, page by page. */
   async *messages(
-    query: { order?: "asc" | "desc"; limit?: number; format?: string; in_view?: boolean } = {},
+    query: Omit<QueryOf<"read_messages">, "after" | "before" | "in_view"> & { in_view?: boolean } = {},
   ): AsyncGenerator<StoredMessage> {
     let place: number | null = null;
     do {

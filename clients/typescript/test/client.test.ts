@@ -37,6 +37,24 @@ test("a repeated key appends once, and an error has the service's code", async (
   await assert.rejects(session.append([{ role: "user", content: "b" }], {}, key), { code: "idempotency_mismatch", status: 422 });
 });
 
+test("sessions and messages are chosen by what the API knows", async () => {
+  const session = log.session(`q-${crypto.randomUUID()}`);
+  await session.create();
+  await session.append([{ role: "user", content: "a" }]);
+  const ids = async (query: Parameters<Turnlog["sessions"]>[0]) => {
+    const listed: string[] = [];
+    for await (const { session_id } of log.sessions(query)) listed.push(session_id);
+    return listed;
+  };
+  assert.ok((await ids({ status: "active" })).includes(session.id));
+  assert.ok(!(await ids({ status: "inactive" })).includes(session.id) && !(await ids({ status: "ended" })).includes(session.id));
+  // @ts-expect-error: it is a status of run loops
+  await assert.rejects(ids({ status: "closed" }), { status: 422 });
+  const bodies: unknown[] = [];
+  for await (const { body } of session.messages({ format: "anthropic", at: "2", in_view: true })) bodies.push(body["role"]);
+  assert.deepEqual(bodies, ["user"]);
+});
+
 test("a call is tried again with the same key", async () => {
   const keys: unknown[] = [];
   const server = createServer((request, response) => {

@@ -71,6 +71,12 @@ const MAX_EVENT_BYTES = 6_225_920;
 /** Bytes that an event has with an escape: quotes, backslashes, ends of lines, tabs. */
 const ESCAPED = new Set([0x22, 0x5c, 0x0a, 0x0d, 0x09]);
 type Query = Record<string, string | number | boolean | undefined | null>;
+/** An answer, read to its end. */
+interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+}
 interface Call {
   query?: Query;
   body?: unknown;
@@ -110,7 +116,7 @@ export class Turnlog {
   }
 
   /** Send a request to a path of the API and return its JSON. Throws a `TurnlogError` for any other answer than a success. */
-  async call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
+  async call<Result>(method: string, path: string, call: Call = {}): Promise<Result> {
     const url = new URL(path, this.#base);
     for (const [name, value] of Object.entries(call.query ?? {})) {
       if (value !== undefined && value !== null) url.searchParams.set(name, String(value));
@@ -121,37 +127,31 @@ export class Turnlog {
     if (body !== undefined) headers["content-type"] = "application/json";
     if (method !== "GET") headers["idempotency-key"] = call.idempotencyKey ?? crypto.randomUUID();
     const request = { method, url, headers, body };
-    const response = await this.#tried(call.mayUpload && body !== undefined && isTooLarge(body) ? await this.#uploaded(request, body) : request);
-    const { status, text } = response.status === SEE_OTHER ? await this.#stored(response) : { status: response.status, text: await response.text() };
-    if (status >= 200 && status < 300) return JSON.parse(text) as Answer;
-    throw errorOf(status, text);
+    const answer = await this.#tried(call.mayUpload && body !== undefined && isTooLarge(body) ? await this.#uploaded(request, body) : request);
+    return resultOf<Result>(answer.status === SEE_OTHER ? await this.#stored(answer) : answer);
   }
 
   /** Upload a body, and return the request with a reference to it; the request itself where the service takes it as it is. */
   async #uploaded(request: Request, body: string): Promise<Request> {
     const upload = createHash("sha256").update(body).digest("hex");
     const size = Buffer.byteLength(body);
-    const response = await this.#tried({ ...request, body: JSON.stringify({ upload, size_bytes: size }) });
-    const text = await response.text();
-    if (!response.ok) throw errorOf(response.status, text);
-    const place = (JSON.parse(text) as { url: string | null }).url;
+    const place = resultOf<{ url: string | null }>(await this.#tried({ ...request, body: JSON.stringify({ upload, size_bytes: size }) })).url;
     if (place === null) return request;
     const stored = await this.#tried({ method: "PUT", url: new URL(place), headers: {}, body }, false);
-    await stored.arrayBuffer();
-    if (!stored.ok) throw new TurnlogError(stored.status, "upload_failed", `the storage answered ${stored.status} to an upload`);
+    if (!isSuccess(stored)) throw new TurnlogError(stored.status, "upload_failed", `the storage answered ${stored.status} to an upload`);
     return { ...request, body: JSON.stringify({ upload }) };
   }
 
   /** Fetch an answer that was too large to send. */
-  async #stored(response: Response): Promise<{ status: number; text: string }> {
-    const place = (await response.json()) as { url: string; status: number };
+  async #stored(answer: Answer): Promise<Answer> {
+    const place = documentOf(answer) as { url: string; status: number };
     const stored = await this.#tried({ method: "GET", url: new URL(place.url), headers: {}, body: undefined }, false);
-    if (!stored.ok) throw new TurnlogError(stored.status, "download_failed", `the storage answered ${stored.status} to a download`);
-    return { status: place.status, text: await stored.text() };
+    if (!isSuccess(stored)) throw new TurnlogError(stored.status, "download_failed", `the storage answered ${stored.status} to a download`);
+    return { ...stored, status: place.status };
   }
 
   /** Send a request until it is answered. One to an address that is signed already takes no signature. */
-  async #tried(request: Request, isSigned = true): Promise<Response> {
+  async #tried(request: Request, isSigned = true): Promise<Answer> {
     const { maxTries = 5, pauseMs = 200, timeoutMs = 30_000 } = this.#options;
     const sign = isSigned ? this.#options.sign : undefined;
     const send = this.#options.fetch ?? fetch;
@@ -161,9 +161,9 @@ export class Turnlog {
         const options: RequestInit = { method: request.method, headers: signed, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
         if (request.body !== undefined) options.body = request.body;
         const response = await send(request.url, options);
-        if (!RETRIED.has(response.status) || left <= 0) return response;
-        const after = Number(response.headers.get("retry-after") ?? 0) * 1000;
-        await response.arrayBuffer();
+        const answer = { status: response.status, headers: response.headers, text: await response.text() };
+        if (!RETRIED.has(answer.status) || left <= 0) return answer;
+        const after = Number(answer.headers.get("retry-after") ?? 0) * 1000;
         await sleep(Math.max(after, pause * (0.5 + Math.random() / 2)));
       } catch (error) {
         if (left <= 0) throw new TurnlogError(0, "unreachable", `can't reach ${request.url.origin}: ${String(error)}`);
@@ -236,16 +236,28 @@ function isTooLarge(body: string): boolean {
   return bytes.length > MAX_BODY_BYTES || bytes.length + escapes > MAX_EVENT_BYTES;
 }
 
-function errorOf(status: number, text: string): TurnlogError {
-  let problem: Record<string, unknown> = {};
+function isSuccess({ status }: Answer): boolean {
+  return status >= 200 && status < 300;
+}
+
+/** Return the document of an answer. Throws a `TurnlogError` for an answer of something else, such as a proxy's page. */
+function documentOf({ status, text }: Answer): Record<string, unknown> {
   try {
-    problem = JSON.parse(text) as Record<string, unknown>;
+    const document: unknown = JSON.parse(text);
+    if (typeof document === "object" && document !== null) return document as Record<string, unknown>;
   } catch {
-    // It is no answer of Turnlog: of a proxy, for instance.
+    // It is no JSON.
   }
+  throw new TurnlogError(status, "not_turnlog", `the service answered ${status}, but not as Turnlog does`);
+}
+
+/** Return the document of a success. Throws a `TurnlogError` for any other answer. */
+function resultOf<Result>(answer: Answer): Result {
+  const problem = documentOf(answer);
+  if (isSuccess(answer)) return problem as Result;
   const code = typeof problem["code"] === "string" ? problem["code"] : "not_turnlog";
-  const detail = typeof problem["detail"] === "string" ? problem["detail"] : `the service answered ${status}`;
-  return new TurnlogError(status, code, detail, problem);
+  const detail = typeof problem["detail"] === "string" ? problem["detail"] : `the service answered ${answer.status}`;
+  throw new TurnlogError(answer.status, code, detail, problem);
 }
 
 function sleep(milliseconds: number): Promise<void> {

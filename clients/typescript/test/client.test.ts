@@ -72,6 +72,23 @@ test("a call is tried again with the same key", async () => {
   await assert.rejects(new Turnlog(url, { pauseMs: 1, maxTries: 2 }).session("s").info(), { code: "unreachable" });
 });
 
+test("an answer that is not Turnlog's is an error with a code, whatever its status", async () => {
+  const bodies = ["<html>Sign in</html>", "", "null", '"hello"'];
+  for (const status of [200, 301, 303, 404, 500]) {
+    for (const body of bodies) {
+      const session = new Turnlog("http://127.0.0.1:8787", { fetch: async () => new Response(body, { status }) }).session("s");
+      await assert.rejects(session.info(), { name: "TurnlogError", code: "not_turnlog", status });
+    }
+  }
+});
+
+test("a call whose answer breaks off is tried again", async () => {
+  let tries = 0;
+  const broken = () => new ReadableStream({ start: (stream) => stream.error(new TypeError("terminated")) });
+  const send: typeof fetch = async () => ((tries += 1) === 1 ? new Response(broken()) : Response.json({ head: 3 }));
+  assert.equal((await new Turnlog("http://127.0.0.1:8787", { fetch: send, pauseMs: 1 }).session("s").info()).head, 3);
+});
+
 test("requests are signed for IAM", async () => {
   const seen: Headers[] = [];
   const sign = signer({ region: "eu-central-1", credentials: { accessKeyId: "AKIDEXAMPLE", secretAccessKey: "secret" } });

@@ -156,10 +156,10 @@ export class Turnlog {
     const sign = isSigned ? this.#options.sign : undefined;
     const send = this.#options.fetch ?? fetch;
     for (let left = maxTries - 1, pause = pauseMs; ; left -= 1, pause *= 2) {
+      const headers = inUtf8({ ...request.headers, ...(await sign?.(request)) });
+      const options: RequestInit = { method: request.method, headers, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
+      if (request.body !== undefined) options.body = request.body;
       try {
-        const signed = sign ? { ...request.headers, ...(await sign(request)) } : request.headers;
-        const options: RequestInit = { method: request.method, headers: signed, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
-        if (request.body !== undefined) options.body = request.body;
         const response = await send(request.url, options);
         const answer = { status: response.status, headers: response.headers, text: await response.text() };
         if (!RETRIED.has(answer.status) || left <= 0) return answer;
@@ -234,6 +234,13 @@ function isTooLarge(body: string): boolean {
   let escapes = 0;
   if (2 * bytes.length > MAX_EVENT_BYTES) for (const byte of bytes) if (ESCAPED.has(byte)) escapes += 1;
   return bytes.length > MAX_BODY_BYTES || bytes.length + escapes > MAX_EVENT_BYTES;
+}
+
+/** Return headers whose values are sent as UTF-8: `fetch` sends one byte a character. Throws a `TypeError` for an end of line. */
+function inUtf8(headers: Record<string, string>): Headers {
+  const sent = new Headers();
+  for (const [name, value] of Object.entries(headers)) sent.set(name, Buffer.from(value).toString("latin1"));
+  return sent;
 }
 
 function isSuccess({ status }: Answer): boolean {

@@ -89,6 +89,21 @@ test("a call whose answer breaks off is tried again", async () => {
   assert.equal((await new Turnlog("http://127.0.0.1:8787", { fetch: send, pauseMs: 1 }).session("s").info()).head, 3);
 });
 
+test("headers are sent as UTF-8, and one that HTTP can't have is a wrong argument at once", async () => {
+  const user = new Turnlog(process.env["TURNLOG_URL"] ?? "http://127.0.0.1:8080", { token: process.env["TURNLOG_TOKEN"] ?? "secret", headers: { "X-Turnlog-User": "Зоя" } });
+  const session = user.session(`u-${crypto.randomUUID()}`);
+  assert.equal((await session.create()).user, "Зоя");
+  const key = { idempotencyKey: "ключ" };
+  const first = await session.append([{ role: "user", content: "a" }], {}, key);
+  assert.deepEqual(await session.append([{ role: "user", content: "a" }], {}, key), first);
+  let tries = 0;
+  const send: typeof fetch = async () => Response.json({ head: (tries += 1) });
+  await assert.rejects(new Turnlog("http://127.0.0.1:8787", { fetch: send, token: "a\nb" }).session("s").info(), TypeError);
+  const sign = async () => { throw new Error("the credentials have expired"); };
+  await assert.rejects(new Turnlog("http://127.0.0.1:8787", { fetch: send, sign }).session("s").info(), { message: "the credentials have expired" });
+  assert.equal(tries, 0);
+});
+
 test("requests are signed for IAM", async () => {
   const seen: Headers[] = [];
   const sign = signer({ region: "eu-central-1", credentials: { accessKeyId: "AKIDEXAMPLE", secretAccessKey: "secret" } });

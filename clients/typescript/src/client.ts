@@ -58,6 +58,8 @@ export class TurnlogError extends Error {
     readonly code: string,
     message: string,
     readonly problem: Record<string, unknown> = {},
+    /** Milliseconds after which the service takes the call again, as its `Retry-After` says; 0 without one. */
+    readonly retryAfterMs = 0,
   ) {
     super(message);
   }
@@ -65,6 +67,8 @@ export class TurnlogError extends Error {
 
 const RETRIED = new Set([429, 502, 503, 504]);
 const SEE_OTHER = 303;
+/** Longest pause between two tries. After a longer `Retry-After` there is no second try. */
+const MAX_WAIT_MS = 20_000;
 /** Bytes that a request may have at a service on AWS: of the body, and of the body in a function's event, with escapes. */
 const MAX_BODY_BYTES = 4.25 * 1024 * 1024;
 const MAX_EVENT_BYTES = 6_225_920;
@@ -156,19 +160,19 @@ export class Turnlog {
     const sign = isSigned ? this.#options.sign : undefined;
     const send = this.#options.fetch ?? fetch;
     for (let left = maxTries - 1, pause = pauseMs; ; left -= 1, pause *= 2) {
+      let wait = Math.min(pause, MAX_WAIT_MS) * (0.5 + Math.random() / 2);
       const headers = inUtf8({ ...request.headers, ...(await sign?.(request)) });
       const options: RequestInit = { method: request.method, headers, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
       if (request.body !== undefined) options.body = request.body;
       try {
         const response = await send(request.url, options);
         const answer = { status: response.status, headers: response.headers, text: await response.text() };
-        if (!RETRIED.has(answer.status) || left <= 0) return answer;
-        const after = Number(answer.headers.get("retry-after") ?? 0) * 1000;
-        await sleep(Math.max(after, pause * (0.5 + Math.random() / 2)));
+        wait = Math.max(wait, retryAfterMs(answer));
+        if (!RETRIED.has(answer.status) || left <= 0 || wait > MAX_WAIT_MS) return answer;
       } catch (error) {
         if (left <= 0) throw new TurnlogError(0, "unreachable", `can't reach ${request.url.origin}: ${String(error)}`);
-        await sleep(pause * (0.5 + Math.random() / 2));
       }
+      await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }
 }
@@ -248,14 +252,15 @@ function isSuccess({ status }: Answer): boolean {
 }
 
 /** Return the document of an answer. Throws a `TurnlogError` for an answer of something else, such as a proxy's page. */
-function documentOf({ status, text }: Answer): Record<string, unknown> {
+function documentOf(answer: Answer): Record<string, unknown> {
   try {
-    const document: unknown = JSON.parse(text);
+    const document: unknown = JSON.parse(answer.text);
     if (typeof document === "object" && document !== null) return document as Record<string, unknown>;
   } catch {
     // It is no JSON.
   }
-  throw new TurnlogError(status, "not_turnlog", `the service answered ${status}, but not as Turnlog does`);
+  const message = `the service answered ${answer.status}, but not as Turnlog does`;
+  throw new TurnlogError(answer.status, "not_turnlog", message, {}, retryAfterMs(answer));
 }
 
 /** Return the document of a success. Throws a `TurnlogError` for any other answer. */
@@ -264,9 +269,12 @@ function resultOf<Result>(answer: Answer): Result {
   if (isSuccess(answer)) return problem as Result;
   const code = typeof problem["code"] === "string" ? problem["code"] : "not_turnlog";
   const detail = typeof problem["detail"] === "string" ? problem["detail"] : `the service answered ${answer.status}`;
-  throw new TurnlogError(answer.status, code, detail, problem);
+  throw new TurnlogError(answer.status, code, detail, problem, retryAfterMs(answer));
 }
 
-function sleep(milliseconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+/** Return the milliseconds of `Retry-After`, which is a number of seconds or a date; 0 without one. */
+function retryAfterMs({ headers }: Answer): number {
+  const text = headers.get("retry-after") ?? "";
+  const wait = /^\d+$/.test(text) ? Number(text) * 1000 : Date.parse(text) - Date.now();
+  return Math.max(0, wait || 0);
 }

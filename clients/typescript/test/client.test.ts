@@ -89,6 +89,30 @@ test("a call whose answer breaks off is tried again", async () => {
   assert.equal((await new Turnlog("http://127.0.0.1:8787", { fetch: send, pauseMs: 1 }).session("s").info()).head, 3);
 });
 
+test("a call waits as long as Retry-After says, in seconds or by a date, and is not tried again after more than 20 seconds", async (context) => {
+  const pauses: number[] = [];
+  const later = globalThis.setTimeout;
+  context.mock.method(globalThis, "setTimeout", (work: () => void, wait: number) => { pauses.push(wait); return later(work, 0); });
+  const after = async (header: string) => {
+    pauses.length = 0;
+    const send: typeof fetch = async () => Response.json({ code: "busy" }, { status: 503, headers: { "retry-after": header } });
+    await assert.rejects(new Turnlog("http://127.0.0.1:8787", { fetch: send, maxTries: 3, pauseMs: 100 }).session("s").info(), (error: TurnlogError) => {
+      assert.deepEqual([error.status, error.code], [503, "busy"]);
+      pauses.push(error.retryAfterMs);
+      return true;
+    });
+    return pauses;
+  };
+  assert.deepEqual(await after("7"), [7000, 7000, 7000]);
+  assert.deepEqual(await after("3600"), [3_600_000]);
+  const date = await after(new Date(Date.now() + 10_000).toUTCString());
+  assert.ok(date.length === 3 && date.every((wait) => wait > 8000 && wait <= 10_000), String(date));
+  for (const header of ["Wed, 21 Oct 2015 07:28:00 GMT", "soon", "-5"]) {
+    const [first = 0, second = 0, said] = await after(header);
+    assert.ok(first >= 50 && first <= 100 && second >= 100 && second <= 200 && said === 0, header);
+  }
+});
+
 test("headers are sent as UTF-8, and one that HTTP can't have is a wrong argument at once", async () => {
   const user = new Turnlog(process.env["TURNLOG_URL"] ?? "http://127.0.0.1:8080", { token: process.env["TURNLOG_TOKEN"] ?? "secret", headers: { "X-Turnlog-User": "Зоя" } });
   const session = user.session(`u-${crypto.randomUUID()}`);

@@ -21,8 +21,10 @@ from waitress.channel import HTTPChannel
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.cli.serve import forwarding
+from turnlog.client.in_process import InProcessBackend
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import ForbiddenError
+from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock
 from turnlog.routing import ROUTES
 from turnlog.server.local_server import READS, Channel, HttpServer, LocalServer
@@ -126,10 +128,12 @@ def served(app: Application | None = None, **options: Any) -> Iterator[HttpServe
         application.close()
 
 
-def asked(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def asked(
+    server: HttpServer, path: str, method: str = "GET", body: str | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
     with closing(connection):
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 
@@ -221,6 +225,20 @@ def test_an_answer_is_sent_before_it_is_buffered(monkeypatch: pytest.MonkeyPatch
         assert len(asked(server, "/v1/sessions")[2]) > 10
     assert len(buffered) >= 2
     assert set(buffered) == {0}
+
+
+@pytest.mark.network
+def test_a_key_in_a_header_is_the_librarys_and_an_empty_one_is_refused() -> None:
+    app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
+    with served(app) as server, Turnlog.open(server.url) as log:
+        message = {"role": "user", "content": "once"}
+        appended = log.sessions.create("keyed").append(message, idempotency_key="ключ")
+        in_process = Turnlog(InProcessBackend(app, Owner.of("local", "me"))).sessions.get("keyed")
+        assert in_process.append(message, idempotency_key="ключ") == appended
+        for key, answer in (("k", (201, None)), ("", (422, "invalid_input"))):
+            headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+            status, _, body = asked(server, "/v1/sessions", "POST", "{}", **headers)
+            assert (status, json.loads(body).get("code")) == answer
 
 
 WRITES = [route for route in ROUTES if route.name not in READS]

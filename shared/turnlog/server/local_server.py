@@ -255,7 +255,7 @@ def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
     return ApiRequest(
         "GET" if method == "HEAD" else method,
         _path(environ),
-        {name: environ[place] for name, place in _HEADERS.items() if place in environ},
+        {name: _text(environ[place]) for name, place in _HEADERS.items() if place in environ},
         query,
         body,
         secrets.token_hex(8),

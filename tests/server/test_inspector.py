@@ -426,6 +426,17 @@ def test_new_messages_appear_by_a_request_a_second_at_most_and_none_while_hidden
     assert polls(1, 2_000) != []
 
 
+def test_an_address_that_is_no_session_says_so_and_the_next_one_is_shown(
+    reader: Reader, new_reader: Callable[..., Reader]
+) -> None:
+    for address, code in (("%E0%A4%A", "invalid_input"), ("nobody", "not_found"), ("..", "not_found")):
+        new_reader().open(f"/inspector#/s/{address}").wait_for_selector(f".failure >> text={code}")
+        reader.show("#/s/support-agent/messages", "h1 >> text=support-agent")
+        page = reader.show(f"#/s/{address}/messages", f".failure >> text={code}")
+        assert page.locator("h1").count() == 0
+    reader.show("#/s/support-agent/messages", "h1 >> text=support-agent")
+
+
 # ------------------------------------------------------------ hostile, large
 
 SHOWN = {

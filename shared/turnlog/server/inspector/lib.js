@@ -59,12 +59,15 @@ export function ago(text) {
 
 // ---- the address: #/s/SESSION/TAB?name=value
 
+// A part that encodes nothing stays as it is: the server says what is wrong with it.
+const decoded = part => { try { return decodeURIComponent(part); } catch { return part; } };
+
 export function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/");
   const isSession = parts[0] === "s" && parts[1];
   return {
-    id: isSession ? decodeURIComponent(parts[1]) : null,
+    id: isSession ? decoded(parts[1]) : null,
     tab: isSession ? parts[2] || "messages" : "",
     params: new URLSearchParams(query || ""),
   };

@@ -572,9 +572,15 @@ def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
     try:
         reader = new_reader(base=guarded.url)
         page = reader.open()
-        page.fill("input[type=password]", "wrong")
-        with page.expect_response(lambda answer: answer.status == 401):
-            page.keyboard.press("Enter")
+        refusal = page.locator("text=The server has another token")
+        assert refusal.count() == 0
+        for token in ("wrong", "ключ"):
+            page.fill("input[type=password]", token)
+            with page.expect_response(lambda answer: answer.status == 401):
+                page.keyboard.press("Enter")
+            refusal.wait_for()
+            page.reload()
+            refusal.wait_for()
         page.fill("input[type=password]", "s3cret-token")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=support-agent")
@@ -588,6 +594,21 @@ def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
     finally:
         reader.close()  # a page goes on asking
         guarded.stop()
+
+
+def test_a_token_and_a_user_of_any_script_are_sent(new_reader: Callable[..., Reader], app: Application) -> None:
+    Turnlog(InProcessBackend(app, Owner.of("local", "Зоя"))).sessions.create("of-zoya")
+    options: dict[str, Any] = {"token": "ключ", "about": {"tenant": "local", "user": "Зоя"}}
+    server = LocalServer(app, SystemClock(), port=0, worker=False, **options).start()
+    reader = new_reader(base=server.url)
+    try:
+        page = reader.open()
+        page.fill("input[type=password]", "ключ")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=of-zoya")
+    finally:
+        reader.close()
+        server.stop()
 
 
 def test_the_reference_shows_every_call_and_sends_one(new_reader: Callable[..., Reader]) -> None:

@@ -30,12 +30,13 @@ if (given) {
   history.replaceState(null, "", location.pathname);
 }
 
-export function identity() {
-  const headers = {};
-  if (token) headers.Authorization = `Bearer ${token}`;
-  if (about.tenant) headers["X-Turnlog-Tenant"] = about.tenant;
-  if (about.user) headers["X-Turnlog-User"] = about.user;
-  return headers;
+export const hasToken = () => Boolean(token);
+
+// Values are sent as UTF-8: `fetch` sends one byte a character, and refuses others.
+function identity() {
+  const values = { Authorization: token && `Bearer ${token}`, "X-Turnlog-Tenant": about.tenant, "X-Turnlog-User": about.user };
+  const present = Object.entries(values).filter(([, value]) => value);
+  return Object.fromEntries(present.map(([name, value]) => [name, String.fromCharCode(...new TextEncoder().encode(value))]));
 }
 
 export function newKey() {

@@ -1,6 +1,6 @@
 // The shell: head, theme and language, the token's question, and which view the address names.
 
-import { about, load, setToken } from "./api.js";
+import { about, hasToken, load, setToken } from "./api.js";
 import { html, render, useEffect, useState, settings, keep, apply, t, route, go, useEvent, useRedraw, useKeys, Failure, Waiting, Toasts, Dialog, Chip } from "./lib.js";
 import { Sessions } from "./sessions.js";
 import { Session } from "./session.js";
@@ -44,6 +44,7 @@ function Locked({ onOpen }) {
   const submit = event => { event.preventDefault(); setToken(value.trim()); onOpen(); };
   return html`<main class="locked" id="main"><h1>${t("This server needs its token")}</h1>
     <form onSubmit=${submit}><label>${t("Bearer token")}<input type="password" autocomplete="off" autofocus value=${value} onInput=${event => set(event.target.value)} /></label>
+    ${hasToken() && html`<p class="failure" role="alert">${t("The server has another token")}</p>`}
     <button type="submit" class="primary">${t("Open")}</button></form></main>`;
 }
 

@@ -228,6 +228,18 @@ def test_an_answer_is_sent_before_it_is_buffered(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("name", ["X-Turnlog-User", "X-Turnlog-Tenant", "Idempotency-Key"])
+def test_a_header_that_is_not_utf8_is_refused_so_no_two_names_are_one(name: str) -> None:
+    """Some clients send é as one byte; decoded with a replacement, all names with such a letter would be one owner."""
+    with served() as server:
+        for value, answer in (("José".encode(), 201), (b"Jos\xe9", 422), (b"Jos\xe8", 422)):
+            headers = {"Content-Type": "application/json", name: value.decode("latin-1")}
+            status, _, body = asked(server, "/v1/sessions", "POST", "{}", **headers)
+            assert status == answer, body
+            assert status == 201 or "not sent as UTF-8" in json.loads(body)["detail"]
+
+
+@pytest.mark.network
 def test_a_key_in_a_header_is_the_librarys_and_an_empty_one_is_refused() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     with served(app) as server, Turnlog.open(server.url) as log:

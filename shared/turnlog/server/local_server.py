@@ -188,10 +188,8 @@ class HttpServer:
         except TurnlogError as error:  # the request is refused before its route is looked for
             challenge = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None
             status, headers, data = _http(problem(error, "", challenge))
-        if environ["REQUEST_METHOD"] == "HEAD":
-            data = b""
         start_response(f"{status} {responses.get(status, 'Unknown')}", headers)
-        return [data]
+        return [data if environ["REQUEST_METHOD"] != "HEAD" else b""]
 
     def _answer(self, environ: WSGIEnvironment) -> HttpAnswer:
         self._callers.check(environ)
@@ -241,8 +239,8 @@ def _http(answer: ApiAnswer) -> HttpAnswer:
 
 def _caller(environ: WSGIEnvironment, app: Application) -> Caller:
     """Return the caller that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
-    tenant = _text(environ.get(TENANT_HEADER, DEFAULT_TENANT))
-    user = _text(environ.get(USER_HEADER, DEFAULT_USER))
+    tenant = _text("tenant", environ.get(TENANT_HEADER, DEFAULT_TENANT))
+    user = _text("user", environ.get(USER_HEADER, DEFAULT_USER))
     if not tenant or not user:
         raise UnauthorizedError("the request does not name a tenant and a user")
     return Caller(_owner_of(tenant, user), app.settings.operator_scope == LOCAL_OPERATOR)
@@ -255,7 +253,7 @@ def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
     return ApiRequest(
         "GET" if method == "HEAD" else method,
         _path(environ),
-        {name: _text(environ[place]) for name, place in _HEADERS.items() if place in environ},
+        {name: _text(name, environ[place]) for name, place in _HEADERS.items() if place in environ},
         query,
         body,
         secrets.token_hex(8),
@@ -267,12 +265,15 @@ def _path(environ: WSGIEnvironment) -> str:
     raw = environ.get("REQUEST_URI", "").partition("?")[0]
     if "%2f" in raw.lower():
         return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
-    return _text(environ.get("PATH_INFO", "")) or "/"
+    return _text("path", environ.get("PATH_INFO", "")) or "/"
 
 
-def _text(value: str) -> str:
-    # WSGI passes paths and headers decoded as latin-1.
-    return value.encode("latin-1", "replace").decode("utf-8", "replace")
+def _text(name: str, value: str) -> str:
+    """Decode bytes that WSGI has as latin-1. Raises `InvalidInputError` unless they are UTF-8, so no two names become one."""
+    try:
+        return value.encode("latin-1", "replace").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the {name} {value[:80]!r} of the request is not sent as UTF-8") from error
 
 
 def _most_connections() -> int:

@@ -240,6 +240,13 @@ def test_a_header_that_is_not_utf8_is_refused_so_no_two_names_are_one(name: str)
 
 
 @pytest.mark.network
+def test_the_scheme_of_a_token_may_be_in_small_letters() -> None:
+    with served(token="t") as server:
+        told = {text: asked(server, "/v1/sessions", Authorization=text)[0] for text in ("bearer t", "Bearer T", "t")}
+    assert told == {"bearer t": 200, "Bearer T": 401, "t": 401}
+
+
+@pytest.mark.network
 def test_a_key_in_a_header_is_the_librarys_and_an_empty_one_is_refused() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     with served(app) as server, Turnlog.open(server.url) as log:

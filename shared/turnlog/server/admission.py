@@ -37,8 +37,8 @@ def is_authorized(environ: WSGIEnvironment, token: str | None) -> bool:
     """Return whether the request carries the server's bearer token; always True without a token."""
     if token is None:
         return True
-    header = environ.get("HTTP_AUTHORIZATION", "")
-    return hmac.compare_digest(header.encode("latin-1", "replace"), f"Bearer {token}".encode())
+    scheme, _, credentials = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(credentials.encode("latin-1", "replace"), token.encode())
 
 
 class Callers:

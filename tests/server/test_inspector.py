@@ -437,6 +437,23 @@ def test_an_address_that_is_no_session_says_so_and_the_next_one_is_shown(
     reader.show("#/s/support-agent/messages", "h1 >> text=support-agent")
 
 
+def test_nothing_of_an_erased_session_stays_on_the_page(new_reader: Callable[..., Reader], log: Turnlog) -> None:
+    session = log.sessions.create("erased", title="A secret title")
+    session.append({"role": "user", "content": "a secret"})
+    page = new_reader().open("/inspector#/s/erased/messages")
+    page.wait_for_selector("text=a secret")
+    reader = new_reader()
+    reader.page.clock.install()
+    listed = reader.open()
+    listed.wait_for_selector("text=A secret title")
+    session.erase()
+    page.wait_for_selector(".failure >> text=no session 'erased'")
+    expect(page.locator("body")).not_to_contain_text("secret")
+    expect(page).to_have_title("erased · Turnlog")
+    listed.clock.fast_forward(60_000)
+    expect(listed.locator("body")).not_to_contain_text("secret")
+
+
 # ------------------------------------------------------------ hostile, large
 
 SHOWN = {

@@ -22,11 +22,16 @@ export function Session({ id, tab, params }) {
       if (answer.head !== head.current || !session) set(answer);
       head.current = answer.head;
       fail(null);
-    } catch (problem) { fail(problem); }
+    } catch (problem) {
+      // What is erased leaves the page too.
+      if (problem.status === 404) set(null);
+      fail(problem);
+    }
   };
+  const isMissing = error?.status === 404;
   useEffect(() => { read(); }, []);
-  usePoll(read, 1, []);
-  useEffect(() => { if (session) document.title = `${session.title || id} · Turnlog`; }, [session]);
+  usePoll(read, isMissing ? 10 : 1, [isMissing]);
+  useEffect(() => { document.title = `${session?.title || id} · Turnlog`; }, [session]);
   useKeys(Object.fromEntries(TABS.map(([name], index) => [String(index + 1), () => go(to(id, name))])));
   if (!session) return html`<main id="main" tabindex="-1"><${Failure} error=${error} /><${Waiting} when=${!error} /></main>`;
   const origin = originOf(session);

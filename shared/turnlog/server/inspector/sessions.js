@@ -94,6 +94,7 @@ export function Sessions({ params }) {
       return [...newest.sessions, ...(before || []).filter(session => !ids.has(session.session_id))];
     });
   }, 3, [status]);
+  usePoll(read, 60, [status]); // what is erased leaves the list
   useKeys({ "/": () => field.current.focus() });
   useEffect(() => { document.title = `${t("Sessions")} · Turnlog`; });
   const rows = useMemo(() => {

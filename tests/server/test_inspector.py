@@ -582,6 +582,18 @@ def test_keys_lead_through_a_session(reader: Reader) -> None:
     page.wait_for_selector(".timeline")
 
 
+def test_keys_are_the_dialogs_after_a_refusal_too(reader: Reader) -> None:
+    page = reader.show("#/s/support-agent/copies", "text=New snapshot")
+    page.click("text=New snapshot")
+    page.fill("dialog input >> nth=0", "a/b")
+    page.click("dialog footer button.primary")
+    page.wait_for_selector("dialog .failure")
+    page.keyboard.press("1")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    assert page.url.endswith("#/s/support-agent/copies")
+
+
 def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
     new_reader: Callable[..., Reader], app: Application
 ) -> None:

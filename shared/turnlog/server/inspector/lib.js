@@ -139,7 +139,7 @@ export function originOf(session) {
   return { id: parent.session_id, at: Number.parseInt(parent.ref, 10), ref: parent.ref };
 }
 
-// ---- keys: a view names what its keys do; keys in a field are the field's
+// ---- keys: a view names what its keys do; keys in a field are the field's, and those of an open dialog the dialog's
 
 const keys = new Map();
 export function useKeys(table) {
@@ -151,8 +151,9 @@ export function useKeys(table) {
 
 addEventListener("keydown", event => {
   const target = event.target;
-  const isField = target instanceof HTMLElement && (target.matches("input:not([type=range]), textarea, select") || target.closest("dialog"));
-  if (isField || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const isField = target instanceof HTMLElement && target.matches("input:not([type=range]), textarea, select");
+  // A button that is disabled while its request runs gives the focus to the body.
+  if (isField || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (target instanceof HTMLElement && target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
   const action = keys.get(event.key);
   if (action) {

@@ -515,6 +515,44 @@ def test_thousands_of_messages_open_at_the_newest_scroll_and_have_windows(reader
     assert page.evaluate("document.querySelectorAll('*').length") < 8_000
 
 
+LONG = "W" * 200
+LONG_VIEWS = {
+    "#/": "tbody tr",
+    "#/s/long-words/messages": "[data-position='3']",
+    "#/s/long-words/window": ".part",
+    "#/s/long-words/state": ".agent",
+    "#/s/long-words/history": "table.history tbody tr",
+    "#/s/long-words/find?ref=3.0": ".entry",
+    "#/s/long-words/compare?from=1": "article.message",
+    "#/s/long-words/copies": ".entry",
+}
+
+
+def test_no_view_is_wider_than_the_screen_whatever_the_words(new_reader: Callable[..., Reader], log: Turnlog) -> None:
+    session = log.sessions.create("long-words", title=LONG, model=LONG[:100], metadata={LONG: LONG})
+    call = {"id": LONG[:60], "type": "function", "function": {"name": LONG[:60], "arguments": "{}"}}
+    session.append({"role": "user", "content": LONG}, {"role": "assistant", "content": LONG, "tool_calls": [call]})
+    agent = {"agent_id": LONG[:60], "name": LONG, "pending_action": {LONG: LONG}}
+    session.patch_state({LONG: [LONG], "agents": {LONG[:60]: agent}})
+    session.create_snapshot(LONG[:100], metadata={LONG: LONG})
+    session.fork(title=LONG, session_id=LONG)
+    reader = new_reader()
+    page = reader.open()
+    widths = (
+        "[document.documentElement, document.querySelector('dialog')].map(e => e ? e.scrollWidth - e.clientWidth : 0)"
+    )
+    wider = dict[tuple[str, int], list[int]]()
+    for view, selector in LONG_VIEWS.items():
+        for width in (1_280, 360):
+            page.set_viewport_size({"width": width, "height": 900})
+            reader.show(view, selector)
+            wider[view, width] = page.evaluate(widths)
+    page.click(".entry >> text=Restore")
+    page.wait_for_selector("dialog")
+    wider["dialog", 360] = page.evaluate(widths)
+    assert {place: pixels for place, pixels in wider.items() if max(pixels) > 0} == {}
+
+
 # ------------------------------------------------------------ people
 
 

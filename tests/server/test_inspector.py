@@ -380,6 +380,36 @@ def test_the_state_its_agents_and_a_pending_action(reader: Reader, log: Turnlog)
     assert session.agent("main").state["pending_action"]["decision"] == "reject"
 
 
+def test_numbers_are_shown_and_copied_as_the_server_wrote_them(reader: Reader, log: Turnlog) -> None:
+    big, numbers = 9007199254740993, {"big": 9007199254740993, "f": 1.0, "valueOf": 1}
+    session = log.sessions.create("numbers", state=numbers)
+    use = {"type": "tool_use", "id": "t1", "name": "look", "input": numbers}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": json.dumps({"result": big + 1})}
+    session.append(
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+        format="anthropic",
+    )
+    page = reader.show("#/s/numbers/state", "text=9007199254740993")
+    assert page.locator(".value.number").all_inner_texts()[:3] == ["9007199254740993", "1.0", "1"]
+
+    def copied(button: str) -> str:
+        page.evaluate("navigator.clipboard.writeText('')")
+        page.click(button)
+        page.wait_for_function("navigator.clipboard.readText().then(text => text !== '')")
+        return str(page.evaluate("navigator.clipboard.readText()"))
+
+    state = copied("main button:text-is('Copy')")
+    assert json.loads(state) == numbers and '"f": 1.0' in state
+    reader.show("#/s/numbers/messages", "text=9007199254740994")
+    assert json.loads(copied("[data-position='3'] button:text-is('JSON')"))["content"][0]["input"]["big"] == big
+    reader.show(f"#/s/numbers/window?find={big}", ".hits li")
+    page.click("button:text-is('Request')")
+    request = copied("text=Copy the request as JSON")
+    assert json.loads(request)["messages"] == session.context(format="anthropic").messages and '"f": 1.0' in request
+
+
 POLLS = """
     const send = fetch;
     window.polls = [];

@@ -14,6 +14,18 @@ export class Problem extends Error {
   }
 }
 
+// A number that JavaScript would write in other digits, such as one beyond 2^53 or 1.0: it counts by its value, and is written as it came.
+class Exact extends Number {
+  #source;
+  constructor(source) { super(source); this.#source = source; }
+  toString() { return this.#source; }
+  toJSON() { return JSON.rawJSON(this.#source); }
+}
+
+// A browser that does not tell the source of a number has only its value.
+export const parse = text => JSON.parse(text, (_, value, { source } = {}) =>
+  typeof value === "number" && source && source !== String(value) ? new Exact(source) : value);
+
 function read(name) {
   try { return sessionStorage.getItem(name); } catch { return null; }
 }
@@ -83,7 +95,7 @@ async function call(method, path, options) {
     await new Promise(resolve => setTimeout(resolve, 1000 * (Number(answer.headers.get("Retry-After")) || 1)));
   }
   let document = {};
-  try { document = JSON.parse(text); } catch { document = { detail: text.slice(0, 200) }; }
+  try { document = parse(text); } catch { document = { detail: text.slice(0, 200) }; }
   if (!answer.ok) {
     if (answer.status === 401) dispatchEvent(new Event("turnlog-locked"));
     throw new Problem(answer.status, document);

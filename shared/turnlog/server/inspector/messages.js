@@ -1,8 +1,10 @@
 // Messages of every provider's shape as text, calls, results and media. Content is always text: nothing of it becomes HTML.
 
+import { parse } from "./api.js";
 import { html, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
 
-const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+const isLeaf = value => value === null || typeof value !== "object" || value instanceof Number;
+const isObject = value => !isLeaf(value) && !Array.isArray(value);
 const list = value => (Array.isArray(value) ? value : value === undefined || value === null ? [] : [value]);
 const plain = value => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
@@ -93,16 +95,16 @@ export function asJson(value) {
   if (typeof value !== "string") return value;
   const start = value.trimStart()[0];
   if ((start !== "{" && start !== "[") || value.length > 300_000) return undefined;
-  try { return JSON.parse(value); } catch { return undefined; }
+  try { return parse(value); } catch { return undefined; }
 }
 
 export function Json({ value, name, depth = 0, open = 2, unfolded = false, values }) {
   const [isOpen, toggle] = useState(null);
   const [limit, more] = useState(20);
   const label = name === undefined ? null : html`<span class="key">${name}</span>: `;
-  if (value === null || typeof value !== "object") {
+  if (isLeaf(value)) {
     if (typeof value === "string" && value.length > 300) return html`<div class="leaf">${label}<${Long} text=${value} values=${values} mono /></div>`;
-    return html`<div class="leaf">${label}<span class=${`value ${value === null ? "null" : typeof value}`} dir="auto"><${Marked} text=${JSON.stringify(value)} values=${values} /></span></div>`;
+    return html`<div class="leaf">${label}<span class=${`value ${value === null ? "null" : value instanceof Number ? "number" : typeof value}`} dir="auto"><${Marked} text=${JSON.stringify(value)} values=${values} /></span></div>`;
   }
   const isList = Array.isArray(value);
   const entries = isList ? value.map((item, index) => [index, item]) : Object.entries(value);

@@ -304,7 +304,7 @@ function Detail({ id, window, part, values, find }) {
 const IS_VALUE = /^(?=.*[\d_@/-])[^\s]{3,80}$/;
 function leaves(value, into) {
   if (typeof value === "string") { if (IS_VALUE.test(value)) into.add(value); else for (const word of value.split(/[\s,;"'()]+/)) if (/\d/.test(word) && IS_VALUE.test(word)) into.add(word.replace(/[.:]$/, "")); }
-  else if (typeof value === "number") { if (Math.abs(value) > 99) into.add(String(value)); }
+  else if (typeof value === "number" || value instanceof Number) { if (Math.abs(value) > 99) into.add(String(value)); }
   else if (value && typeof value === "object") for (const item of Object.values(value)) leaves(item, into);
 }
 

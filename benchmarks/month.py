@@ -183,6 +183,7 @@ def month(
     )
 
 
+@functools.cache
 def standing() -> dict[str, int]:
     """Return the template's queues that Lambda polls, metrics of its alarms (each is billed, in a formula too) and dashboards."""
     template = expand(template_path())

@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ class Source:
     @property
     def lines(self) -> int:
         return self.text.count("\n")
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Return every node of the tree; several budgets look at them."""
+        return list(ast.walk(self.tree))
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def class_names(files: list[Source]) -> list[str]:
 
 def first_lines(source: Source) -> Iterator[tuple[str, str]]:
     """Yield place and first line of each docstring, of constants too."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:
@@ -184,9 +190,9 @@ def first_lines(source: Source) -> Iterator[tuple[str, str]]:
 
 def private_locals(source: Source) -> Iterator[str]:
     """Yield places where a local, a parameter or a loop variable, but no field, has a name of our private language."""
-    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in source.nodes if isinstance(node, ast.ClassDef)]
     fields = {id(item.target) for node in classes for item in node.body if isinstance(item, ast.AnnAssign)}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if id(node) in fields:
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PRIVATE_LOCALS:

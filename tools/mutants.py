@@ -11,6 +11,7 @@ the reason stays while the mutant survives.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -58,9 +59,14 @@ def chosen(seed: int, count: int, word: str = "", *, folders: Sequence[str] = ()
     """Return the sample of a seed, from all places in scope, those of some folders, or those whose file or kind has the word."""
     files = sorted(path for pattern in SCOPE for path in ROOT.glob(pattern) if path.read_text(encoding="utf-8"))
     names = [path.relative_to(ROOT).as_posix() for path in files if not folders or path.parent.name in folders]
-    every = [one for name in names for one in mutants_of(name, (ROOT / name).read_text(encoding="utf-8"))]
+    every = [mutant for name in names for mutant in _mutants_in(name)]
     matching = [one for one in every if word in f"{one.file} {one.kind}"]
     return random.Random(seed).sample(matching, min(count, len(matching)))
+
+
+@functools.cache
+def _mutants_in(name: str) -> tuple[Mutant, ...]:
+    return tuple(mutants_of(name, (ROOT / name).read_text(encoding="utf-8")))
 
 
 class Results:

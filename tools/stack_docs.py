@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from turnlog.server.stack import expand, template_path
@@ -43,18 +44,21 @@ def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
 def with_stack(page: str) -> str:
     """The page with its table made again."""
     rows = ["| makes | | costs | when the stack is deleted |", "|---|---:|---|---|"]
-    rows += [
-        f"| `{kind}` | {count} | {cost} | {end} |"
-        for kind, count, cost, end in kinds(expand(template_path()).document["Resources"])
-    ]
+    rows += [f"| `{kind}` | {count} | {cost} | {end} |" for kind, count, cost, end in kinds(_resources())]
     return _MARKED.sub(lambda found: f"{found[1]}{chr(10).join(rows)}\n{found[2]}", page)
 
 
 def with_rights(page: str) -> str:
     """Return the page with its lists of rights made again."""
-    resources = expand(template_path()).document["Resources"]
+    resources = _resources()
     lists = {"functions": function_rights(resources), "tenants": tenant_rights(resources)}
     return _RIGHTS.sub(lambda found: f"{found[1]}{_wrapped(lists[found[2]])}\n{found[3]}", page)
+
+
+@cache
+def _resources() -> Mapping[str, Any]:
+    resources: Mapping[str, Any] = expand(template_path()).document["Resources"]
+    return resources
 
 
 def function_rights(resources: Mapping[str, Any]) -> list[str]:

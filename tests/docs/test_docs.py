@@ -8,6 +8,7 @@ import pkgutil
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import get_args
 from urllib.parse import parse_qsl
@@ -312,18 +313,23 @@ def test_relative_links_resolve(path: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path.parent != ROOT / "examples"], ids=name_of)
-def test_every_page_can_be_found(path: Path) -> None:
-    """From the README, by following links."""
+@cache
+def linked_pages() -> set[Path]:
+    """Return the pages that a reader reaches from the README by following links."""
     seen, waiting = set[Path](), [ROOT / "README.md"]
     while waiting:
-        one = waiting.pop()
-        if one in seen or one.suffix != ".md" or not one.is_file():
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
             continue
-        seen.add(one)
-        targets = re.findall(r"\]\(([^)\s#]+)", without_code(one.read_text(encoding="utf-8")))
-        waiting += [(one.parent / target).resolve() for target in targets if not re.match(r"[a-z]+:", target)]
-    assert path in seen
+        seen.add(page)
+        targets = re.findall(r"\]\(([^)\s#]+)", without_code(page.read_text(encoding="utf-8")))
+        waiting += [(page.parent / target).resolve() for target in targets if not re.match(r"[a-z]+:", target)]
+    return seen
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.parent != ROOT / "examples"], ids=name_of)
+def test_every_page_can_be_found(path: Path) -> None:
+    assert path in linked_pages()
 
 
 WAS = re.compile(r"^## .+ \(was ([\d and]+)\)$", re.M)

@@ -15,6 +15,7 @@ from tools.house import (
     PACKAGE,
     RIDDLE,
     Budget,
+    Source,
     budgets,
     docs_budgets,
     first_lines,
@@ -37,8 +38,15 @@ NEVER_SHIPPED = ("agents", "cli", "client", "importers", "integrations", "server
 """Packages that no Lambda function imports."""
 
 
+@cache
+def modules() -> dict[Path, Source]:
+    return {source.path: source for source in sources()}
+
+
 @pytest.mark.parametrize(
-    "measured", [lambda: budgets(sources()), docs_budgets, template_budgets], ids=["code", "docs", "template"]
+    "measured",
+    [lambda: budgets(list(modules().values())), docs_budgets, template_budgets],
+    ids=["code", "docs", "template"],
 )
 def test_no_figure_of_the_house_gets_worse(measured: Callable[[], list[Budget]]) -> None:
     worse = [budget for budget in measured() if not holds(budget)]
@@ -52,8 +60,8 @@ def holds(budget: Budget) -> bool:
 
 
 def test_a_riddle_and_a_private_name_are_seen() -> None:
-    source = ast.parse('def f(found):\n    """Of what is asked."""\n    one = found\n    return one\n')
-    module = type("Source", (), {"tree": source, "path": ROOT / "x.py", "text": ""})()
+    text = 'def f(found):\n    """Of what is asked."""\n    one = found\n    return one\n'
+    module = Source(ROOT / "x.py", text, ast.parse(text))
     assert [text for _, text in first_lines(module) if RIDDLE.match(text)] == ["Of what is asked."]
     assert sorted(place.split(" ")[1] for place in private_locals(module)) == ["found", "one"]
 
@@ -90,7 +98,7 @@ def imported_names(name: str) -> set[str]:
     path = PACKAGE / (name.replace(".", "/") + ".py")
     path = path if path.exists() else PACKAGE / name.replace(".", "/") / "__init__.py"
     names = set[str]()
-    stack: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    stack: list[ast.AST] = [modules()[path].tree]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -106,7 +114,7 @@ def test_no_shipped_module_imports_what_is_left_out() -> None:
     """Everything must be there but the use cases and engines that no function asks for: ``app.py`` and ``engines`` name them."""
     missing = set[str]()
     removed = {name.removesuffix(".py").replace("/", ".") for name in left_out()}
-    for path in PACKAGE.rglob("*.py"):
+    for path in modules():
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         if module in {"app", "engines.__init__", "__init__"} or any(
             module == name or module.startswith(name + ".") for name in removed
@@ -120,7 +128,7 @@ def test_no_shipped_module_imports_what_is_left_out() -> None:
 
 def test_no_docstring_has_a_surrogate() -> None:
     """Python 3.13, which the functions run, compiles no file with one."""
-    for source in sources():
+    for source in modules().values():
         for _, text in first_lines(source):
             text.encode("utf-8")
         (ast.get_docstring(source.tree) or "").encode("utf-8")
@@ -133,16 +141,20 @@ PRIVATE_REACHES = 413
 
 
 @cache
-def modules_of_tests() -> dict[Path, ast.Module]:
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+def names_of_tests() -> list[tuple[Path, ast.ImportFrom | ast.Attribute]]:
+    """Return what tests import by name and the attributes that they read, each with its module."""
+    return [
+        (path, node)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom | ast.Attribute)
+    ]
 
 
 def test_no_test_module_imports_another() -> None:
     importing = [
         f"{path.name} from {module}"
-        for path, tree in modules_of_tests().items()
-        for node in ast.walk(tree)
+        for path, node in names_of_tests()
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests")
         for module in (f"{node.module}.{alias.name}" for alias in node.names)
         if ".test_" in module and path.name != ALL_RULES
@@ -154,8 +166,7 @@ def test_tests_reach_into_no_more_than_before() -> None:
     """Private attributes of another object, and private names that are imported."""
     reaches = [
         name
-        for tree in modules_of_tests().values()
-        for node in ast.walk(tree)
+        for _, node in names_of_tests()
         for name in private_reaches(node)
         if name.startswith("_") and not name.startswith("__")
     ]

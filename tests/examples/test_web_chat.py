@@ -137,8 +137,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.close()
 
 
-def test_a_reply_streams_and_is_there_when_the_page_is_loaded_again(site: Site) -> None:
-    visitor = Visitor(site.start())
+@pytest.fixture(scope="module")
+def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One process for tests that do not end it; each has visitors of its own."""
+    made = Site(tmp_path_factory.mktemp("site")).start()
+    yield made
+    made.close()
+
+
+def test_a_reply_streams_and_is_there_when_the_page_is_loaded_again(running_site: Site) -> None:
+    visitor = Visitor(running_site)
     page = visitor.ask("GET", "/")
     text = page.read().decode()
     assert page.status == 200 and "<textarea" in text and "http://" not in text and "https://" not in text
@@ -154,12 +162,12 @@ def test_a_reply_streams_and_is_there_when_the_page_is_loaded_again(site: Site) 
     assert "3 messages" in second
 
 
-def test_a_session_is_one_visitors(site: Site) -> None:
-    ada, bob = Visitor(site.start()), Visitor(site)
+def test_a_session_is_one_visitors(running_site: Site) -> None:
+    ada, bob = Visitor(running_site), Visitor(running_site)
     ada.say("The word is heron.")
     bob.say("Hello")
     assert "heron" not in str(bob.messages()) and "heron" in str(ada.messages())
-    api = Visitor(site)
+    api = Visitor(running_site)
     reply, _ = api.say("Hi from a program", **{"X-Session-ID": MINE})
     assert api.cookie == "", "who gives an id keeps it"
     answer = api.ask("GET", "/messages", **{"X-Session-ID": MINE})
@@ -167,7 +175,7 @@ def test_a_session_is_one_visitors(site: Site) -> None:
     api.connection.close()
     # The header goes before the cookie, and the id of a cookie does as a header.
     assert len(ada.messages(**{"X-Session-ID": MINE})) == 2
-    assert ada.messages() == Visitor(site).messages(**{"X-Session-ID": ada.cookie.partition("=")[2]})
+    assert ada.messages() == Visitor(running_site).messages(**{"X-Session-ID": ada.cookie.partition("=")[2]})
     before = ada.cookie
     assert ada.whole("POST", "/session")[0] == 201 and ada.cookie != before and ada.messages() == []
 
@@ -234,10 +242,9 @@ HOSTILE = [
 ]
 
 
-def test_hostile_requests_are_the_callers_fault(site: Site) -> None:
-    site.start()
+def test_hostile_requests_are_the_callers_fault(running_site: Site) -> None:
     for method, path, body, headers in HOSTILE:
-        status, answer = Visitor(site).whole(method, path, body, **headers)
+        status, answer = Visitor(running_site).whole(method, path, body, **headers)
         assert 400 <= status < 500 and answer["error"], (method, path, headers, status)
     for cookie in (
         "chat_session=../../x",
@@ -246,14 +253,13 @@ def test_hostile_requests_are_the_callers_fault(site: Site) -> None:
         "=;=",
         "chat_session=" + "x" * 99,
     ):
-        stranger = Visitor(site)
+        stranger = Visitor(running_site)
         stranger.cookie = cookie
         assert stranger.messages() == [] and stranger.cookie != cookie, "another one is made"
 
 
-def test_pages_of_other_sites_are_refused(site: Site) -> None:
-    site.start()
-    own = site.url
+def test_pages_of_other_sites_are_refused(running_site: Site) -> None:
+    own = running_site.url
     for method, path in (
         ("GET", "/"),
         ("GET", "/messages"),
@@ -267,8 +273,11 @@ def test_pages_of_other_sites_are_refused(site: Site) -> None:
             {"Sec-Fetch-Site": "cross-site"},
             {"Host": "evil.example", "Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"},
         ):
-            assert Visitor(site).whole(method, path, body, **headers)[0] == 403
-        assert Visitor(site).whole(method, path, body, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})[0] != 403
+            assert Visitor(running_site).whole(method, path, body, **headers)[0] == 403
+        assert (
+            Visitor(running_site).whole(method, path, body, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})[0]
+            != 403
+        )
 
 
 def test_a_model_behind_openais_api(site: Site) -> None:

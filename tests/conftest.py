@@ -155,6 +155,7 @@ hypothesis_settings.load_profile("turnlog")
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))  # xdist gives its workers the options
+    config.add_cleanup(gc.freeze)  # nor does a process that ends take its millions of objects apart
     if config.getoption("--full"):
         os.environ[FULL] = "1"
     else:

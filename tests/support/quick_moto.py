@@ -110,11 +110,19 @@ def _list_the_partition_that_a_query_asks_for(patch: pytest.MonkeyPatch) -> None
 
 
 def _look_names_up_once(patch: pytest.MonkeyPatch) -> None:
-    """botocore renames the events of each client anew and builds its name for each request; moto lists a class's methods."""
-    from botocore import useragent
+    """botocore parses signatures of handlers and renames events for each client, and builds its name for each request; moto
+    lists a class's methods."""
+    from botocore import compat, hooks, useragent
     from botocore.hooks import EventAliaser
     from moto.core import responses
 
+    takes_any_name: Any = compat.accepts_kwargs
+
+    def accepts_kwargs(handler: Any) -> bool:
+        code = getattr(handler, "__code__", None)
+        return bool(takes_any_name(handler) if code is None else code.co_flags & inspect.CO_VARKEYWORDS)
+
+    patch.setattr(hooks, "accepts_kwargs", accepts_kwargs)
     aliases: Any = EventAliaser(None)
     renamed = functools.cache(aliases._alias_event_name)
 

@@ -103,10 +103,14 @@ class Stage:
         return roles
 
 
-def each_order(stage: Stage, operations: Sequence[Any], check: Callable[[ScheduleRun], None]) -> int:
-    """Let each of two operations work after each request of the other, and return the number of orders."""
+def each_order(
+    stage: Stage, operations: Sequence[Any], check: Callable[[ScheduleRun], None], *, alike: bool = False
+) -> int:
+    """Let each of two operations work after each request of the other, and return the number of orders.
+
+    Of two that are alike, `make pr` interrupts one."""
     tried = 0
-    for first, other in ((0, 1), (1, 0)):
+    for first, other in ((0, 1),) if alike and not is_full() else ((0, 1), (1, 0)):
         requests, number = 1, 0
         while number < requests:
             run, _ = run_schedule([operations[other], operations[first]], *stage.make(), [1] * number + [0])
@@ -177,7 +181,8 @@ def test_d2_a_user_who_sends_twice_pays_as_often_as_is_meant(stage: Stage, on_bu
             assert roles == ["user", "assistant", "tool", "assistant"] * (2 - refused)
         assert stage.session.agent().state.get("inbox") in (None, {}), "nothing is left behind"
 
-    assert each_order(stage, [stage.runner(name, on_busy=on_busy) for name in ("a", "b")], check) >= 40
+    runners = [stage.runner(name, on_busy=on_busy) for name in ("a", "b")]
+    assert each_order(stage, runners, check, alike=True) >= 20
     assert ("final", "final") in outcomes
     assert any("run_active" in outcome or "queued" in outcome for outcome in outcomes)
 

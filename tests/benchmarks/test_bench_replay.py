@@ -46,6 +46,7 @@ def test_replay_prints_tables() -> None:
     assert as_json(SAMPLES, "--sample", 3)["total"]["sessions"] == 3
 
 
+@pytest.mark.full
 @pytest.mark.network
 def test_replay_with_summaries() -> None:
     asked = (SAMPLES / "support-agent.json", "--compress", "loops > 4")

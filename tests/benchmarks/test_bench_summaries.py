@@ -160,6 +160,7 @@ def _sessions(real_data: ModuleType) -> list[Transcript]:
 # ---------------------------------------------------------------- inside a loop
 
 
+@pytest.mark.full
 def test_one_long_loop_is_summarised_between_its_steps_and_judged_by_what_its_calls_take() -> None:
     steps = [
         body

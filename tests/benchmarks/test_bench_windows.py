@@ -275,6 +275,7 @@ def test_the_picture_labels_every_policy_and_no_label_covers_another() -> None:
     assert "prefers-color-scheme: dark" in drawn
 
 
+@pytest.mark.full
 def test_breaks_are_counted_as_bytes_and_turnlog_says_why_of_each() -> None:
     transcripts = read_transcripts([SAMPLES / "support-agent.json"])
     names = ("default", "run_loops", "turns(2)", "buffer", "last-20")

@@ -690,7 +690,7 @@ def test_ctrl_c_that_c_code_swallows_ends_the_command_too() -> None:
     assert (done.returncode, done.stderr) == (130, "turnlog: stopped\n")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(name, marks=pytest.mark.full) for name in ("zsh", "fish"))])
 def test_each_shell_completes_the_commands(shell: str) -> None:
     environment = {
         **os.environ,

@@ -110,7 +110,7 @@ faulthandler.cancel_dump_traceback_later()
 """
 
 
-@pytest.fixture(params=["sqlite", "memory", "http"])
+@pytest.fixture(params=["sqlite", pytest.param("memory", marks=pytest.mark.full), "http"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, float]]:
     """Its address, and the longest time in seconds after which an append is interrupted: about as long as it takes."""
     if request.param == "http":
@@ -132,7 +132,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_open(engine: tuple[str, float
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "memory"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("memory", marks=pytest.mark.full)], indirect=True)
 def test_a_call_may_be_interrupted_at_every_point(engine: tuple[str, float]) -> None:
     command = [sys.executable, "-c", AT_EVERY_POINT, engine[0], "1" if is_full() else "20"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)

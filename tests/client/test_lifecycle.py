@@ -242,7 +242,7 @@ for number in range(int(sys.argv[2])):
 """
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("memory", marks=pytest.mark.full)])
 def test_close_while_other_threads_use_it_tells_them_so(engine: str, tmp_path: Path) -> None:
     """In a process of its own: to close a connection of SQLite under a thread that uses it would end the process."""
     url = f"sqlite:///{tmp_path / 'agent.db'}" if engine == "sqlite" else "memory://"

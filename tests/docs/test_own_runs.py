@@ -51,7 +51,8 @@ def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
     assert float(pytestconfig.getini("timeout")) == 300 and pytestconfig.getini("timeout_method") == "thread"
 
 
-@pytest.mark.parametrize("workers", [["-n", "1"], pytest.param([], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [["-n", "1"], []])
 def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, workers: list[str]) -> None:
     told = run(tmp_path / "test_it.py", HANGS, "--timeout", "5", *workers)
     assert "test_hangs" in told

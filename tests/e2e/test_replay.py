@@ -81,7 +81,7 @@ def _assert_all_is_well(report: ReplayReport, transcripts: list[Transcript]) -> 
     ("policy", "budget"),
     [
         pytest.param("default", None, marks=pytest.mark.full),
-        ("default", 6000),
+        pytest.param("default", 6000, marks=pytest.mark.full),  # as the demo does: tests/examples/test_demo.py
         pytest.param("run_loops", 6000, marks=pytest.mark.full),
         pytest.param("turns(2)", None, marks=pytest.mark.full),
         pytest.param("messages(7)", None, marks=pytest.mark.full),

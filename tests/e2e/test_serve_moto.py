@@ -405,6 +405,7 @@ def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
 # The command
 
 
+@pytest.mark.full
 def test_the_command_says_what_it_made_and_ends_cleanly() -> None:
     command = [sys.executable, "-m", "turnlog.cli", "serve", "--engine", "moto", "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TURNLOG_", "AWS_"))}

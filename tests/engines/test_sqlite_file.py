@@ -336,7 +336,9 @@ def _open_and_count(path: str, start: float) -> int:
         return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
 
 
-@pytest.mark.parametrize("is_old", [False, True], ids=["new", "format 1"])
+@pytest.mark.parametrize(
+    "is_old", [pytest.param(False, id="new", marks=pytest.mark.full), pytest.param(True, id="format 1")]
+)
 def test_several_processes_open_one_file_for_the_first_time_at_once(tmp_path: Path, is_old: bool) -> None:
     import time
 
@@ -372,7 +374,7 @@ def test_a_change_of_format_that_is_killed_anywhere_is_done_by_the_next_process(
         SqliteDatabase(path).connection()
         os._exit(0)
 
-    step = 1 if is_full() else 9  # a fork of a process as large as this one takes long
+    step = 1 if is_full() else 18  # a fork of a process as large as this one takes long
     statement, exits = 1 - step, list[int | None]()
     while 0 not in exits:
         statement += step

@@ -85,9 +85,8 @@ def api(harness: Harness) -> Api:
     ("harness", "kind"),
     [
         *(("sqlite", kind) for kind in ("quotes", "surrogates")),
-        ("moto", "surrogates"),
         *(pytest.param("sqlite", kind, marks=pytest.mark.full) for kind in ("plain", "accents", "beyond the BMP")),
-        *(pytest.param("moto", kind, marks=pytest.mark.full) for kind in TEXTS if kind != "surrogates"),
+        *(pytest.param("moto", kind, marks=pytest.mark.full) for kind in TEXTS),
     ],
     indirect=["harness"],
 )

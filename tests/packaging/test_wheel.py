@@ -9,7 +9,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 
@@ -52,18 +51,10 @@ with urlopen(sys.argv[1] + "/docs/openapi.json") as answer:
 class Environment:
     """A virtual environment of its own, with the wheel."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.wheel = self._built()
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder, self.wheel = folder, wheel
         venv.create(folder / "venv")
         self.install("")
-
-    def _built(self) -> Path:
-        target = str(self.folder / "dist")
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "-w", target, str(ROOT)], check=True, timeout=300)
-        (wheel,) = (self.folder / "dist").glob("turnlog-*.whl")
-        return wheel
 
     def install(self, extra: str) -> None:
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--no-compile", "--quiet"]
@@ -85,12 +76,21 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    yield Environment(tmp_path_factory.mktemp("wheel"))
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "-w", str(folder), str(ROOT)], check=True, timeout=300)
+    (built,) = folder.glob("turnlog-*.whl")
+    return built
 
 
-def test_the_wheel_is_whole_and_no_more(environment: Environment) -> None:
-    with zipfile.ZipFile(environment.wheel) as archive:
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
+    return Environment(tmp_path_factory.mktemp("environment"), wheel)
+
+
+def test_the_wheel_is_whole_and_no_more(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         head = Parser().parsestr(archive.read(metadata).decode())
@@ -104,6 +104,7 @@ def test_the_wheel_is_whole_and_no_more(environment: Environment) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"turnlog", "turnlog_vocabulary"}
 
 
+@pytest.mark.full
 def test_the_wheel_alone_is_the_library(environment: Environment, tmp_path: Path) -> None:
     done = environment.run("-I", "-c", LIBRARY, str(tmp_path))
     assert done.returncode == 0, done.stderr

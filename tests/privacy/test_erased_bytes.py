@@ -26,6 +26,7 @@ from turnlog.testing.fixed import FixedClock, SequentialIds
 
 CANARY = "canaryxk7q2z"
 PAGE_SIZES = [512, 1024, 4096, 8192, 65536]
+SOME_SIZES = [4096, *(pytest.param(size, marks=pytest.mark.full) for size in (512, 65536))]
 
 
 def places_of(folder: Path, canary: str = CANARY) -> dict[str, int]:
@@ -125,7 +126,7 @@ def drained(log: Turnlog, shift: list[int]) -> None:
         pass
 
 
-@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+@pytest.mark.parametrize("page_size", SOME_SIZES)
 def test_no_byte_of_an_erased_session_is_in_the_files(tmp_path: Path, page_size: int, shift: list[int]) -> None:
     path = tmp_path / "a.db"
     new_file(path, page_size)
@@ -149,7 +150,7 @@ def test_no_byte_of_an_erased_session_is_in_the_files(tmp_path: Path, page_size:
     assert places_of(tmp_path) == {}
 
 
-@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+@pytest.mark.parametrize("page_size", SOME_SIZES)
 def test_no_byte_of_redacted_messages_is_in_the_files(tmp_path: Path, page_size: int, shift: list[int]) -> None:
     """Of one in its commit, one beside it and one in a blob; in summaries, segments and a full snapshot."""
     path = tmp_path / "a.db"

@@ -107,8 +107,13 @@ def test_what_comes_back_has_a_day_where_it_is_known(log: Turnlog) -> None:
     assert re.sub(r"\\n20\d\d-\d\d-\d\d", "", with_day, count=1) == without
 
 
-@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
-def test_the_projects_own_conversations_too(log: Turnlog, name: str, history: History) -> None:
-    for policy in PRESETS:
+SAMPLES = dict(sample_histories())
+
+
+@pytest.mark.parametrize("number", range(len(SAMPLES)), ids=list(SAMPLES))
+def test_the_projects_own_conversations_too(log: Turnlog, number: int) -> None:
+    """Each conversation with one of three presets, so that all of them are tried; each with all of them in `make full`."""
+    history = list(SAMPLES.values())[number]
+    for policy in PRESETS if is_full() else list(PRESETS)[number % 3 :: 3]:
         found = of_session(log, history, policy, "openai_chat", None)
         assert sent(found, SESSION_OFFSET) == sent(of_list(history, policy, "openai_chat", None))

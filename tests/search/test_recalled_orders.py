@@ -243,7 +243,7 @@ def test_with_the_users_other_sessions_it_ranks_what_is_of_this_one(harness: Har
     assert 0 < max(message.score for message in window.manifest.recalled) <= 1
 
 
-@pytest.mark.parametrize("seed", range(20 if is_full() else 4))
+@pytest.mark.parametrize("seed", range(20 if is_full() else 2))
 def test_W11_windows_of_processes_whose_embedders_fail_and_differ_only_append(harness: Harness, seed: int) -> None:
     chance = random.Random(seed)
     session = asked(harness, policy={"steps": [POLICY["steps"][0], {"step": "recall", "share": 0.4}]})

@@ -381,6 +381,7 @@ def test_every_answer_is_json(log: Turnlog) -> None:
         assert json.dumps(one.model_dump())
 
 
+@pytest.mark.full
 def test_the_benchmark_counts_what_a_search_over_sessions_takes() -> None:
     (row,) = costs([20])
     assert row.unindexed == 4 and row.first["BatchGetItem"] == 1

@@ -519,7 +519,7 @@ def test_a_hostile_session_is_only_text_and_looking_writes_nothing(reader: Reade
 
 def test_thousands_of_messages_open_at_the_newest_scroll_and_have_windows(reader: Reader, log: Turnlog) -> None:
     """Ten thousand in `make full`."""
-    count = 10_000 if is_full() else 2_000
+    count = 10_000 if is_full() else 600
     middle, calls = count // 2 + 1, count // 2
     session = log.sessions.create("large")
     for start in range(0, count, 25):
@@ -742,6 +742,7 @@ def deployed() -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["served", "through this process"])
 def test_a_stack_is_looked_at_where_it_is_served_and_through_a_process_of_ones_own(
     new_reader: Callable[..., Reader], deployed: str, way: str

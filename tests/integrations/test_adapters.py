@@ -21,13 +21,15 @@ from turnlog.testing.adapters import LARGE_CHARS, AdapterContract, Desk, KilledR
 
 # What frameworks warn of among themselves is not ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
+KILLED = [name for name in AGENTS if is_full() or name not in ("langgraph", "openai_agents", "strands")]
+"""Whose process is killed: of the frameworks of the development environment one, and every one by `make full`."""
 
 
 @pytest.fixture(scope="module")
 def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what became of each agent whose process was killed."""
     folder = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.adapters", str(folder)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.adapters", str(folder), *KILLED]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     return folder
 
@@ -41,6 +43,13 @@ class TestAdapters(AdapterContract):
         if kind is None:
             pytest.skip(f"{request.param} has an environment of its own: make frameworks")
         return Desk(harness.log(), kind)
+
+    def test_05_a_process_that_is_killed_is_continued_by_another(
+        self, desk: Desk, killed: Callable[[], KilledRun]
+    ) -> None:
+        if not any(desk.kind is agent_of(name) for name in KILLED):
+            pytest.skip("of every framework by `make full`")
+        super().test_05_a_process_that_is_killed_is_continued_by_another(desk, killed)
 
     def test_07_a_result_of_more_than_a_megabyte_is_kept(self, desk: Desk) -> None:
         if getattr(incoming, "MAX_MESSAGE_BYTES", LARGE_CHARS * 2) < LARGE_CHARS:

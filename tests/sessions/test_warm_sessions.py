@@ -120,6 +120,7 @@ calls = st.tuples(inputs, st.sampled_from(("reply", "reply", "call", "open call"
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(calls, min_size=4, max_size=25), options=st.sampled_from(OPTIONS))
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize("most_messages", [20, 7])
 def test_W11_holds_at_the_limit_of_reading(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any, options: dict[str, Any]

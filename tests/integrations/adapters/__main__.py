@@ -1,6 +1,6 @@
-"""Two processes for each agent: one is killed in its tool, the next goes on. ``python -m tests.integrations.adapters FOLDER``.
+"""Two processes for each agent: one is killed in its tool, the next goes on. ``python -m tests.integrations.adapters FOLDER NAMES``
 
-Prints what became of each agent whose framework is installed. One interpreter imports the frameworks; the agents run in forks.
+Prints what became of each named agent whose framework is installed. One interpreter imports them; the agents run in forks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.integrations.adapters import AGENTS, agent_of
+from tests.integrations.adapters import agent_of
 from turnlog.testing.adapters import run_continued, run_killed
 
 
-def main(folder: Path) -> None:
-    for name in AGENTS:
+def main(folder: Path, names: list[str]) -> None:
+    for name in names:
         kind = agent_of(name)
         if kind is None:
             continue
@@ -35,4 +35,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

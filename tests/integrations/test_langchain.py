@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import subprocess
-import sys
+import runpy
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -279,10 +278,8 @@ def test_a_call_that_could_not_be_read_breaks_no_window(log: Turnlog, agents: An
     assert log.lint(body, format="openai_chat").problems == []
 
 
-def test_the_example_runs() -> None:
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "langchain_agent.py")], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "SKU-1 costs 12.50" in ran.stdout and "SKU-2 costs 12.50" in ran.stdout
-    assert "8 messages kept" in ran.stdout
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "langchain_agent.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "SKU-1 costs 12.50" in printed and "SKU-2 costs 12.50" in printed
+    assert "8 messages kept" in printed

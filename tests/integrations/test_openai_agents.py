@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -267,10 +266,8 @@ def test_settings_are_those_of_a_session_and_its_errors_are_told(tmp_path: Path)
             asyncio.run(TurnlogSession(log, "other", title=5).add_items(ITEMS))
 
 
-def test_the_example_runs() -> None:
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "openai_agents.py")], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "SKU-1 costs 12.50" in ran.stdout and "SKU-2 costs 12.50" in ran.stdout
-    assert "8 items kept" in ran.stdout
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "openai_agents.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "SKU-1 costs 12.50" in printed and "SKU-2 costs 12.50" in printed
+    assert "8 items kept" in printed

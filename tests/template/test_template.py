@@ -770,6 +770,7 @@ def test_a_rule_refuses_what_would_not_work(parameters: dict[str, str], refused:
     assert all(entry["AssertDescription"] for rule in made.document["Rules"].values() for entry in rule["Assertions"])
 
 
+@pytest.mark.full
 def test_cfn_lint_finds_nothing() -> None:
     pytest.importorskip("cfnlint")
     ran = subprocess.run(

@@ -275,7 +275,7 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     with served(app) as server, Turnlog.open(server.url) as log:
         log.sessions.create("kept").append({"role": "user", "content": "hello"})
-        guarded = LocalServer(app, SystemClock(), port=0, read_only=True).start()
+        guarded = LocalServer(app, SystemClock(), port=0, read_only=True, worker=False).start()
         try:
             for route in WRITES:
                 path = re.sub(r"\{\w+\}", "kept", route.path).replace("/kept/redact", "/2/redact")
@@ -293,20 +293,18 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
 
 
 @pytest.mark.network
-def test_a_read_only_server_does_no_jobs(tmp_path: Path) -> None:
-    with Turnlog.open(tmp_path / "agent.db", worker=False) as log:
-        session = log.sessions.create("s")
-        session.append({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"})
-        job = session.compress(mode="async", keep_loops=0)
-        app = make_application(Settings(engine=f"sqlite:///{tmp_path}/agent.db", identity="jwt"))
-        with closing(app):
-            guarded = LocalServer(app, SystemClock(), port=0, read_only=True).start()
-            with Turnlog.open(guarded.url) as reader:
-                reader.sessions.get("s").search("q")
-            guarded.stop()
-        assert log.job(job.job_id).status == "queued"
-        log.run_jobs()
-        assert log.job(job.job_id).status == "done"
+def test_a_read_only_server_leaves_the_queue_alone() -> None:
+    """Another server with such a job, started after it, says when a worker would have done it."""
+    engines = [make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate")) for _ in "ab"]
+    logs = [Turnlog(InProcessBackend(app, Owner.of("local", "me"))) for app in engines]
+    jobs = [log.sessions.create("kept").compress(mode="async") for log in logs]
+    with served(engines[0], read_only=True) as server, served(engines[1]):
+        for _ in range(600):
+            if logs[1].job(jobs[1].job_id).status == "done":
+                break
+            time.sleep(0.1)
+        assert asked(server, f"/v1/jobs/{jobs[0].job_id}")[0] == 200
+        assert [log.job(job.job_id).status for log, job in zip(logs, jobs, strict=True)] == ["queued", "done"]
 
 
 # ------------------------------------------------------------ a service behind the page

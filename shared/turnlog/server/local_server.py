@@ -213,7 +213,7 @@ class HttpServer:
 
 
 class LocalServer(HttpServer):
-    """The HTTP server over one application, with a worker for its queue; ``worker=False`` and read-only ones leave it to others."""
+    """The HTTP server over one application, with a worker for its queue unless ``worker`` is False or it is read-only."""
 
     def __init__(self, app: Application, clock: Clock, *, worker: bool = True, **options: Any) -> None:
         queue = app.engine.queue if worker and not options.get("read_only") else None

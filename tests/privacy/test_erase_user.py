@@ -18,6 +18,7 @@ from tests.support.steps import fresh
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError, UnavailableError
+from turnlog.jobs.worker import Later
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
@@ -46,6 +47,22 @@ def test_nothing_of_a_person_is_left_but_the_receipt(harness: Harness) -> None:
     assert list(log.sessions.list()) == []
     assert log.sessions.create("new").info().messages == 0, "the person may come back"
     assert other.info().title == "stays"
+
+
+def test_the_receipt_counts_each_job_that_is_erased_and_no_receipt(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    for number in range(3):
+        session.create_snapshot(f"{number}", mode="async", idempotency_key=f"k{number}")
+    log.erase_me(idempotency_key="k")
+    first = harness.app.erase_user.run(OWNER, "", {})
+    assert isinstance(first, Later)
+    before = items_of(harness)
+    harness.clock.advance(SECOND_PASS_SECONDS)
+    second = harness.app.erase_user.run(OWNER, "", first.options)
+    gone = [item for item in before if item["sk"].startswith("J#") and item not in items_of(harness)]
+    assert isinstance(second, dict) and len(gone) == 3
+    assert second["items"] == first.result["items"] + 3  # type: ignore[operator]
 
 
 def test_no_session_is_created_meanwhile(harness: Harness) -> None:

@@ -333,6 +333,24 @@ def test_a_purge_before_the_end_of_an_erasure_is_not_enough(tmp_path: Path) -> N
         assert len(purges) == 4
 
 
+def test_first_passes_purge_after_a_pause_of_nine_times_the_last_purge(tmp_path: Path) -> None:
+    clock, purges = FixedClock(), list[str]()
+
+    class Store(FileBlobStore):
+        def purge(self) -> None:
+            purges.append("")
+            clock.advance(2)
+
+    with closing(SqliteDatabase(tmp_path / "a.db")) as database:
+        purging = Purging(SqliteItemTable(database), Store(tmp_path / "blobs"), clock)
+        for seconds, count in ((0, 1), (0, 1), (17.999, 1), (0.001, 2), (-3_582, 2), (-0.001, 3)):
+            clock.advance(seconds)
+            mark = purging.after_first_pass()
+            assert len(purges) == count, (seconds, "a clock that went back by an hour counts as none")
+        purging.after_last_pass(mark)
+        assert len(purges) == 3, "the last one had begun after its mark"
+
+
 def test_an_erasure_that_can_t_purge_is_not_said_to_be_done(
     tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,18 @@ def test_d2_a_restore_that_another_one_overtakes_returns_the_session() -> None:
         check_restored(begun.app(items, blobs, 10**6))
 
 
+def test_d2_a_restore_that_an_eraser_overtakes_says_when_to_try_again() -> None:
+    """Whichever of its requests the eraser stops at: nobody is told that the id is lost."""
+    begun, codes = stage("cleared"), set[str]()
+    others = (begun.at(2_000, restore), begun.at(3_000, release))
+    for first, second in itertools.product(range(1, 7), range(1, 7)):
+        run, _ = run_schedule(others, *begun.make(), [0] * first + [1] * second + [0])
+        refused = run.results[0]
+        assert isinstance(refused, SessionAnswer | ConflictError), refused
+        codes.add(refused.error_code if isinstance(refused, ConflictError) else "restored")
+    assert codes == {"session_expiring", "restored"}
+
+
 @pytest.mark.parametrize(
     "name", ["cleared", *(pytest.param(one, marks=pytest.mark.full) for one in ("fenced", "erased"))]
 )

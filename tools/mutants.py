@@ -57,7 +57,7 @@ class Outcome:
 
 def chosen(seed: int, count: int, word: str = "", *, folders: Sequence[str] = ()) -> list[Mutant]:
     """Return the sample of a seed, from all places in scope, those of some folders, or those whose file or kind has the word."""
-    files = sorted(path for pattern in SCOPE for path in ROOT.glob(pattern) if path.read_text(encoding="utf-8"))
+    files = sorted({path for pattern in SCOPE for path in ROOT.glob(pattern) if path.read_text(encoding="utf-8")})
     names = [path.relative_to(ROOT).as_posix() for path in files if not folders or path.parent.name in folders]
     every = [mutant for name in names for mutant in _mutants_in(name)]
     matching = [one for one in every if word in f"{one.file} {one.kind}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatch
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
@@ -162,6 +163,33 @@ RELATED = {
     "core/token_bounds": (
         "providers/test_counting properties/test_bounds properties/test_lower_bound windows/test_large_results"
     ),
+    "core/agent_state": "agents/test_conversion sessions/test_state sessions/test_decisions",
+    "core/limits": "core/test_borders http/test_sizes functions/test_stalls core/test_patches windows/test_limits",
+    "core/positions": "core/test_borders sessions/test_rewind sessions/test_fork snapshots/test_segments log/test_headers",
+    "core/scripts": "summaries/test_summary_texts",
+    "core/summaries": "core/test_borders summaries/test_rounds summaries/test_covering log/test_stored_events",
+    "core/*": (
+        "core/test_borders core/test_check_shape core/test_frozen core/test_loops core/test_pairing core/test_patches "
+        "core/test_patterns core/test_values providers/test_codecs_turnlog log/test_stored_events log/test_headers "
+        "security/test_parsers security/test_identity windows/test_ledger windows/test_media windows/test_limits "
+        "memory/test_memories search/test_recall_tools sessions/test_run_lease sessions/test_append "
+        "sessions/test_decisions sessions/test_state"
+    ),
+    "providers/*": (
+        "providers/test_alternation providers/test_breakpoints providers/test_calibration providers/test_codecs_anthropic "
+        "providers/test_codecs_converse providers/test_codecs_openai_chat providers/test_codecs_responses "
+        "providers/test_codecs_tools providers/test_codecs_turnlog providers/test_counting providers/test_formats "
+        "providers/test_hosted_calls providers/test_javascript_formats properties/test_round_trip "
+        "properties/test_javascript_formats windows/test_media windows/test_prefix"
+    ),
+    "linter/anthropic*": "linter/test_rules_anthropic linter/test_lint linter/test_lint_mutants linter/test_thinking",
+    "linter/bedrock_converse*": "linter/test_rules_bedrock_converse linter/test_lint linter/test_lint_mutants",
+    "linter/openai_chat": "linter/test_rules_openai_chat linter/test_lint linter/test_lint_mutants",
+    "linter/openai_responses": "linter/test_rules_openai_responses linter/test_lint linter/test_lint_mutants",
+    "linter/*": (
+        "linter/test_lint linter/test_thinking linter/test_rules_anthropic linter/test_rules_bedrock_converse "
+        "linter/test_rules_openai_chat linter/test_rules_openai_responses"
+    ),
     "windows/breaks": (
         "properties/test_epochs properties/test_prefix windows/test_prefix windows/test_long_runs "
         "properties/test_window_laws windows/test_windows"
@@ -250,7 +278,8 @@ RELATED = {
         "windows/test_digests windows/test_large_results properties/test_policies windows/test_items"
     ),
 }
-"""A module below ``shared/turnlog`` -> its tests below ``tests``. Modules without a line are not mutated."""
+"""A module below ``shared/turnlog``, or a pattern -> its tests below ``tests``; the first line that matches counts. Modules
+without a line are not mutated."""
 RECORDED = "windows/test_recorded"
 """Asked last about each module of windows: any other window fails it, so it says least of what is wrong."""
 SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
@@ -270,7 +299,8 @@ def related(file: str) -> Sequence[str]:
     """Return the test files of a module, those with its name first, then those of its folder."""
     name = file.removeprefix("shared/turnlog/").removesuffix(".py")
     folder, _, module = name.partition("/")
-    tests = sorted(RELATED[name].split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
+    listed = next(tests for pattern, tests in RELATED.items() if fnmatch(name, pattern))
+    tests = sorted(listed.split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
     return [f"tests/{test}.py" for test in [*tests, *([RECORDED] if folder == "windows" else [])]]
 
 

@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -244,19 +245,36 @@ def test_the_function_needs_no_extra_and_no_counter() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (300).to_bytes(4, "big") + (40).to_bytes(4, "big"),
-        b"GIF89a" + (40).to_bytes(2, "little") + (300).to_bytes(2, "little"),
-        b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08" + (300).to_bytes(2, "big") + (40).to_bytes(2, "big"),
-        b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + (299).to_bytes(3, "little") + (39).to_bytes(3, "little"),
-        b"RIFF\0\0\0\0WEBPVP8L" + bytes(5) + (299 | 39 << 14).to_bytes(4, "little"),
-        b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + (300).to_bytes(2, "little") + (40).to_bytes(2, "little"),
-    ],
-)
-def test_the_side_of_an_image_is_in_its_header(head: bytes) -> None:
-    assert image_side(head) == image_side(base64.b64encode(head).decode()) == 300
+def jpeg(frame: int, width: int, height: int) -> bytes:
+    """A JPEG up to its frame, with tables before it whose markers are next to those of frames."""
+    tables = b"".join(b"\xff" + bytes([marker]) + b"\0\x09" + b"\x7f" * 7 for marker in (0xE0, 0xC4, 0xC8, 0xCC))
+    sides = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return b"\xff\xd8" + tables + b"\xff" + bytes([frame]) + b"\0\x11\x08" + sides
+
+
+HEADS: dict[str, Callable[[int, int], bytes]] = {
+    "PNG": lambda w, h: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + w.to_bytes(4, "big") + h.to_bytes(4, "big"),
+    "GIF": lambda w, h: b"GIF89a" + w.to_bytes(2, "little") + h.to_bytes(2, "little"),
+    **{f"JPEG of {frame:X}": partial(jpeg, frame) for frame in (0xC0, 0xC5, 0xC9, 0xCD, 0xCF)},
+    "WebP of VP8X": lambda w, h: (
+        b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + (w - 1).to_bytes(3, "little") + (h - 1).to_bytes(3, "little")
+    ),
+    "WebP of VP8L": lambda w, h: (
+        b"RIFF\0\0\0\0WEBPVP8L" + bytes(5) + (w - 1 | h - 1 << 14 | 1 << 28).to_bytes(4, "little")
+    ),
+    "WebP of VP8": lambda w, h: (
+        b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + (w | 1 << 14).to_bytes(2, "little") + (h | 1 << 14).to_bytes(2, "little")
+    ),
+}
+"""Kind of image -> its bytes up to its width and height."""
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("sides", [(300, 40), (40, 300)], ids=["wide", "high"])
+def test_the_longest_side_of_an_image_is_in_its_header(kind: str, sides: tuple[int, int]) -> None:
+    head = HEADS[kind](*sides)
+    for data in (head, head + bytes(300_000)):
+        assert image_side(data) == image_side(base64.b64encode(data).decode()) == 300
     for length in range(len(head)):
         assert image_side(head[:length]) >= 0
     assert image_side("x") == image_side(None) == image_side("é" * 9) == 0

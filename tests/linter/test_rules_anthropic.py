@@ -131,6 +131,16 @@ VALID: dict[str, list[Json]] = {
     "interleaved thinking": [USER, claude(THOUGHT, server_call(), server_result(), THOUGHT, "x"), USER],
     "a new block": [user({"type": "browser_state", "tabs": []}, {"type": "container_upload", "file_id": "file_1"})],
     "longest name": [USER, claude(call("a", "x" * 200)), user(result("a"))],
+    "a summary of the provider first": [claude({"type": "compaction", "content": "what was said"}), USER],
+    "a summary without a text": [user({"type": "compaction", "content": None, "encrypted_content": "x"}, "x")],
+    "lifetimes": [user(*[text("x", cache_control={**EPHEMERAL, "ttl": ttl}) for ttl in (None, "5m", "1h")])],
+    "a last space before the end": [USER, claude("x "), USER],
+    "most messages": [USER] * MAX_MESSAGES,
+    "largest image": [user(image("A" * 10_000_000))],
+    "longest side": [user(*[image(png(9, 8_000))] * 20)],
+    "longest side of many": [user(*[image(png(9, 2_000))] * 21)],
+    "most images": [user(*[image(png(9, 9))] * 100)],
+    "largest request": [user(*[image("A" * 8_000_000)] * 4)],
     "a directive": [USER, {"role": "system", "content": [], "output_config": {"effort": "low"}}, USER],
 }
 
@@ -171,6 +181,34 @@ FAULTS: list[tuple[str, str, object]] = [
     ("system_misplaced", "/messages/1/role", [USER, system(), USER]),
     ("system_misplaced", "/messages/2/role", [USER, DONE, system(), DONE, USER]),
     ("first_not_user", "/messages/0/role", [DONE, USER]),
+    ("first_not_user", "/messages/0/role", [claude({"type": "compaction", "content": None}), USER]),
+    ("first_not_user", "/messages/0/role", [claude("x", {"type": "compaction", "content": "y"}), USER]),
+    ("system_role", "/messages/2/role", [USER, claude(server_call(), server_result()), system(), DONE, USER]),
+    (
+        "unknown_key",
+        "/messages/0/content/0/source/media_type",
+        [user(document(type="url", url="https://example.com", media_type="application/pdf"))],
+    ),
+    (
+        "block_type",
+        "/messages/0/content/0/content/0",
+        [user({"type": "search_result", "source": "s", "title": "t", "content": [PNG]})],
+    ),
+    ("block_wrong_role", "/messages/0/content/0/type", [user(server_call())]),
+    (
+        "cache_control",
+        "/messages/0/content/0/cache_control",
+        [user(text("x", cache_control={**EPHEMERAL, "ttl": "2h"}))],
+    ),
+    ("cache_control", "/messages/0/content/0/cache_control", [user(text("x", cache_control="ephemeral"))]),
+    *(
+        (
+            "error_empty",
+            "/messages/2/content/0/content",
+            [USER, claude(call("a")), user(result("a", content, is_error=True))],
+        )
+        for content in (None, [], " ")
+    ),
     ("ends_on_assistant", "/messages/1/content", [USER, DONE]),
     ("ends_on_assistant", "/messages/1", [USER, claude()]),
     ("content_type", "/messages/0/content", [{"role": "user"}]),
@@ -238,7 +276,7 @@ FAULTS: list[tuple[str, str, object]] = [
     ("image_pixels", "/messages/0/content/0", [user(image(png(8_001, 9)))]),
     ("many_images_pixels", "/messages/0/content/20", [user(*[image(png(9, 9))] * 20, image(png(9, 2_001)))]),
     ("too_many_images", "/messages", [user(*[image(png(9, 9))] * 101)]),
-    ("request_bytes", "/messages", [user(*[image("A" * 9_000_000)] * 4)]),
+    ("request_bytes", "/messages", [user(*[image("A" * 8_000_000)] * 4, image("A"))]),
     ("server_call_unanswered", f"{LAST}", [USER, claude(server_call()), USER]),
     ("server_call_unanswered", "/messages/1/content/0", [USER, claude(server_call()), user("stop"), claude("x"), USER]),
     ("error_empty", "/messages/2/content/0/content", [USER, claude(call("a")), user(result("a", " ", is_error=True))]),
@@ -272,6 +310,41 @@ def test_a_group_of_system_messages_is_judged_as_one() -> None:
     assert broken([USER, system(), system("x"), DONE, USER]) == [
         ("system_role", "/messages/1/role"),
         ("system_role", "/messages/2/role"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "rule", "place"),
+    [
+        ("", "content_empty", ""),
+        ([], "content_empty", ""),
+        (7, "content_type", ""),
+        (" ", "text_blank", ""),
+        ([text(" ")], "text_blank", "/0/text"),
+        ([text("a", x=1)], "unknown_key", "/0/x"),
+        (["a"], "system_block", "/0"),
+    ],
+)
+def test_the_content_of_a_system_message_is_checked(content: object, rule: str, place: str) -> None:
+    assert broken([USER, system(content), DONE, USER]) == [
+        (rule, f"/messages/1/content{place}"),
+        ("system_role", "/messages/1/role"),
+    ]
+
+
+def test_a_call_or_a_result_without_a_valid_id_excuses_one_other_and_no_more() -> None:
+    place = "/messages/2/content"
+    assert broken([USER, claude(call("")), user(result("a"), result("b"))]) == [
+        ("call_id", f"{LAST}/id"),
+        ("result_unknown", f"{place}/1/tool_use_id"),
+    ]
+    assert broken([USER, claude(call("a"), call("b")), user(result(""))]) == [
+        ("result_id", f"{place}/0/tool_use_id"),
+        ("call_unanswered", "/messages/1/content/1"),
+    ]
+    assert broken([USER, claude(call("a"), call("a")), user(result("a"), result("a"), result("a"))]) == [
+        ("call_id_repeated", "/messages/1/content/1/id"),
+        ("second_result", f"{place}/2/tool_use_id"),
     ]
 
 

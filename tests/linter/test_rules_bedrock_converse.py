@@ -26,10 +26,16 @@ from turnlog.linter.rules import lint
 PNG: Json = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
 WIDE = "iVBORw0KGgoAAAANSUhEUgAAH0EAAAAJAAAAAAA="
 """The header of a PNG of 8,001 pixels."""
+HIGH = "iVBORw0KGgoAAAANSUhEUgAAAAkAAB9AAAAAAAA="
+"""The header of a PNG of 8,000 pixels."""
 
 
-def image(data: str) -> Json:
+def image(data: str | bytes) -> Json:
     return {"image": {"format": "png", "source": {"bytes": data}}}
+
+
+def file(data: str | bytes) -> Json:
+    return {"document": {"name": "x", "source": {"bytes": data}}}
 
 
 THOUGHT: Json = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "sig"}}}
@@ -86,6 +92,12 @@ VALID: dict[str, list[Json]] = {
     "an empty result": [USER, model(call("a")), user({"toolResult": {"toolUseId": "a", "content": []}})],
     "longest ids and names": [USER, model(call("x.:-_" + "y" * 59, "x" * 64)), user(result("x.:-_" + "y" * 59))],
     "bytes": [user({"image": {"format": "webp", "source": {"bytes": b"AAAA"}}})],
+    "largest image": [user(image("A" * 5_242_880), image(b"A" * 3_932_160))],
+    "largest document": [user(file("A" * 6_291_456), "x")],
+    "largest document in bytes": [user(file(b"A" * 4_718_592), "x")],
+    "longest side": [user(image(HIGH))],
+    "most images": [user(*[PNG] * 20)],
+    "most documents": [user("x", *[document(f"x{n}") for n in range(5)])],
     "documents": [
         user(
             "x",
@@ -159,12 +171,10 @@ FAULTS: list[tuple[str, str, object]] = [
     ("block_wrong_role", f"{LAST}/toolResult", [USER, model(result("a")), USER]),
     ("media_wrong_role", f"{LAST}/image", [USER, model(PNG), USER]),
     ("media_wrong_role", f"{LAST}/document", [USER, model(document(), "x"), USER]),
-    ("media_bytes", f"{FIRST}/image", [user(image("A" * 5_300_000))]),
-    (
-        "media_bytes",
-        f"{FIRST}/document",
-        [user({"document": {"name": "x", "source": {"bytes": "A" * 6_300_000}}}, "x")],
-    ),
+    ("media_bytes", f"{FIRST}/image", [user(image("A" * 5_242_884))]),
+    ("media_bytes", f"{FIRST}/image", [user(image(b"A" * 3_932_161))]),
+    ("media_bytes", f"{FIRST}/document", [user(file("A" * 6_291_460), "x")]),
+    ("media_bytes", f"{FIRST}/document", [user(file(b"A" * 4_718_593), "x")]),
     ("image_pixels", f"{FIRST}/image", [user(image(WIDE))]),
     ("too_many_images", "/messages/0/content", [user(*[PNG] * 21)]),
     ("too_many_documents", "/messages/0/content", [user("x", *[document(f"x{n}") for n in range(6)])]),

@@ -107,6 +107,7 @@ VALID: dict[str, list[Json]] = {
     "legacy null result": [function_call(), {**function_result(), "content": None}],
     "names": [user(name="Zoë.Smith"), {**SYSTEM, "name": "x" * 64}, calls("a"), {**result("a"), "name": "get_weather"}],
     "empty strings": [user(content=""), {**DONE, "content": ""}],
+    "most images": [user(content=[PICTURE] * 1_500)],
     "longest id": [calls("x" * 40), result("x" * 40)],
     "parts": [
         user(

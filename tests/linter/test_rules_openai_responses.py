@@ -100,7 +100,13 @@ VALID: dict[str, list[Json]] = {
         reasoning(),
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
     ],
-    "references": [{"type": "item_reference", "id": "fc_1"}, {"id": "rs_1"}, output("a"), USER],
+    "references": [
+        {"type": "item_reference", "id": "fc_1"},
+        {"id": "rs_1"},
+        {"id": "a", "type": None},
+        output("a"),
+        USER,
+    ],
     "reasoning before a reference": [reasoning(), {"type": "item_reference", "id": "msg_1"}],
     "other calls": [
         {"type": "computer_call", "id": "cu_1", "call_id": "a", "pending_safety_checks": [], "status": "completed"},
@@ -111,6 +117,7 @@ VALID: dict[str, list[Json]] = {
     "an output of its own": [USER, {"type": "function_call_output", "name": "alarm", "output": "It rings."}],
     "a call that goes on": [USER, call("a", **{"async": True})],
     "a new item": [{"type": "compaction", "encrypted_content": "AAAA"}, USER],
+    "most images": [{"role": "user", "content": [PNG] * 1_500}],
     "longest": [call("x" * 64, "y" * 128), output("x" * 64)],
     "files": [
         message(
@@ -225,6 +232,21 @@ def test_an_id_that_is_too_long_is_told_in_the_call_and_in_its_output() -> None:
     assert broken([call("x" * 65), output("x" * 65)]) == [
         ("call_id_too_long", "/messages/0/call_id"),
         ("call_id_too_long", "/messages/1/call_id"),
+    ]
+
+
+def test_a_call_or_an_output_without_a_valid_id_excuses_one_other_and_no_more() -> None:
+    assert broken([call(""), output("a"), output("b")]) == [
+        ("call_id", "/messages/0/call_id"),
+        ("orphan_output", "/messages/2/call_id"),
+    ]
+    assert broken([call("a"), call("b"), output("")]) == [
+        ("call_id", "/messages/2/call_id"),
+        ("call_unanswered", "/messages/1"),
+    ]
+    assert broken([call("a"), call("a"), output("a"), output("a"), output("a")]) == [
+        ("call_id_repeated", "/messages/1/call_id"),
+        ("second_output", "/messages/4/call_id"),
     ]
 
 

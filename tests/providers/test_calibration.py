@@ -46,6 +46,7 @@ def test_it_comes_down_only_when_a_loop_begins_and_it_is_far_too_high() -> None:
     assert within.after(None, opens_loop=False).percent == 150
     assert within.after(None, opens_loop=True).percent == 130
     assert folded([136] * 5, start=high).after(None, opens_loop=True).percent == 150
+    assert folded([135] * 5, start=high).after(None, opens_loop=True).percent == 135
     assert folded([30] * 5, opens_loop=True).percent == MIN_PERCENT
 
 
@@ -82,9 +83,11 @@ def test_ratios_are_rounded_up_and_small_windows_teach_nothing() -> None:
     assert ratio_of(1001, 1000) == 101
     assert ratio_of(1000, 1000) == 100
     assert ratio_of(255, 255) is None
+    assert ratio_of(256, 256) == 100
+    assert (ratio_of(200, 1000), ratio_of(5_000, 1000)) == (20, 500)
 
 
-@pytest.mark.parametrize(("counted", "ours"), [(0, 1000), (1000, 0), (100, 1000), (5_001, 1000), (10**8, 300)])
+@pytest.mark.parametrize(("counted", "ours"), [(0, 1000), (1000, 0), (190, 1000), (5_001, 1000), (10**8, 300)])
 def test_counts_that_can_not_be_of_one_window_are_refused(counted: int, ours: int) -> None:
     with pytest.raises(ValueError, match=r"count|ratio"):
         ratio_of(counted, ours)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.messages import Media, Message, Text, Thinking, ToolCall, ToolResult
+from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Turn
 from turnlog.providers.alternation import CONTINUE, FIRST_USER
 from turnlog.providers.anthropic import AnthropicCodec
@@ -56,6 +56,23 @@ def test_documents_both_ways(source: dict[str, Any], media: Media) -> None:
     block = {"type": "document", "source": source}
     assert CODEC.parse({"role": "user", "content": [block]}).content == (media,)
     assert CODEC.bodies(Turn(Message("user", (media,)))) == [{"role": "user", "content": [block]}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64"},
+        {"type": "base64", "data": ""},
+        {"type": "url", "data": "AA=="},
+        {"type": "url", "url": 7},
+        {"type": "file", "file_id": None},
+        {"type": "text", "data": "x"},
+        {"type": "s3", "url": "s3://x"},
+    ],
+)
+def test_an_image_without_what_its_source_names_is_no_image(source: dict[str, Any]) -> None:
+    block = {"type": "image", "source": source}
+    assert CODEC.parse({"role": "user", "content": [block]}).content == (Opaque("anthropic", block),)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +171,30 @@ def test_a_server_tool_that_was_cut_off_is_left_out_once_the_user_goes_on() -> N
     assert sent(asked, given({"role": "assistant", "content": [SERVER_RESULT, TEXT]}))[1]["content"] == [TEXT]
 
 
+@pytest.mark.parametrize(
+    ("content", "closing"),
+    [
+        ([SERVER_CALL, SERVER_RESULT, TEXT, TEXT], 2),
+        ([TEXT, SERVER_CALL, SERVER_RESULT], 0),
+        ([SERVER_CALL, TEXT], 0),
+        ([SERVER_RESULT, TEXT], 0),
+        ([SERVER_CALL, SERVER_RESULT, CALL, TEXT], 0),
+        ([TEXT], 0),
+    ],
+)
+def test_a_message_closes_with_what_stands_behind_the_results_of_all_its_calls(content: Any, closing: int) -> None:
+    assert CODEC.parse({"role": "assistant", "content": content}).closing == closing
+
+
+def test_a_server_call_beside_an_image_is_sent_as_it_came() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    for content in ([TEXT, image, SERVER_CALL, CALL], [SERVER_CALL, SERVER_RESULT, image, CALL]):
+        (body,) = CODEC.bodies(given({"role": "assistant", "content": content}))
+        assert [block for block in body["content"] if "tool" in block["type"]] == [  # type: ignore[union-attr,index,operator,call-overload]
+            block for block in content if "tool" in str(block["type"])
+        ]
+
+
 def test_a_server_tool_goes_on_behind_the_results_of_other_calls() -> None:
     turns = [
         given({"role": "user", "content": "news?"}),
@@ -180,6 +221,8 @@ def test_input_that_is_no_object_is_wrapped_and_thinking_dropped(value: Any, sen
 def test_blank_text_is_left_out_and_thinking_with_nothing_behind_it() -> None:
     blank = {"type": "text", "text": " \n"}
     assert CODEC.bodies(given({"role": "assistant", "content": [THINKING, blank]})) == []
+    (body,) = CODEC.bodies(given({"role": "assistant", "content": [THINKING, TEXT, THINKING, THINKING]}))
+    assert body["content"] == [THINKING, TEXT]
     assert CODEC.bodies(given({"role": "user", "content": ""})) == []
     (body,) = CODEC.bodies(given({"role": "user", "content": [{**RESULT, "content": [blank]}]}, results=("a",)))
     assert body["content"] == [{**RESULT, "content": []}]

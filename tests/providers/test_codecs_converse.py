@@ -136,6 +136,8 @@ def test_repairs() -> None:
             Media("file", "text/csv", data="AA==", name="my_list.csv"),
             {"document": {"format": "csv", "name": "my list csv", "source": {"bytes": "AA=="}}},
         ),
+        (Media("image", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
+        (Media("image", "image/tiff", data="AA=="), {"text": "[image]"}),
         (Media("image", url="https://x/a.png"), {"text": "[image]"}),
         (Media("audio", data="AA=="), {"text": "[audio]"}),
         (Media("file", "application/zip", data="AA==", name="a.zip"), {"text": "[file: a.zip]"}),
@@ -150,6 +152,44 @@ def test_documents_have_names_of_their_own_and_text_beside_them() -> None:
     (message,) = sent(Turn(Message("user", (pdf, pdf))))
     assert [block["document"]["name"] for block in message["content"][:2]] == ["a b", "a b (2)"]
     assert message["content"][2:] == [{"text": DOCUMENT_TEXT}]
+
+
+@pytest.mark.parametrize(
+    ("names", "unique"),
+    [
+        (["a", "A", "a", "b"], ["a", "A (2)", "a (3)", "b"]),
+        (["x" * 200] * 2, ["x" * 200, "x" * 192 + " (2)"]),
+        (["", ""], ["document", "document (2)"]),
+    ],
+)
+def test_no_two_documents_of_a_request_share_a_name_wherever_they_are(names: list[str], unique: list[str]) -> None:
+    files = [Media("file", data="AA==", name=name) for name in names]
+    (message,) = sent(Turn(Message("user", (*files, Text("x")))))
+    assert message["content"] == [
+        *({"document": {"format": "pdf", "name": name, "source": {"bytes": "AA=="}}} for name in unique),
+        {"text": "x"},
+    ]
+    calls = tuple(ToolCall(str(number), "f", "{}") for number in range(len(files)))
+    results = tuple(ToolResult(call.id, (file,)) for call, file in zip(calls, files, strict=True))
+    ids = tuple(call.id for call in calls)
+    turns = [Turn(Message("assistant", tool_calls=calls), call_ids=ids)]
+    message = sent(*turns, Turn(Message("tool", tool_results=results), result_ids=ids))[-1]
+    blocks = [block["toolResult"]["content"][0]["document"]["name"] for block in message["content"]]
+    assert blocks == unique, "a document in a result needs no text beside it"
+
+
+def test_media_of_an_assistant_are_named_and_its_own_results_follow_it() -> None:
+    files = Media("image", data="AA=="), Media("file", data="AA==", name="a.pdf")
+    message = Message("assistant", files, (ToolCall("a", "f", ""),), (ToolResult("a", (Text("x"),)),))
+    call = {"toolUse": {"toolUseId": "a", "name": "f", "input": {}}}
+    answer = {"toolResult": {"toolUseId": "a", "content": [{"text": "x"}]}}
+    said = {"role": "assistant", "content": [{"text": "[image]"}, {"text": "[file: a.pdf]"}, call]}
+    assert CODEC.bodies(Turn(message, call_ids=("a",), result_ids=("a",))) == [
+        said,
+        {"role": "user", "content": [answer]},
+    ]
+    earlier = Turn(message, call_ids=("b",), result_ids=("a",))
+    assert [body["role"] for body in CODEC.bodies(earlier)] == ["user", "assistant"]
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,7 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
         ),
         ({"role": "user", "content": None, "k": 1}, {"role": "user", "content": ""}),
         ({"role": "assistant", "content": []}, {"role": "assistant", "content": ""}),
+        ({"role": "assistant", "content": None}, {"role": "assistant", "content": ""}),
         (
             {"role": "assistant", "content": "x", "tool_calls": [], "k": 1},
             {"role": "assistant", "content": "x"},

@@ -64,6 +64,14 @@ def output(call_id: str, value: Any = "out") -> dict[str, Any]:
         ),
         ({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}, COMPACTED),
         (
+            {"type": "compaction", "id": "cmp_1"},
+            Message(
+                "assistant",
+                (Opaque("openai_responses", {"type": "compaction", "id": "cmp_1"}),),
+                given_role="compaction",
+            ),
+        ),
+        (
             output("a", "[error] no"),
             Message(
                 "tool",

@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import Harness
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
-from turnlog.providers.blocks import convert_tools
+from turnlog.core.messages import Opaque, Text, Thinking
+from turnlog.providers.blocks import convert_tools, kind_of, shape_of, tool_name
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -48,11 +49,6 @@ def test_strict_is_kept_and_an_illegal_name_made_legal() -> None:
     (sent,) = convert_tools([tool], "openai_responses")
     assert sent["strict"] is True
     assert str(sent["name"]).startswith("a_b_")
-
-
-def test_no_parameters_are_an_empty_object() -> None:
-    (sent,) = convert_tools([{"type": "function", "function": {"name": "f"}}], "anthropic")
-    assert sent == {"name": "f", "input_schema": {"type": "object", "properties": {}}}
 
 
 TAKEN: dict[str, list[dict[str, Any]]] = {
@@ -115,3 +111,64 @@ def test_a_tool_that_no_provider_takes_is_refused_with_its_place(harness: Harnes
             call()
         assert caught.value.problems[0].pointer == "/tools/1"
     assert session.info().head == 1 and not log.sessions.exists("t")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "f", "strict": "yes"}},
+        {"type": "function", "name": "f", "parameters": None},
+        {"toolSpec": {"name": "f"}},
+        {"toolSpec": {"name": "f", "inputSchema": {"json": []}}},
+    ],
+)
+def test_no_parameters_are_an_empty_object(tool: dict[str, Any]) -> None:
+    assert convert_tools([tool], "anthropic") == [{"name": "f", "input_schema": {"type": "object", "properties": {}}}]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {}},
+        {"type": "function", "name": 7},
+        {"toolSpec": {}},
+        {"toolSpec": {"name": 7}},
+    ],
+)
+def test_a_tool_without_a_name_is_sent_to_nobody_else(tool: dict[str, Any]) -> None:
+    assert convert_tools([tool], "anthropic") == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "shape", "name"),
+    [
+        ({"type": "custom", "custom": {"name": "f"}}, "openai_chat", "f"),
+        ({"systemTool": {"name": "f"}}, "bedrock_converse", "f"),
+        ({"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, "openai_responses", "n"),
+        ({"type": "custom", "name": "f"}, "openai_responses", "f"),
+        ({"type": "custom", "name": "f", "input_schema": SCHEMA}, "anthropic", "f"),
+        ({"type": "function", "name": "f"}, "openai_responses", "f"),
+        ({"type": "bash_20250124", "name": "bash"}, "anthropic", "bash"),
+        ({"type": "function"}, None, ""),
+        ({"name": "f"}, None, "f"),
+        ({"tools": []}, None, ""),
+    ],
+)
+def test_the_shape_and_the_name_of_a_tool(tool: dict[str, Any], shape: str | None, name: str) -> None:
+    assert (shape_of(tool), tool_name(tool)) == (shape, name)
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        (Opaque("x", {"type": "odd", "a": 1}), "odd"),
+        (Opaque("x", {"guardContent": {}}), "guardContent"),
+        (Opaque("x", {"type": "two words"}), "unknown"),
+        (Opaque("x", {}), "unknown"),
+        (Opaque("x", "odd"), "unknown"),
+        (Thinking("hm"), "thinking"),
+        (Text("hm"), "unknown"),
+    ],
+)
+def test_a_block_has_the_name_that_its_provider_gives_it(block: object, kind: str) -> None:
+    assert kind_of(block) == kind

@@ -40,21 +40,25 @@ def gif(width: int, height: int) -> str:
     return base64_of(b"GIF89a" + struct.pack("<HH", width, height) + bytes(20))
 
 
-def jpeg(width: int, height: int, *, preview_bytes: int = 0) -> str:
-    segments = b"\xff\xe0" + struct.pack(">H", 16) + bytes(14)
+def jpeg(width: int, height: int, *, preview_bytes: int = 0, marker: int = 0xC2, before: bytes = b"") -> str:
+    segments = before + b"\xff\xe0" + struct.pack(">H", 16) + bytes(14)
     while preview_bytes > 0:
         length = min(preview_bytes, 60_000)
         segments += b"\xff\xe1" + struct.pack(">H", length + 2) + bytes(length)
         preview_bytes -= length
-    frame = b"\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + bytes(9)
+    frame = bytes([0xFF, marker]) + struct.pack(">HBHHB", 17, 8, height, width, 3) + bytes(9)
     return base64_of(b"\xff\xd8" + segments + b"\xff\xc4\x00\x04\x00\x00" + frame + bytes(50))
 
 
 def webp(kind: str, width: int, height: int) -> str:
     body = {
         "VP8X": b"VP8X" + bytes(8) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little"),
-        "VP8L": b"VP8L" + bytes(4) + b"\x2f" + ((width - 1) | (height - 1) << 14).to_bytes(4, "little") + bytes(9),
-        "VP8 ": b"VP8 " + bytes(7) + b"\x9d\x01\x2a" + struct.pack("<HH", width, height),
+        "VP8L": b"VP8L"
+        + bytes(4)
+        + b"\x2f"
+        + ((width - 1) | (height - 1) << 14 | 1 << 28).to_bytes(4, "little")
+        + bytes(9),
+        "VP8 ": b"VP8 " + bytes(7) + b"\x9d\x01\x2a" + struct.pack("<HH", width | 1 << 14, height | 1 << 14),
     }[kind]
     return base64_of(b"RIFF" + bytes(4) + b"WEBP" + body)
 
@@ -88,6 +92,7 @@ def test_an_opaque_block_is_its_compact_json() -> None:
         ({"data": "QUJD" * 1000 + "QQ==\n"}, '{"data":""}'),
         ([{"deep": "_-ab" * 100}], '[{"deep":""}]'),
         ({"url": "data:audio/mp3;base64,QUJD"}, '{"url":"data:audio/mp3;base64,"}'),
+        ({"long": "A" * 257}, '{"long":""}'),
         ({"short": "QUJD" * 64}, '{"short":"' + "QUJD" * 64 + '"}'),
         ({"text": "two words " * 100}, '{"text":"' + "two words " * 100 + '"}'),
     ],
@@ -111,6 +116,35 @@ SIZED = [png, gif, jpeg, *(partial(webp, kind) for kind in ("VP8X", "VP8L", "VP8
 @pytest.mark.parametrize("size", [(1, 1), (640, 480), (481, 16_000)])
 def test_the_size_is_read_from_the_header(picture: Callable[[int, int], str], size: tuple[int, int]) -> None:
     assert image_size(picture(*size)) == size
+
+
+@pytest.mark.parametrize("marker", [0xC0, 0xC1, 0xC3, 0xC5, 0xC9, 0xCD, 0xCF])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"\xff",
+        b"\xff\x01",
+        b"\xff\xd0",
+        b"\xff\xd8",
+        *(bytes([0xFF, table, 0, 2]) for table in (0xC4, 0xC8, 0xCC, 0xD9)),
+    ],
+)
+def test_the_size_of_a_jpeg_is_in_its_first_frame(marker: int, before: bytes) -> None:
+    assert image_size(jpeg(800, 600, marker=marker, before=before)) == (800, 600)
+
+
+@pytest.mark.parametrize(
+    ("picture", "length"),
+    [
+        (png, 24),
+        (partial(jpeg, before=b"\xff"), 36),
+        *((partial(webp, kind), 30) for kind in ("VP8X", "VP8L", "VP8 ")),
+    ],
+)
+def test_a_header_is_enough_and_less_is_not(picture: Callable[[int, int], str], length: int) -> None:
+    header = base64.b64decode(picture(640, 480))
+    assert image_size(base64_of(header[:length])) == (640, 480)
+    assert image_size(base64_of(header[: length - 3])) is None
 
 
 def test_a_jpeg_with_a_preview_in_front_has_a_size() -> None:
@@ -171,6 +205,10 @@ def test_images_by_tiles(size: tuple[int, int], expected: int) -> None:
         (Media("file", file_id="file-1"), 3000),
         (Media("file", media_type="application/pdf", data=base64_of(bytes(250_000))), 9000),
         (Media("file", media_type="text/csv", data=base64_of(bytes(3000))), 1000),
+        (Media("file", media_type="text/csv", data="A" * 6), 2),
+        (Media("file", media_type="application/pdf", data="A" * 133_334), 3000),
+        (Media("file", media_type="application/pdf", data="A" * 133_335), 6000),
+        (Media("audio", data="A" * 2), 1),
         (Media("file", url="data:text/plain;base64," + base64_of(bytes(300))), 100),
         (Media("audio", url="https://example.com/a.mp3"), 600),
         (Media("audio", media_type="audio/mp3", data=base64_of(bytes(48_000))), 30),

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
+from turnlog.core.messages import Message, Role, Text
+from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS, recognise
 
 CALLS: dict[str, list[dict[str, Any]]] = {
@@ -107,6 +109,19 @@ def test_calls_of_each_format_are_told_in_each(log: Turnlog, given: str, sent: s
     is_first = sent in ("openai_chat", "openai_responses", "openai_agents_js")
     assert window.system == (None if is_first else "You find things.")
     assert ("You find things." in str(window.messages)) == is_first
+
+
+@pytest.mark.parametrize("format", CODECS)
+def test_a_request_says_which_messages_are_of_which_turn_and_where_it_ends(format: str) -> None:
+    codec = CODECS[format]
+    roles: tuple[Role, ...] = ("user", "assistant", "user")
+    turns = [Turn(Message(role, (Text(role),))) for role in roles]
+    rendered = codec.render(turns, system=None, tools=())
+    assert [list(bodies) for bodies in rendered.bodies] == [codec.bodies(turn) for turn in turns]
+    assert [body for bodies in rendered.bodies for body in bodies] == rendered.messages
+    assert [end.message for end in rendered.ends] == [0, 1, 2]
+    silent = codec.render([Turn(Message("user")), turns[0], Turn(Message("assistant"))], system=None, tools=())
+    assert len(silent.ends) == len(silent.bodies) == 3, "also a turn of which nothing is sent"
 
 
 def test_a_message_that_is_several_items_is_read_as_several_of_one_position(log: Turnlog) -> None:

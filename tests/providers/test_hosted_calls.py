@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog, build_window, lint
+from turnlog.core.json_values import JsonValue
+from turnlog.core.messages import Block, Text
+from turnlog.providers.hosted_calls import result_blocks, with_result_text
 from turnlog.providers.registry import CODECS
 
 Body = dict[str, Any]
@@ -139,6 +142,15 @@ def history(kind: str, said: str = VALUE) -> tuple[str, list[Body]]:
 
 KINDS = [*items(""), *blocks("")]
 HOLDS_NO_TEXT = ("computer",)
+HOLDS_NO_OTHER_TEXT = {
+    "mcp_list_tools",
+    "web_search",
+    "sing",
+    "web_search block",
+    "tool_search block",
+    "web_search_error block",
+}
+"""Kinds of calls that the provider runs whose results have no place for a text of ours."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,6 +206,34 @@ def test_a_large_result_is_cut_and_keeps_its_end(kind: str, sent: str) -> None:
         assert lint(window.messages, format=sent).problems == []
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in blocks("") or len(items("")[kind]) == 1])
+def test_a_result_of_the_provider_may_hold_another_text_and_nothing_else_changes(kind: str) -> None:
+    format, messages = history(kind)
+    body, codec = messages[1], CODECS[format]
+    cut = with_result_text(body, {0: "cut"})
+    assert (cut is None) == (kind in HOLDS_NO_OTHER_TEXT)
+    if cut is not None:
+        before, after = codec.parse(body), codec.parse(cut)
+        assert ["cut" in result.text and VALUE not in result.text for result in after.tool_results] == [True]
+        assert (after.tool_calls, after.content) == (before.tool_calls, before.content)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([{"type": "input_text", "text": "a"}, {"text": "b", "type": "text"}], (Text("a"), Text("b"))),
+        ([{"type": "input_text", "text": "a"}, {"x": 1}], (Text('[{"type":"input_text","text":"a"},{"x":1}]'),)),
+        ({"x": 1, "encrypted_x": "secret"}, (Text('{"x":1}'),)),
+        ("a", (Text("a"),)),
+        ([], ()),
+        (None, ()),
+        (0, (Text("0"),)),
+    ],
+)
+def test_a_result_is_its_texts_or_all_of_it_as_json(value: JsonValue, said: tuple[Block, ...]) -> None:
+    assert tuple(result_blocks(value)) == said
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_log_gives_it_a_ref_a_search_hit_and_a_recall(kind: str) -> None:
     format, messages = history(kind)
@@ -246,6 +286,24 @@ def test_a_call_that_the_provider_has_not_answered_yet_is_no_open_call(kind: str
     messages = [{"role": "user", "content": "find"}, {"role": "assistant", "content": [use]}]
     window = build_window(messages, format="anthropic", input_format="anthropic")
     assert list(window.open_calls) == []
+
+
+NAMES = {
+    **dict.fromkeys(("function", "custom_tool", "mcp_call", "mcp block"), "find"),
+    "approval": "mcp_approval_request",
+    "tool_search block": "tool_search_tool_regex",
+    "web_search_error block": "web_search",
+}
+"""Kind of call -> the name of its tool, where that is not the kind."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_has_the_name_of_its_tool_and_what_was_asked(kind: str) -> None:
+    format, messages = history(kind)
+    (call,) = CODECS[format].parse(messages[1]).tool_calls
+    assert call.name == NAMES.get(kind, kind.removesuffix(" block"))
+    assert ASKED in call.arguments and VALUE not in call.arguments
+    assert call.hosted == (kind in blocks("") or len(items("")[kind]) == 1)
 
 
 def test_both_directions_agree_on_the_ids() -> None:

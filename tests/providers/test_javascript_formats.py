@@ -11,9 +11,11 @@ import pytest
 
 from turnlog import Turnlog, import_files
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.messages import Media, Text, Thinking
+from turnlog.core.messages import Media, Message, Text, Thinking, ToolResult
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.linter.routes import LINT_FORMATS
+from turnlog.providers import Turn
+from turnlog.providers.ai_sdk import media_of_part
 from turnlog.providers.registry import CODECS, recognise
 from turnlog.providers.token_rules import count_message, count_tools
 
@@ -248,6 +250,93 @@ def test_an_image_of_a_tool_is_an_image_in_both(log: Turnlog) -> None:
     assert result.content == (Media("image", "image/png", data="aGk="),)
 
 
+PDF = "application/pdf"
+
+
+@pytest.mark.parametrize(
+    ("part", "media"),
+    [
+        ({"type": "file", "data": "https://x/a", "mediaType": PDF}, Media("file", PDF, url="https://x/a")),
+        (
+            {"type": "file", "url": "http://x/a", "mediaType": "image/png"},
+            Media("image", "image/png", url="http://x/a"),
+        ),
+        ({"type": "file", "url": "data:image/png;base64,aGk="}, Media("image", "image/png", data="aGk=")),
+        ({"type": "file", "data": "data:;base64,aGk=", "mediaType": PDF}, Media("file", PDF, data="aGk=")),
+        ({"type": "file", "data": "aGk=", "mediaType": "audio/wav"}, Media("audio", "audio/wav", data="aGk=")),
+        ({"type": "media", "data": "aGk=", "filename": "a"}, Media("file", data="aGk=", name="a")),
+        ({"type": "image", "image": "https://x"}, Media("image", url="https://x")),
+        ({"type": "image-url", "url": "https://x"}, Media("image", url="https://x")),
+        ({"type": "file-url", "url": "https://x"}, Media("file", url="https://x")),
+        ({"type": "file-data", "data": "aGk="}, Media("file", data="aGk=")),
+        ({"type": "image", "image": ""}, None),
+        ({"type": "image", "url": "https://x"}, None),
+        ({"type": "file", "mediaType": PDF}, None),
+        ({"type": "text", "text": "x", "data": "aGk="}, None),
+    ],
+)
+def test_a_file_is_read_from_where_its_part_has_it(part: Body, media: Media | None) -> None:
+    assert media_of_part(part) == media
+
+
+RUN: Body = {"type": "tool-call", "toolCallId": "c", "toolName": "f", "input": {}, "providerExecuted": True}
+RAN: Body = {"type": "tool-result", "toolCallId": "c", "toolName": "f", "output": {"type": "text", "value": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "closing"),
+    [
+        ([RUN, RAN, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}], 2),
+        ([{"type": "text", "text": "a"}, RUN, RAN], 0),
+        ([RUN, {"type": "text", "text": "a"}], 0),
+        ([RAN, {"type": "text", "text": "a"}], 0),
+        ([RUN, {**RUN, "toolCallId": "d"}, RAN, {"type": "text", "text": "a"}], 0),
+    ],
+)
+def test_a_message_closes_with_what_stands_behind_the_results_of_all_its_calls(parts: list[Body], closing: int) -> None:
+    message = CODECS["ai_sdk"].parse({"role": "assistant", "content": parts})
+    assert message.closing == closing
+    assert [call.hosted for call in message.tool_calls] == [True] * len([part for part in parts if "input" in part])
+    assert [result.hosted for result in message.tool_results] == [True] * (RAN in parts)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"role": "user", "content": 7}, "/content"),
+        ({"role": "user", "content": ["x"]}, "/content"),
+        ({"role": "user", "parts": [7]}, "/parts"),
+        ({"role": "user", "content": [{"type": "text", "text": "a"}, {"text": "b"}]}, "/content/1"),
+        ({"role": "user", "parts": [{"type": None}]}, "/parts/0"),
+    ],
+)
+def test_what_is_no_message_of_the_ai_sdk_is_refused_with_its_place(body: Body, pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        CODECS["ai_sdk"].parse(body)
+    assert [problem.pointer for problem in raised.value.problems] == [pointer]
+
+
+def test_media_of_a_tool_without_data_are_named_beside_one_with_data() -> None:
+    content = (
+        Text("b"),
+        Media("image", data="aGk="),
+        Media("image", url="https://x"),
+        Media("file", data="aGk=", name="a"),
+    )
+    turn = Turn(Message("tool", tool_results=(ToolResult("c", content),)), result_ids=("c",))
+    (body,) = CODECS["ai_sdk"].bodies(turn)
+    (part,) = body["content"]  # type: ignore[misc,assignment]
+    assert part["output"] == {  # type: ignore[index,call-overload]
+        "type": "content",
+        "value": [
+            {"type": "text", "text": "b"},
+            {"type": "image-data", "data": "aGk=", "mediaType": "image/png"},
+            {"type": "text", "text": "[image]"},
+            {"type": "file-data", "data": "aGk=", "mediaType": "application/octet-stream"},
+        ],
+    }
+
+
 @pytest.mark.parametrize("detail", ["low", "high", None])
 def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, detail: str | None) -> None:
     image = {"url": "data:image/png;base64,aGk="} | ({"detail": detail} if detail else {})
@@ -314,6 +403,21 @@ def test_calls_that_the_provider_defines_are_those_of_responses(item: Body, name
     assert recognise(item) is CODECS["openai_agents_js"]
     (call,) = CODECS["openai_agents_js"].parse(item).tool_calls
     assert (call.name, call.arguments) == (name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("part", "format"),
+    [
+        ({"type": "input_image", "image": "aGk="}, "openai_agents_js"),
+        ({"type": "input_file", "file": {"id": "f"}}, "openai_agents_js"),
+        ({"type": "input_image", "image_url": "https://x"}, "openai_responses"),
+        ({"type": "input_file", "file_id": "f"}, "openai_responses"),
+        ({"type": "input_text", "text": "x", "file": 1}, "openai_responses"),
+        ({"type": "image", "image": "aGk="}, "ai_sdk"),
+    ],
+)
+def test_a_part_is_recognised_by_where_it_has_its_file(part: Body, format: str) -> None:
+    assert recognise({"role": "user", "content": [part]}).format == format
 
 
 def test_thinking_is_kept_and_comes_back_in_its_own_format() -> None:

@@ -45,6 +45,7 @@ SAME: list[Any] = [
     {"function": {"name": RECALL_TOOL, "arguments": '{"ref": "3.1"}'}},
     [{"ref": "3.1"}],
     '"{\\"ref\\": \\"3.1\\"}"',
+    '{"ref": "3.1\n"}',
     '```json\n{"ref": "3.1"}\n```',
     "{'ref': '3.1', 'pattern': None}",
     '{"ref": "3.1"}{"ref": "6.0"}',

@@ -176,7 +176,7 @@ def _fields(tool: str, arguments: Any) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             named = {_plain(str(name)): item for name, item in value.items() if item is not None}
             fields = {known[name]: named[name] for name in reversed(named) if name in known}
-            wrapper = next((name for name in named if name in _WRAPPERS and name not in known), None)
+            wrapper = next((name for name in named if name in _WRAPPERS), None)
             if fields or wrapper is None:
                 return fields
             # {"name": …, "arguments": …}, and a function's own object around these.

@@ -1,12 +1,14 @@
-"""Borders of run loops: each sentence of "Loop borders" in docs/windows, on the smallest history that shows it."""
+"""Borders of run loops and warnings of disorder: each sentence of "Loop borders", each warning on the smallest history."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from turnlog.core.calls import outline_of
-from turnlog.core.loops import Arrival, LoopState
-from turnlog.core.messages import Message, Role, ToolCall
+from turnlog.core.loops import Amount, Arrival, Flow, LoopState, accept
+from turnlog.core.messages import Media, Message, Role, Text, Thinking, ToolCall, ToolResult
 
 ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant", "c": "assistant", "t": "tool", "x": "unknown"}
 
@@ -102,3 +104,117 @@ def test_the_start_is_the_position_of_the_loops_first_message() -> None:
 def test_a_headers_form_of_the_state_reads_back_equal(script: str) -> None:
     state = fold(script)[1]
     assert LoopState.decode(state.encode()) == state
+
+
+def said(role: Role, text: str = "x", given_role: str = "", **parts: Any) -> Message:
+    return Message(role, (Text(text),) if text else (), given_role=given_role or role, **parts)
+
+
+def called(*ids: str, arguments: str = "{}", given_role: str = "assistant") -> Message:
+    return Message("assistant", tool_calls=tuple(ToolCall(one, "f", arguments) for one in ids), given_role=given_role)
+
+
+def answered(*ids: str, text: str = "x", given_role: str = "tool") -> Message:
+    results = tuple(ToolResult(one, (Text(text),)) for one in ids)
+    return Message("tool", tool_results=results, given_role=given_role)
+
+
+def warned(*messages: Message, **of_last: bool) -> list[tuple[str, str]]:
+    """Codes and pointers of what the last message is warned of; ``of_last`` are marks of its arrival."""
+    flow, warnings = Flow(), list[tuple[str, str]]()
+    for index, message in enumerate(messages):
+        marks = of_last if index == len(messages) - 1 else {}
+        accepted = accept(flow, Arrival(index + 1, index, message, outline_of(message), 1, **marks))
+        flow = accepted.flow
+        warnings = [(warning.code, warning.pointer.removeprefix(f"/messages/{index}")) for warning in accepted.warnings]
+    assert (flow.messages, flow.tokens) == (len(messages), len(messages))
+    return warnings
+
+
+U, A, S = said("user"), said("assistant"), said("system")
+
+
+@pytest.mark.parametrize(
+    ("messages", "code", "pointer"),
+    [
+        ([said("unknown", given_role="critic")], "unknown_role", "/role"),
+        ([U, S], "system_mid", "/role"),
+        ([S, S], "system_mid", "/role"),
+        ([A], "assistant_first", "/role"),
+        ([U, U], "consecutive_user", "/role"),
+        ([U, A, A], "consecutive_assistant", "/role"),
+        ([said("user", tool_calls=called("a").tool_calls)], "user_tool_calls", "/tool_calls"),
+        ([U, called("a"), U], "open_calls", ""),
+        ([U, called("a"), said("assistant", given_role="function_call")], "open_calls", ""),
+        ([said("user", "")], "empty_content", "/content"),
+        ([said("user", " \n")], "empty_content", "/content"),
+        ([S, U, Message("assistant", (Thinking("hm"),), given_role="assistant")], "empty_content", "/content"),
+        ([U, called("a"), answered("a", text="")], "empty_content", "/content"),
+        ([said("user", "a\x00")], "control_chars", "/content"),
+        ([U, called("a"), answered("a", text="\x1f")], "control_chars", "/content"),
+        ([U, called("")], "missing_id", "/tool_calls/0"),
+        ([U, called("a", "")], "missing_id", "/tool_calls/1"),
+        ([U, called("a"), answered("")], "missing_id", ""),
+        ([U, called("a", "b"), answered("a", "")], "missing_id", "/tool_results/1"),
+        ([U, called("a", arguments="[]")], "bad_arguments", "/tool_calls/0"),
+        ([U, called("a", arguments="")], "bad_arguments", "/tool_calls/0"),
+        ([U, called("a", arguments="[" * 100_000)], "bad_arguments", "/tool_calls/0"),
+        ([U, called("a"), answered("x"), called("b"), answered("b")], "result_out_of_order", ""),
+        (
+            [U, called("a"), answered("x"), called("b", "c"), answered("c", "b")],
+            "result_out_of_order",
+            "/tool_results/1",
+        ),
+    ],
+)
+def test_disorder_is_named_with_its_place(messages: list[Message], code: str, pointer: str) -> None:
+    assert (code, pointer) in warned(*messages)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [U],
+        [S, U, A, U, A],
+        [S, A],
+        [U, called("a", "b"), answered("b"), answered("a"), A, U],
+        [U, called("a", "b"), answered("b", "a")],
+        [U, called("a", given_role="function_call"), called("b", given_role="function_call")],
+        [U, A, called("a", given_role="function_call"), answered("a", given_role="function_call_output")],
+        [Message("user", (Media("image", url="https://x"),), given_role="user")],
+        [U, Message("assistant", (Thinking("hm"),), given_role="reasoning")],
+        [U, called("a"), answered("a", text="a\t\n\r")],
+        [
+            U,
+            called("f"),
+            Message("tool", tool_results=(ToolResult("", (Text("x"),), "f", by_name=True),), given_role="function"),
+        ],
+    ],
+)
+def test_order_has_no_warning(messages: list[Message]) -> None:
+    assert warned(*messages) == []
+
+
+def test_a_message_that_joins_or_continues_is_no_second_one() -> None:
+    assert warned(U, U, joins=True) == []
+    assert warned(U, A, A, continues=True) == []
+    assert warned(U, called("a"), A, continues=True) == []
+
+
+def test_a_border_has_the_amounts_before_the_first_loop_and_in_the_loops_since() -> None:
+    flow, amounts = Flow(), list[tuple[Amount, Amount]]()
+    for index, message in enumerate([S, S, U, A, U, A, A, U]):
+        flow = accept(flow, Arrival(index + 1, index, message, outline_of(message), 10)).flow
+        amounts.append((flow.lead, flow.closed))
+    lead, nothing = Amount(2, 20), Amount()
+    assert amounts[1:] == [
+        (nothing, nothing),
+        *[(lead, nothing)] * 2,
+        *[(lead, Amount(2, 20))] * 3,
+        (lead, Amount(5, 50)),
+    ]
+
+
+def test_a_call_of_an_earlier_loop_is_not_open() -> None:
+    assert warned(U, called("a"), A, U, A) == []
+    assert ("open_calls", "") in warned(U, called("a"), A)

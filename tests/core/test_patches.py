@@ -16,6 +16,7 @@ from turnlog.core.errors import PatchError, TooMuchWorkError
 from turnlog.core.json_patch import (
     MAX_OPERATIONS,
     MAX_STEPS,
+    MAX_WORK_BYTES,
     apply_operations,
     apply_patch,
     apply_patches,
@@ -136,6 +137,8 @@ def test_rfc_6902_appendix_a(name: str, target: Any, operations: Any, result: An
         ({"op": "remove", "path": "a"}, "/0/path"),
         ({"op": "remove", "path": "/~2"}, "/0/path"),
         ({"op": "remove", "path": "/~"}, "/0/path"),
+        ({"op": "add", "path": "ab", "value": 1}, "/0/path"),
+        ({"op": "add", "path": "/~2", "value": 1}, "/0/path"),
         ({"op": "remove", "path": "/x"}, "/0/path"),
         ({"op": "remove", "path": "/l/2"}, "/0/path"),
         ({"op": "remove", "path": "/l/-"}, "/0/path"),
@@ -249,6 +252,54 @@ def test_an_ordinary_patch_takes_steps_by_what_it_changes_and_not_by_what_is_the
         [{"op": "add", "path": "/l/-", "value": {"n": 0}}, {"op": "replace", "path": "/l/5/n", "value": 1}],
     ):
         assert apply_patch(large, patch)[1] < 30
+
+
+@pytest.mark.parametrize(
+    ("patch", "steps"),
+    [
+        ({}, 1),
+        ({"a": 1, "b": None}, 3),
+        ({"a": {"b": [1, 2]}}, 4),
+        ([], 0),
+        ([{"op": "add", "path": "/a", "value": [1, {"b": 2}]}], 8 + 4),
+        ([{"op": "test", "path": "/n", "value": 1}], 8 + 1),
+        ([{"op": "copy", "from": "/n", "path": "/a"}, {"op": "move", "from": "/n", "path": "/b"}], 2 * (8 + 1)),
+        ([{"op": "add", "path": "/l/-", "value": 1}], 8 + 1),
+        ([{"op": "add", "path": "/l/1", "value": 1}], 8 + 1 + 2),
+        ([{"op": "add", "path": "/l/2", "value": 1}], 8 + 1 + 1),
+        ([{"op": "remove", "path": "/l/1"}, {"op": "remove", "path": "/l/1"}], 8 + 2 + 8 + 1),
+    ],
+)
+def test_steps_are_those_of_what_is_handled_and_shifted(patch: Any, steps: int) -> None:
+    assert apply_patch({"n": 1, "l": [0] * 2_049}, patch)[1] == steps
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        (
+            [{"op": "test", "path": "/n", "value": 1}] * MAX_OPERATIONS,
+            [{"op": "test", "path": "/n", "value": 1}] * (MAX_OPERATIONS + 1),
+        ),
+        (
+            [{"op": "add", "path": "/a", "value": "x" * (MAX_WORK_BYTES - 2)}],
+            [{"op": "add", "path": "/a", "value": "x" * (MAX_WORK_BYTES - 1)}],
+        ),
+        (
+            [{"op": "add", "path": "/a", "value": [0] * (MAX_STEPS - 9)}],
+            [{"op": "add", "path": "/a", "value": [0] * (MAX_STEPS - 8)}],
+        ),
+        (
+            [{"op": "add", "path": "/a", "value": json.loads("[" * 31 + "]" * 31)}],
+            [{"op": "add", "path": "/a", "value": json.loads("[" * 32 + "]" * 32)}],
+        ),
+    ],
+    ids=["operations", "bytes", "steps", "levels"],
+)
+def test_a_patch_may_reach_each_limit(largest: Any, larger: Any) -> None:
+    apply_patch({"n": 1}, largest)
+    with pytest.raises((PatchError, TooMuchWorkError)):
+        apply_patch({"n": 1}, larger)
 
 
 SCALARS = (

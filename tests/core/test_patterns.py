@@ -23,6 +23,7 @@ KNOWN = [
     "a{2}",
     "a{,2}b",
     "a{1,}?b",
+    "^a{1,2}b",
     r'{"a": 1}',
     "a{x}",
     "[a-c]x",
@@ -52,6 +53,7 @@ LINES = [
     "a",
     "abc",
     "aabcab",
+    "aaab",
     "ababc c",
     "error: no such file",
     'ERRa {"a": 1} a{x}',
@@ -97,7 +99,7 @@ pieces = st.sampled_from(
         "(?:b+|c)",
     ]
 )
-repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "*?"])
+repeats = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "{1,2}", "*?"])
 
 
 @settings(max_examples=600 if is_full() else 100, deadline=None, derandomize=not is_full())
@@ -121,6 +123,23 @@ def test_what_is_not_known_is_refused_and_the_message_shows_no_text(pattern: str
     with pytest.raises(PatternError) as caught:
         Pattern(pattern)
     assert len(str(caught.value)) < 80
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        ("x" * MAX_PATTERN_CHARS, "x" * (MAX_PATTERN_CHARS + 1)),
+        ("(" * 31 + "x" + ")" * 31, "(" * 32 + "x" + ")" * 32),
+        ("(x)" * 40, "(" * 32 + "x" + ")" * 32),
+        ("(x|y){399}abcd", "(x|y){399}abcde"),
+        ("x{999}y", "x{999}yy"),
+        ("x{500,999}y", "x{500,999}yy"),
+    ],
+)
+def test_a_pattern_has_limits_for_its_characters_its_groups_and_its_states(largest: str, larger: str) -> None:
+    assert Pattern(largest).lines([""]).read == 1
+    with pytest.raises(PatternError):
+        Pattern(larger)
 
 
 @pytest.mark.parametrize(

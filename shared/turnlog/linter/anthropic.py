@@ -266,7 +266,8 @@ class _Reader:
 
     def _take_block(self, pointer: str, block: object) -> None:
         kind = block.get("type") if isinstance(block, dict) else None
-        if self._check_block(pointer, block) and isinstance(block, dict) and isinstance(kind, str):
+        self._check_block(pointer, block)
+        if isinstance(block, dict) and isinstance(kind, str):
             if kind == "tool_result" and self._role == "user":
                 self._take_result(pointer, block)
             elif kind == "tool_use" and self._role == "assistant":
@@ -343,18 +344,15 @@ class _Reader:
 
     # --- one block by itself
 
-    def _check_block(self, pointer: str, block: object) -> bool:
-        """Check the fields that a block's type demands.
-
-        Returns False when the block is not an object, or its type belongs to another API.
-        """
+    def _check_block(self, pointer: str, block: object) -> None:
+        """Check the fields that a block's type demands."""
         if not isinstance(block, dict):
             self._add("block_not_object", pointer, f"the block is {kind_of(block)}, not an object")
-            return False
+            return
         kind = block.get("type")
         if not is_filled(kind) or kind in _OTHER_API_TYPES:
             self._add("block_type", f"{pointer}/type", f"the type of the block is {describe_value(kind)}")
-            return False
+            return
         if kind in _KEYS:
             self._findings.unknown_keys(pointer, block, _KEYS[kind])
         for key in _REQUIRED_STRINGS.get(kind, ()):
@@ -362,7 +360,6 @@ class _Reader:
                 self._add("block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string")
         self._check_block_content(pointer, block, kind)
         self._check_breakpoint(f"{pointer}/cache_control", block.get("cache_control"))
-        return True
 
     def _check_block_content(self, pointer: str, block: dict[str, object], kind: str) -> None:
         text = block.get("text")

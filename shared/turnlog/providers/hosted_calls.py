@@ -160,7 +160,7 @@ def shape_of_output(item: JsonObject) -> CallShape | None:
 def call_of(item: JsonObject, shape: CallShape) -> ToolCall:
     """Return the call of an item."""
     action = item.get("action")
-    if isinstance(action, dict) and "sources" in action:
+    if isinstance(action, dict):
         item = {**item, "action": {key: value for key, value in action.items() if key != "sources"}}
     values: JsonObject = {key: item[key] for key in shape.arguments if item.get(key) is not None}
     only = values.get(shape.arguments[0]) if len(shape.arguments) == 1 else None

@@ -47,6 +47,7 @@ from turnlog.core.limits import (
     seconds_left,
     with_deadline,
 )
+from turnlog.core.messages import REDACTED, Message, Text, Thinking, ToolCall, ToolResult, neutral
 from turnlog.core.models import MAX_POSITION, Answer, At, Cursors, JsonObjectField
 from turnlog.core.positions import (
     SEGMENT_POSITIONS,
@@ -333,6 +334,21 @@ def test_an_answer_is_read_by_the_names_of_its_fields_alone() -> None:
     assert Found(count=3)["count"] == 3
     with pytest.raises(KeyError):
         Found(count=3)["model_fields"]
+
+
+def test_an_emptied_message_keeps_its_role_its_ids_and_its_names_alone() -> None:
+    calls, results = (ToolCall("a", "f", '{"q":1}'),), (ToolResult("b", (Text("x"), Text("y")), "g", True, True),)
+    emptied = neutral(Message("assistant", (Text("x"), Thinking("y")), calls, results, "ada", "assistant", 1, True))
+    redacted = (Text(REDACTED),)
+    assert emptied == Message(
+        "assistant",
+        redacted,
+        (ToolCall("a", "f", "{}"),),
+        (ToolResult("b", redacted, "g", True, True),),
+        given_role="assistant",
+    )
+    assert neutral(Message("assistant", (), calls)).content == neutral(Message("tool", (), (), results)).content == ()
+    assert neutral(Message("user")).content == redacted
 
 
 # --- positions

@@ -201,6 +201,16 @@ def test_a_message_that_joins_or_continues_is_no_second_one() -> None:
     assert warned(U, called("a"), A, continues=True) == []
 
 
+def test_results_without_ids_are_in_the_order_of_the_calls_without_ids() -> None:
+    missing = [("missing_id", ""), ("missing_id", "/tool_results/1")]
+    assert warned(U, called("", ""), answered("", "")) == missing
+    assert warned(U, called("a"), called("", ""), answered("", "")) == [
+        *missing,
+        ("result_out_of_order", ""),
+        ("result_out_of_order", "/tool_results/1"),
+    ]
+
+
 def test_a_border_has_the_amounts_before_the_first_loop_and_in_the_loops_since() -> None:
     flow, amounts = Flow(), list[tuple[Amount, Amount]]()
     for index, message in enumerate([S, S, U, A, U, A, A, U]):

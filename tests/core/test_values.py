@@ -8,7 +8,7 @@ import inspect
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, asdict, astuple, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
@@ -210,6 +210,48 @@ def test_a_field_that_is_no_positional_parameter_is_refused(option: dict[str, bo
         @ours(frozen=True, slots=True)
         class Odd:
             a: int = field(default=1, **option)
+
+
+@ours(frozen=True, slots=True)
+class Kept(values.Lasting):
+    """Remembers what is computed of it."""
+
+    a: int
+
+
+def test_a_result_is_computed_once_for_an_object_and_its_arguments() -> None:
+    calls = list[tuple[int, ...]]()
+
+    @values.once
+    def total(kept: Any, *more: int) -> int:
+        calls.append((kept.a, *more))
+        return int(kept.a + sum(more))
+
+    @values.once
+    def twice(kept: Any) -> int:
+        return int(2 * kept.a)
+
+    one, equal = Kept(1), Kept(1)  # type: ignore[call-arg]
+    for _ in range(2):
+        assert [total(one), total(one, 1), total(one, 1, 2), total(one, 2), twice(one)] == [1, 2, 4, 3, 2]
+    assert calls == [(1,), (1, 1), (1, 1, 2), (1, 2)]
+    assert total(equal) == total(replace(one)) == 1
+    assert calls[4:] == [(1,), (1,)], "an equal object and a copy begin with nothing"
+
+
+def test_a_result_of_several_objects_is_computed_once_for_the_same_ones_in_a_row() -> None:
+    calls = list[tuple[int, ...]]()
+
+    @values.once_for_all
+    def total(several: Sequence[Any], *more: int) -> int:
+        calls.append(more)
+        return sum(kept.a for kept in several) + sum(more)
+
+    one, two, three = (Kept(number) for number in (1, 2, 3))  # type: ignore[call-arg]
+    assert [total([one, two]), total((one, two)), total([one, two], 1), total([one, two])] == [3, 3, 4, 3]
+    assert len(calls) == 2
+    assert [total([three, two]), total([two]), total([one, three, two]), total([one, two])] == [5, 2, 6, 3]
+    assert len(calls) == 6
 
 
 def test_a_class_costs_no_compilation() -> None:

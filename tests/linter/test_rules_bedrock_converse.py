@@ -91,7 +91,7 @@ VALID: dict[str, list[Json]] = {
     "results in another order than the calls": [USER, model(call("a"), call("b")), user(result("b"), result("a"))],
     "an empty result": [USER, model(call("a")), user({"toolResult": {"toolUseId": "a", "content": []}})],
     "longest ids and names": [USER, model(call("x.:-_" + "y" * 59, "x" * 64)), user(result("x.:-_" + "y" * 59))],
-    "bytes": [user({"image": {"format": "webp", "source": {"bytes": b"AAAA"}}})],
+    "bytes": [user({"image": {"format": "webp", "source": {"bytes": b"A"}}})],
     "largest image": [user(image("A" * 5_242_880), image(b"A" * 3_932_160))],
     "largest document": [user(file("A" * 6_291_456), "x")],
     "largest document in bytes": [user(file(b"A" * 4_718_592), "x")],

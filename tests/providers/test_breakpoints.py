@@ -76,7 +76,9 @@ def test_without_a_system_text_the_last_tool_has_it() -> None:
 def test_no_tool_that_is_loaded_later_and_none_of_converse() -> None:
     """Anthropic refuses the one, Amazon Nova the other."""
     later = {**TOOL, "name": "g", "defer_loading": True}
-    assert listed(asked(said("user"), format="anthropic", tools=[TOOL, later])[0])[0] == ("/tools/0", EPHEMERAL)
+    named, made = asked(said("user"), format="anthropic", tools=[TOOL, later])
+    assert listed(named)[0] == ("/tools/0", EPHEMERAL)
+    assert made.tools == [{**TOOL, **EPHEMERAL}, later]
     assert [pointer for pointer, _ in listed(asked(said("user"), format="bedrock_converse", tools=[TOOL])[0])] == [
         "/messages/0/content/1"
     ]
@@ -201,6 +203,12 @@ def test_of_more_than_four_of_their_own_the_oldest_go() -> None:
     own = {**ON, **EPHEMERAL}
     request = rendered(*[[own]] * 6)
     assert breakpoints(request, [End(5, 1)], "anthropic") == []
+    two = rendered([own, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}], [own, ON, own])
+    made, _ = apply_breakpoints(two, [], "anthropic")
+    assert made.messages[0]["content"] == [ON, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}]
+    made, _ = apply_breakpoints(two, [BlockPlace(2, 1, 1)], "anthropic")
+    assert made.messages[0]["content"] == [ON, {"type": "tool_result", "tool_use_id": "a", "content": [ON] * 3}]
+    assert made.messages[1]["content"] == [own] * 3
     made, _ = apply_breakpoints(request, [], "anthropic")
     assert [message["content"] for message in made.messages] == [[ON], [ON], *[[own]] * 4]
     points = rendered(*[[{"text": "a"}, POINT]] * 5)

@@ -105,6 +105,20 @@ def test_the_error_of_a_result_is_the_blocks_unless_the_caller_says(meta: bool |
     assert message.tool_results == (ToolResult("a", (Text("out"),), is_error=meta is not False),)
 
 
+@pytest.mark.parametrize(
+    ("source", "block"),
+    [
+        ({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, Media("file", "application/pdf", "AA==")),
+        ({"type": "text", "media_type": "text/plain", "data": "page"}, Text("page")),
+    ],
+)
+def test_a_page_that_the_provider_fetched_is_its_text_or_a_file(source: dict[str, Any], block: Any) -> None:
+    page = {"type": "web_fetch_result", "url": "https://x", "content": {"type": "document", "source": source}}
+    body = {"role": "assistant", "content": [{"type": "web_fetch_tool_result", "tool_use_id": "s", "content": page}]}
+    (result,) = CODEC.parse(body).tool_results
+    assert result == ToolResult("s", (Text('{"type":"web_fetch_result","url":"https://x"}'), block), hosted=True)
+
+
 @pytest.mark.parametrize("content", [5, ["a"], [{"text": "no type"}], [{"type": "tool_result", "content": 5}]])
 def test_what_is_no_content_is_refused(content: Any) -> None:
     with pytest.raises(InvalidInputError):
@@ -210,6 +224,18 @@ def test_a_server_tool_goes_on_behind_the_results_of_other_calls() -> None:
 def test_an_id_is_repaired_and_thinking_stays() -> None:
     (body,) = CODEC.bodies(given({"role": "assistant", "content": [THINKING, CALL]}, calls=("b",)))
     assert body == {"role": "assistant", "content": [THINKING, {**CALL, "id": "b"}]}
+    (answer,) = CODEC.bodies(given({"role": "user", "content": [RESULT]}, results=("b",)))
+    assert answer == {"role": "user", "content": [{**RESULT, "tool_use_id": "b"}]}
+    own = {"role": "assistant", "content": [SERVER_CALL, SERVER_RESULT, TEXT]}
+    (hosted,) = CODEC.bodies(given(own, calls=("b",), results=("b",)))
+    assert hosted["content"] == [
+        {**SERVER_CALL, "id": "srvtoolu_b"},
+        {**SERVER_RESULT, "tool_use_id": "srvtoolu_b"},
+        TEXT,
+    ]
+    mcp = {"type": "mcp_tool_use", "id": "x", "name": "f", "server_name": "s", "input": {}}
+    (hosted,) = CODEC.bodies(given({"role": "assistant", "content": [mcp]}, calls=("b",)))
+    assert hosted["content"] == [{**mcp, "id": "b"}]
 
 
 @pytest.mark.parametrize(("value", "sent_as"), [("text", {"_raw": "text"}), (None, {}), ([1], {"_raw": "[1]"})])

@@ -108,6 +108,8 @@ def test_repairs() -> None:
         REASONING,
         {"toolUse": {**CALL["toolUse"], "toolUseId": "b"}},
     ]
+    (answer,) = CODEC.bodies(given({"role": "user", "content": [RESULT]}, results=("b",)))
+    assert answer["content"] == [{"toolResult": {**RESULT["toolResult"], "toolUseId": "b"}}]
     (wrapped,) = CODEC.bodies(
         given({"role": "assistant", "content": [REASONING, {"toolUse": {"name": "f", "input": "x"}}]}, calls=("b",))
     )
@@ -145,6 +147,13 @@ def test_repairs() -> None:
 )
 def test_media_of_others(media: Media, block: dict[str, Any]) -> None:
     assert CODEC.bodies(Turn(Message("user", (media,)))) == [{"role": "user", "content": [block]}]
+
+
+def test_a_block_that_only_this_provider_has_is_sent_to_it_and_another_s_as_its_text() -> None:
+    own, other = {"guardContent": {"text": {"text": "g"}}}, {"type": "search_result", "title": "t"}
+    message = Message("user", (Opaque("bedrock_converse", own), Opaque("anthropic", other), Opaque("anthropic", {})))
+    fenced = "<turnlog-data kind='search_result'>\nt\n</turnlog-data>"
+    assert CODEC.bodies(Turn(message)) == [{"role": "user", "content": [own, {"text": fenced}]}]
 
 
 def test_documents_have_names_of_their_own_and_text_beside_them() -> None:

@@ -302,6 +302,16 @@ def test_made_calls_and_results_each_in_a_message_of_its_own() -> None:
     assert lint(found, format="openai_chat") == []
 
 
+def test_a_message_of_results_alone_is_only_these_and_calls_follow_results() -> None:
+    results, answer = (ToolResult("r", (Text("1"),)),), {"role": "tool", "tool_call_id": "r", "content": "1"}
+    assert made(Message("user", tool_results=results), result_ids=("r",)) == [answer]
+    both = Message("assistant", tool_calls=(ToolCall("c", "f", "{}"),), tool_results=results)
+    calling = {"role": "assistant", "content": None, "tool_calls": [call("c")]}
+    assert made(both, call_ids=("c",), result_ids=("r",)) == [answer, calling]
+    said = Message("user", (Text("so"),), tool_results=results)
+    assert made(said, result_ids=("r",)) == [answer, {"role": "user", "content": "so"}]
+
+
 def test_an_author_is_named_where_the_provider_takes_the_name() -> None:
     assert made(Message("user", (Text("x"),), name="ada"))[0]["name"] == "ada"
     assert "name" not in made(Message("user", (Text("x"),), name="Ada L."))[0]

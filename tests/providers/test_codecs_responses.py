@@ -118,6 +118,30 @@ def test_media_both_ways(part: dict[str, Any], media: Media) -> None:
     assert made["output"] == [part]
 
 
+@pytest.mark.parametrize(
+    ("media", "text"),
+    [
+        (Media("file", name="a.pdf"), "[file: a.pdf]"),
+        (Media("image", name="plan"), "[image: plan]"),
+        (Media("audio", data="AA=="), "[audio]"),
+    ],
+)
+def test_media_without_a_source_that_the_provider_takes_are_named(media: Media, text: str) -> None:
+    assert CODEC.bodies(Turn(Message("user", (media,)))) == [
+        {"role": "user", "content": [{"type": "input_text", "text": text}]}
+    ]
+    (made,) = CODEC.bodies(Turn(Message("tool", tool_results=(ToolResult("a", (media,)),)), result_ids=("a",)))
+    assert made["output"] == text
+
+
+def test_a_failed_result_with_an_image_says_so() -> None:
+    image = Media("image", url="https://x", detail="low")
+    result = ToolResult("a", (Text("no"), image), is_error=True)
+    (made,) = CODEC.bodies(Turn(Message("tool", tool_results=(result,)), result_ids=("a",)))
+    shown = {"type": "input_image", "image_url": "https://x", "detail": "low"}
+    assert made["output"] == [{"type": "input_text", "text": "[error] no"}, shown]
+
+
 # ---------------------------------------------------------------- windows of items
 
 

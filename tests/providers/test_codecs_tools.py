@@ -10,7 +10,7 @@ from tests.conftest import Harness
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Opaque, Text, Thinking
-from turnlog.providers.blocks import convert_tools, kind_of, shape_of, tool_name
+from turnlog.providers.blocks import convert_tools, kind_of, shape_of, tool_name, without_thinking
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -156,6 +156,17 @@ def test_a_tool_without_a_name_is_sent_to_nobody_else(tool: dict[str, Any]) -> N
 )
 def test_the_shape_and_the_name_of_a_tool(tool: dict[str, Any], shape: str | None, name: str) -> None:
     assert (shape_of(tool), tool_name(tool)) == (shape, name)
+
+
+@pytest.mark.parametrize(
+    "thinking", [{"type": "thinking", "thinking": "hm"}, {"type": "redacted_thinking"}, {"reasoningContent": {}}]
+)
+def test_a_message_without_its_thinking_has_all_else(thinking: dict[str, Any]) -> None:
+    said: list[Any] = [{"type": "text", "text": "a"}, {"toolUse": {}}, "odd"]
+    body: dict[str, Any] = {"role": "assistant", "content": [thinking, *said, thinking], "id": "m"}
+    assert without_thinking(body) == {**body, "content": said}
+    for other in ({"role": "user", "content": "hm"}, {"role": "user", "content": said}):
+        assert without_thinking(other) is other
 
 
 @pytest.mark.parametrize(

@@ -420,6 +420,20 @@ def test_a_part_is_recognised_by_where_it_has_its_file(part: Body, format: str) 
     assert recognise({"role": "user", "content": [part]}).format == format
 
 
+@pytest.mark.parametrize(
+    ("output", "content"),
+    [
+        ({"type": "computer_screenshot", "data": "https://x"}, (Media("image", url="https://x"),)),
+        ({"type": "computer_screenshot", "data": "data:image/png;base64,aGk="}, (Media("image", "image/png", "aGk="),)),
+        ("nothing to see", (Text("nothing to see"),)),
+    ],
+)
+def test_a_screen_is_an_image_whatever_its_output_has(output: Any, content: tuple[Any, ...]) -> None:
+    item = {"type": "computer_call_result", "callId": "c", "output": output}
+    (result,) = CODECS["openai_agents_js"].parse(item).tool_results
+    assert (result.tool_call_id, result.content) == ("c", content)
+
+
 def test_thinking_is_kept_and_comes_back_in_its_own_format() -> None:
     assert CODECS["ai_sdk"].parse(MODEL[1]).content[0] == Thinking("think")
     assert CODECS["openai_agents_js"].parse(ITEMS[1]).content == (Thinking("think"),)

@@ -17,7 +17,7 @@ from tests.support.steps import application, fresh
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.models import FORMATS
-from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request
+from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
 from turnlog.linter.routes import LINT_FORMATS
 from turnlog.providers.turnlog_format import media_of
 from turnlog.testing.fixed import SequentialIds
@@ -72,6 +72,14 @@ def test_what_a_model_means_is_understood(session: Session, arguments: Any) -> N
     assert (answer.text.partition("\n(other")[0], answer.is_error, answer.recalled) == (OF_B, False, ("3.1",))
 
 
+@pytest.mark.parametrize(
+    ("place", "ref"),
+    [("3.1", "3.1"), ("call_3_1", "3.1"), ("call_03_1", None), ("call_3_1 ", None), ("toolu_1", None), ("", None)],
+)
+def test_an_id_that_was_made_of_a_ref_is_that_ref(place: str, ref: str | None) -> None:
+    assert ref_of(place) == ref
+
+
 def test_a_ref_ends_with_a_zero_where_the_model_wrote_it_as_a_number() -> None:
     assert parse_recall_request(RECALL_TOOL, '{"ref": 12.10}').places == ("12.10",)
     assert parse_recall_request(RECALL_TOOL, "12.10").places == ("12.10",)
@@ -102,6 +110,24 @@ def test_a_pattern_a_pointer_and_a_cap_are_taken_and_brought_into_their_bounds(s
         said = session.execute_tool(RECALL_TOOL, {"ref": "3.0", "max_tokens": tokens}).text
         assert "more lines" in said and len(said) < 600
     assert len(session.execute_tool(RECALL_TOOL, {"ref": "3.0", "max_tokens": 10**9}).text) > 30_000
+
+
+@pytest.mark.parametrize(
+    ("tool", "option", "low", "high"),
+    [
+        *((RECALL_TOOL, name, 1, 10**9) for name in ("from_line", "to_line")),
+        (RECALL_TOOL, "max_tokens", 64, 100_000),
+        (SEARCH_TOOL, "limit", 1, 50),
+        (SEARCH_TOOL, "loop", 1, 10**9),
+    ],
+)
+def test_a_number_is_brought_into_its_bounds(tool: str, option: str, low: int, high: int) -> None:
+    for number, within in ((-(10**14), low), (low, low), (low + 1, low + 1), (high, high), (10**14, high)):
+        for value in (number, str(number), float(number), f" {number}.0 "):
+            request = parse_recall_request(tool, {"ref": "3.1", "q": "x", option: value})
+            assert request.options[option] == within
+    for value in (True, None, "many", 10**15, "1.5", [1]):
+        assert option not in parse_recall_request(tool, {"ref": "3.1", "q": "x", option: value}).options
 
 
 def test_several_refs_share_the_room_of_one(session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ from tests.client.service import Fault, gated, status
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client import Backend
+from turnlog.client.documents import Documents
 from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Session, Sessions
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend, error_of, fetch, put
 from turnlog.core import errors
 from turnlog.core.errors import (
@@ -165,6 +168,50 @@ def test_the_callers_key_is_the_one_sent_and_each_call_has_its_own_otherwise(log
     assert session.append(USER, idempotency_key="mine").first == 2
 
 
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "acquire": ("me",),
+    "append": (USER,),
+    "decide_pending": ("approve",),
+    "delete": (["a"],),
+    "delete_snapshot": ("n",),
+    "extend": ([USER],),
+    "patch_agent": ({},),
+    "patch_state": ({},),
+    "put": ("a", b"1"),
+    "put_many": ({"a": b"1"},),
+    "put_state": ({},),
+    "record": ("noted",),
+    "redact": (2,),
+    "release": (1,),
+    "renew": (1,),
+    "restore_snapshot": ("n",),
+    "rewind": (2,),
+    "send_to_run": (USER,),
+}
+KEYED = [
+    (kind, name)
+    for kind in (Turnlog, Sessions, Session, Documents)
+    for name, method in inspect.getmembers(kind, inspect.isfunction)
+    if not name.startswith("_") and "idempotency_key" in inspect.signature(method).parameters
+]
+
+
+fails = status(500, body=b'{"code": "internal", "detail": "x"}')
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(("kind", "name"), KEYED, ids=[f"{kind.__name__}.{name}" for kind, name in KEYED])
+def test_every_call_that_takes_a_key_sends_it(kind: type, name: str) -> None:
+    with gated() as (_, gate), Turnlog.open(gate.url) as log:
+        session = log.sessions.create("s")
+        session.patch_agent({"run_id": "r"})
+        objects = {Turnlog: log, Sessions: log.sessions, Session: session, Documents: session.documents}
+        gate.plan = [lambda handler: gate.received[-1].method == "GET" or fails(handler)] * 2
+        with pytest.raises(TurnlogError):
+            getattr(objects[kind], name)(*ARGUMENTS.get(name, ()), idempotency_key="mine")
+        assert gate.received[-1].text("idempotency-key").partition("-")[0] == "mine"
+
+
 @pytest.mark.network
 def test_a_reading_call_carries_no_key_and_is_tried_again_too(log: Turnlog, gate: FaultyGate) -> None:
     session = log.sessions.create("a")
@@ -305,7 +352,19 @@ def test_a_code_of_a_later_version_is_an_error_of_its_status() -> None:
     read = error_of(409, {"code": "brand_new", "detail": "x", "errors": "?"}, url="http://x")
     assert type(read) is errors.ConflictError and read.error_code == "brand_new"
     assert type(error_of(418, None, url="http://x")) is TurnlogError
-    assert type(error_of(404, "<html>", url="http://x")) is errors.NotFoundError
+    foreign = {
+        400: errors.MalformedError,
+        401: errors.UnauthorizedError,
+        403: errors.ForbiddenError,
+        404: errors.NotFoundError,
+        409: errors.ConflictError,
+        413: errors.TooLargeError,
+        415: errors.UnsupportedMediaTypeError,
+        422: errors.InvalidInputError,
+        429: errors.ThrottledError,
+        **dict.fromkeys((502, 503, 504), errors.UnavailableError),
+    }
+    assert {code: type(error_of(code, "<html>", url="http://x")) for code in foreign} == foreign
 
 
 @pytest.mark.network
@@ -402,6 +461,31 @@ def test_a_large_append_is_sent_nowhere_without_an_address(code: int, body: byte
         with pytest.raises(kind):
             session.append({"role": "user", "content": "x" * 7_000_000})
         assert len(gate.received) == 2 and len(gate.received[1].body) < 200
+
+
+@pytest.mark.network
+def test_a_request_that_is_passed_on_brings_the_service_s_answer_whatever_its_status() -> None:
+    with gated() as (_, gate):
+        backend = HttpBackend(f"{gate.url}/stage", user="ada")
+        gate.plan = [
+            status(404, body=b"none"),
+            status(303, body=b'{"url": "/kept", "status": 201}'),
+            status(200, body=b"large"),
+        ]
+        answers = [backend.forward("PATCH", "/v1/x?limit=2", b"{}", {"X-More": "b"}) for _ in range(2)]
+        assert [(one.status, one.data) for one in answers] == [(404, b"none"), (201, b"large")]
+        first, second, kept = gate.received
+        assert first == second and (first.method, first.target, first.body) == ("PATCH", b"/stage/v1/x?limit=2", b"{}")
+        assert (first.text("x-more"), first.text("x-turnlog-user"), kept.target) == ("b", "ada", b"/stage/kept")
+        gate.plan = [status(303, body=b'{"url": "/kept", "status": 201}'), status(404)]
+        with pytest.raises(errors.NotFoundError):
+            backend.forward("GET", "/v1/x", None, {})
+        for place in (b"[]", b"{}", b'{"url": 7, "status": 200}', b'{"url": "/kept", "status": true}'):
+            gate.plan = [status(303, body=place)]
+            with pytest.raises(errors.UnavailableError) as caught:
+                backend.forward("GET", "/v1/x", None, {})
+            assert caught.value.error_code == "not_turnlog"
+        backend.close()
 
 
 @pytest.mark.network

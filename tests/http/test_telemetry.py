@@ -112,6 +112,19 @@ def test_a_run_is_a_tree_of_spans_without_contents(recorded: Recorded, harness: 
     assert SECRET not in recorded.everything()
 
 
+def test_a_span_has_what_its_reply_tells_and_whether_its_tool_has_failed(recorded: Recorded, harness: Harness) -> None:
+    session, other = (harness.log().sessions.create(name) for name in ("talk", "other"))
+    session.run(model=model, tools={"look": lambda q: 1 // 0}).send("find")
+    session.run(model=lambda window: {"role": "assistant", "content": "x"}).send("more")
+    other.run(model=model, tools={"look": look}).send("find")
+    names = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.response.finish_reasons", "error.type")
+    told = [tuple((one.attributes or {}).get(name) for name in names) for one in recorded.spans("chat")]
+    whole = (40, 7, ("stop",), None)
+    assert told == [whole, whole, (None,) * 4, whole, whole]
+    failed = [(one.attributes or {}).get("error.type") for one in recorded.spans("execute_tool")]
+    assert failed == ["tool_error", None]
+
+
 def test_an_asyncio_run_is_the_same_tree(recorded: Recorded, harness: Harness) -> None:
     async def answer(window: Any) -> Any:
         await asyncio.sleep(0)

@@ -294,7 +294,9 @@ def test_an_export_is_restored_once_and_never_added_to_a_session(log: Turnlog, t
     two, three = tmp_path / "two.zip", tmp_path / "three.zip"
 
     def imported(path: Path, *, dry_run: bool) -> tuple[Any, ...]:
-        (row,) = import_files(log, [path], dry_run=dry_run).sessions
+        done = list[tuple[int, int]]()
+        (row,) = import_files(log, [path], dry_run=dry_run, on_bytes=lambda *counts: done.append(counts)).sessions
+        assert set(done) == {(path.stat().st_size, path.stat().st_size)}
         return row.status, row.messages, row.present, row.written
 
     assert [imported(two, dry_run=dry) for dry in (True, False)] == [("new", 2, 0, 0), ("new", 2, 0, 2)]
@@ -305,24 +307,16 @@ def test_an_export_is_restored_once_and_never_added_to_a_session(log: Turnlog, t
 
 def test_progress_is_told_in_bytes_of_the_files_as_messages_are_done(log: Turnlog, tmp_path: Path) -> None:
     told_bytes = list[tuple[int, int]]()
-    paths = [written(tmp_path, f"{name}.json", long_flat(50, id=name)) for name in ("a", "b")]
+    paths = [written(tmp_path, f"{name}.json", long_flat(count, id=name)) for name, count in (("a", 50), ("b", 1))]
     paths.append(written(tmp_path, "c.json", {"messages": "?"}))
-    sizes = [path.stat().st_size for path in paths]
+    first, second, third = (path.stat().st_size for path in paths)
     for _ in range(2):
         report = import_files(log, [tmp_path], on_bytes=lambda *counts: told_bytes.append(counts))
-    assert [row.status for row in report.sessions] == ["same", "same", "skipped"]
-    total = sum(sizes)
-    written_halves = [
-        0,
-        sizes[0] // 2,
-        sizes[0],
-        sizes[0],
-        sizes[0],
-        sizes[0] + sizes[1] // 2,
-        *[sizes[0] + sizes[1]] * 2,
-    ]
-    found_whole = [sizes[0], sizes[0], *[sizes[0] + sizes[1]] * 2]
-    assert told_bytes == [(done, total) for done in (*written_halves, total, *found_whole, total)]
+    assert statuses(report) == ["same", "same", "skipped"]
+    total = first + second + third
+    new = [0, first // 2, first, first, first, first + second, first + second, total]
+    same = [first, first, first + second, first + second, total]
+    assert told_bytes == [(done, total) for done in (*new, *same)]
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -187,6 +187,8 @@ def test_a_line_that_holds_no_message_is_kept_beside_the_next_one(log: Turnlog, 
     lines = [line(message, uuid="odd"), line({"role": "user", "content": "hi"})]
     (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", lines)).sessions
     assert [(one.place, one.reason) for one in row.skipped] == [("line 1", "no_message: assistant")]
+    nameless = written(tmp_path, "nameless.jsonl", [line({"role": "user", "content": "hi"}, sessionId=7)])
+    assert import_files(log, [nameless]).sessions[0].session_id == "nameless"
     (stored,) = log.sessions.get("s-1").messages()
     assert (stored.body, stored.id) == ({"role": "user", "content": "hi"}, "u")
     assert [one["uuid"] for one in (stored.metadata or {})["imported"]["lines"]] == ["odd", "u"]
@@ -282,7 +284,8 @@ def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path,
     path.write_text(text, "utf-8")
     with pytest.raises(UnknownSourceError, match=r"what\.json' is none of: "):
         import_files(log, [path])
-    assert statuses(import_files(log, [tmp_path])) == ["skipped"]
+    (row,) = import_files(log, [tmp_path]).sessions
+    assert (row.status, [(one.place, one.reason) for one in row.skipped]) == ("skipped", [("file", "unknown_source")])
 
 
 @pytest.mark.parametrize(

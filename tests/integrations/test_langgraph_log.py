@@ -293,6 +293,32 @@ def test_a_deleted_thread_says_nothing_to_the_next_run_of_its_name(harness: Harn
     assert [one.text for one in graph.sent[-1]] == ["Be brief.", "hello"]
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_node_of_a_subgraph_is_sent_the_window_of_its_thread(harness: Harness) -> None:
+    log, sent = harness.log(), list[list[str]]()
+    saver = TurnlogSaver(log)
+
+    def answer(state: MessagesState) -> Any:
+        sent.append([message.text for message in saver.window(state, budget=8_000)])
+        return {"messages": [AIMessage("yes", id=f"a{len(sent)}")]}
+
+    inner, outer = StateGraph(MessagesState), StateGraph(MessagesState)
+    inner.add_node("answer", answer)
+    inner.add_edge(START, "answer")
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "inner")
+    graph = outer.compile(checkpointer=saver)
+    for number in (1, 2):
+        graph.invoke({"messages": [HumanMessage("hi", id=f"q{number}")]}, THREAD)
+    assert sent == [["hi"], ["hi", "yes", "hi"]]
+    assert [one.id for one in log.sessions.of("t").messages(in_view=True)] == ["q1", "a1", "q2", "a2"]
+
+
+def test_a_window_of_a_saver_that_keeps_no_messages_says_what_to_do() -> None:
+    with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="keeps no messages"):
+        Graph(log, messages=None).ask("hi")
+
+
 def test_a_window_outside_of_a_node_says_what_to_do() -> None:
     with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="in a node"):
         TurnlogSaver(log).window({"messages": []})

@@ -85,6 +85,15 @@ def test_a_batch_reads_before_it_writes(harness: Harness) -> None:
     assert [item.key for item in ours.search(["a"], filter={"n": 2})] == ["k"], "a prefix may be a list"
 
 
+def test_an_item_that_is_deleted_is_gone_and_the_others_stay(harness: Harness) -> None:
+    store = TurnlogStore(harness.log())
+    for key in ("k", "l"):
+        store.put(("a",), key, {"n": 1})
+    store.batch([PutOp(("a",), "k", None), PutOp(("a",), "never there", None), PutOp(("a",), "m", {"n": 2})])
+    assert store.get(("a",), "k") is None
+    assert sorted(item.key for item in store.search(("a",))) == ["l", "m"]
+
+
 @pytest.mark.parametrize("namespace", [("foo.bar",), ("foo", ""), ("foo", 1)])
 def test_a_batch_with_an_invalid_namespace_is_refused_whole(harness: Harness, namespace: Any) -> None:
     store = TurnlogStore(harness.log())

@@ -545,7 +545,7 @@ def _archived(change: Callable[[zipfile.ZipFile, dict[str, bytes]], object]) -> 
     """An archive that says other things of its members than they are."""
 
     def changed(found: dict[str, bytes]) -> bytes:
-        into = io.BytesIO(zipped(found))
+        into = io.BytesIO(zipped(found, retell=False))
         with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(into, "a") as archive:
             archive.comment = b"changed"  # so that the archive's directory is written anew
             change(archive, found)
@@ -726,7 +726,7 @@ def test_an_import_tells_how_far_it_is_after_each_request(harness: Harness, monk
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
-def test_an_export_that_takes_longer_than_its_caller_waits_is_still_queued(
+def test_an_export_that_takes_longer_than_its_caller_waits_is_still_queued_and_one_of_damage_fails(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where deployed workers run the jobs."""
@@ -739,6 +739,12 @@ def test_an_export_that_takes_longer_than_its_caller_waits_is_still_queued(
     assert (caught.value.error_code, into.getvalue()) == ("job_queued", b"")
     session.export(into)
     assert zipfile.is_zipfile(into)
+    items, key = harness.app.engine.items, KEYS.commit(1)
+    items.put({**items.get_many([key])[key], "t": "no time"})
+    session.append({"role": "user", "content": "one more, so that the export is another one"})
+    with pytest.raises(UnavailableError) as caught:
+        session.export(into)
+    assert caught.value.error_code == "export_failed"
 
 
 # ------------------------------------------------------------ conversations

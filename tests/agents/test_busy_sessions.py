@@ -109,6 +109,17 @@ def test_a_message_that_is_rejected_is_not_stored(session: Session, moment: str)
     assert session.run(run.model, on_busy="reject").send("B?").text == "Again.", "the session has been given back"
 
 
+def test_a_message_that_waits_keeps_the_format_that_it_was_sent_in(session: Session) -> None:
+    body = {"role": "user", "content": [{"type": "text", "text": "And B?"}]}
+
+    def send() -> None:
+        session.send_to_run(body, format="anthropic")
+
+    run = Moments("tool", send, FIND, says("A."), says("B."))
+    assert session.run(run.model, {"find": run.find}, on_busy="enqueue").send("A?").text == "B."
+    assert [one.format for one in session.messages() if one.body == body] == ["anthropic"]
+
+
 def test_a_message_for_a_run_that_ends_meanwhile_begins_a_run(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

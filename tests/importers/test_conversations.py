@@ -100,6 +100,17 @@ def test_of_a_request_only_what_has_no_place_in_a_session_is_left(
     assert parts.tools == ([TOOL] if "tools" in str(request_fields) else None)
 
 
+def test_blocks_of_system_text_are_kept_beside_it_when_they_say_more(log: Turnlog, tmp_path: Path) -> None:
+    plain = {"type": "text", "text": "Be brief."}
+    for name, block in (("plain", plain), ("marked", {**plain, "cache_control": {"type": "ephemeral"}})):
+        source = {"id": name, "messages": CHAT[1:], "system": [plain, block]}
+        import_files(log, [written(tmp_path, f"{name}.json", source)]).check()
+        session = log.sessions.get(name)
+        kept = (session.info().metadata or {})["imported"].get("system")
+        assert kept == (source["system"] if name == "marked" else None)
+        assert (session.context(format="anthropic").system or "").startswith("Be brief.\n\nBe brief.")
+
+
 @pytest.mark.parametrize(
     ("value", "is_one"),
     [

@@ -137,7 +137,7 @@ def test_a_text_that_is_no_time_stays_in_the_metadata(log: Turnlog, tmp_path: Pa
 def test_a_document_of_a_newer_version_is_refused_by_name_and_the_others_are_imported(
     log: Turnlog, tmp_path: Path, version: Any
 ) -> None:
-    documents = [sample(DOCUMENT), {**sample(DOCUMENT), "id": "s-2", "version": version}]
+    documents = [{**sample(DOCUMENT), "version": 0}, {**sample(DOCUMENT), "id": "s-2", "version": version}]
     path = written(tmp_path, "two.json", documents)
     report = import_files(log, [path])
     assert [(one.session_id, one.status) for one in report.sessions] == [("s-1", "new"), ("s-2", "refused")]

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.search_sessions import costs
 from tests.log.everything import held
 from tests.support.recalls import calls, result, user
+from turnlog.client.finding import sessions_search_text
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
@@ -62,6 +63,7 @@ def test_titles_summaries_and_messages_are_found_best_first(log: Turnlog) -> Non
     answer = log.search("painted boat")
     assert [one.score for one in answer.results] == sorted((one.score for one in answer.results), reverse=True)
     assert (answer.sessions, answer.unindexed, answer.is_complete) == (3, 0, True)
+    assert len(sessions_search_text(answer).splitlines()) == len(answer.results)
     by_where = {(one.session_id, one.where): one for one in answer.results}
     title = by_where["s2", "title"]
     assert title.snippet == "About a ⟦boat⟧: ⟦painting⟧ it"
@@ -142,6 +144,8 @@ def test_an_older_session_is_found_once_the_job_was_there(harness: Any, monkeypa
     settled(harness)
     answer = log.search("rare0")
     assert (answer.results, answer.sessions, answer.unindexed, answer.is_complete) == ([], 12, 9, False)
+    nothing, later = sessions_search_text(answer).splitlines()
+    assert nothing and later == "(not all words are known yet of 9 of 12 sessions: ask again later)"
     assert found(log, "rare11") == [("s11", "message")] * 2, "the newest are looked into"
     assert ("s0", "title") in found(log, "case 0"), "titles are known of all"
     (job,) = [one for one in log.jobs() if one.kind == "index"]

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, At, Body, JsonObjectField
-from turnlog.providers.blocks import names_declared
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
@@ -20,6 +19,8 @@ OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 
 def _named(tools: list[JsonObject]) -> list[JsonObject]:
     """Refuse what no provider takes: a function without a name, and two of one name."""
+    from turnlog.providers.blocks import names_declared
+
     names = set[str]()
     for index, tool in enumerate(tools):
         for name in names_declared(tool):

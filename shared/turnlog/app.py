@@ -229,7 +229,7 @@ class Application:
     recalled_orders: RecalledOrders = use_case("search.session.RecalledOrders", "items", "corpus", "reranker")
     find_messages: FindMessages = use_case("search.session.FindMessages", "corpus", "words", "recalled_orders")
     search_session: SearchSession = use_case("search.session.SearchSession", "corpus", "words", "reranker")
-    session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words.name")
+    session_words: SessionWords = use_case("search.session_words.SessionWords", "items", "words")
     owner_sessions: OwnerSessions = use_case("search.session_words.OwnerSessions", "log", "session_words")
     index_sessions: IndexSessions = use_case(
         "search.session_words.IndexSessions", "log", "owner_sessions", "corpus", "session_words", "words"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -341,7 +342,7 @@ class TermDocuments:
     """Texts that a search engine has cut into terms.
 
     ``lengths`` are sizes of the texts, all in the same unit. ``rows_of`` maps a term to the rows that have it, each with
-    the number of occurrences.
+    the number of occurrences; or ``beginn*`` to the rows with longer terms that begin so, where that is known.
     """
 
     lengths: Sequence[int]
@@ -355,7 +356,16 @@ class TermDocuments:
             for term in terms:
                 counts = rows.setdefault(term, {})
                 counts[row] = counts.get(row, 0) + 1
-        return cls([len(terms) for terms in texts], lambda term: rows.get(term, {}))
+
+        def rows_of(term: str) -> Mapping[int, int]:
+            longer = (
+                counts
+                for other, counts in rows.items()
+                if term[-1:] == "*" and term[:-1] == other[: len(term) - 1] != other
+            )
+            return rows.get(term) or dict(chain.from_iterable(counts.items() for counts in longer))
+
+        return cls([len(terms) for terms in texts], rows_of)
 
 
 NEIGHBOUR_REACH = 3
@@ -367,13 +377,20 @@ class SearchEngine(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the method that cuts texts. Stored terms are used only by an engine of the same name."""
+        """The name of the method that cuts texts."""
+
+    @property
+    def reads(self) -> Collection[str]:
+        """Names of methods whose stored terms the engine can use, its own among them."""
 
     def words(self, texts: Sequence[str]) -> list[str]:
         """Return the words of each text as one, in lower case, each word between two spaces."""
 
     def places(self, words: str, term: str) -> Iterable[int]:
-        """Return a place within each word that has a term, in any order, in words from `words`."""
+        """Return a place within each word that has a term, in any order, in words from `words`.
+
+        For ``beginn*`` the words have terms that begin so and are longer.
+        """
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the terms of each text; a term that occurs several times is repeated."""

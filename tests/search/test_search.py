@@ -28,7 +28,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.log.reading import Located
 from turnlog.ports import Key, TermDocuments
-from turnlog.search.corpus import WarmIndex
+from turnlog.search.corpus import SessionCorpus, WarmIndex
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine
 from turnlog.search.index import Index, StoredTerms
@@ -255,6 +255,13 @@ def test_marks_stand_around_matches_and_nowhere_else() -> None:
             assert cut.count(MARK_BEGIN) == cut.count(MARK_END) <= 2
 
 
+def index_of(engine: Fts5SearchEngine, texts: Sequence[str]) -> Index:
+    """Return the index of messages at the positions from 1 on."""
+    index, sources = Index(engine), sources_of([user(text) for text in texts])
+    index.add((Located(source.event, source.loop, source.time_ms), source.event.position) for source in sources)
+    return index
+
+
 def ranked(engine: Fts5SearchEngine, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
     return engine.rank(TermDocuments.from_terms(engine.terms(texts)), question)
 
@@ -327,6 +334,78 @@ def test_a_chinese_word_of_one_character_is_found_alone_and_in_a_sentence() -> N
     assert engine.spans(["一只猫"], "只猫叫") == [[(1, 3)]], "characters of a longer run are not marked alone"
 
 
+NAMES = {
+    "get user by id": "we call getUserById(42) in the handler",
+    "getUserById": "we call getUserById(42) in the handler",
+    "http server": "the HTTPServer fails",
+    "max retry count": "the field max_retry_count is set",
+    "react router": "install react-dom-router please",
+    "config timeout": "see app.config.timeout",
+    "42 mm": "the lens is 42mm wide",
+    "17mm": "the screw has 17 mm of thread",
+    "a3f9c2d": "commit a3f9c2d1e5b7f60912 broke it",
+    "postgres": "we use postgresql here",
+    "🎉": "that was great 🎉🎉, yes",
+}
+
+
+@pytest.mark.parametrize("question", NAMES)
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_name_is_found_by_its_parts_and_by_its_beginning(question: str, *, is_sealed: bool) -> None:
+    texts = [
+        *dict.fromkeys(NAMES.values()),
+        "users of ids",
+        "a server of 42",
+        "posters, a3f9 and Base64: aGVsbG8gd29ybGQ",
+    ]
+    engine = Fts5SearchEngine(is_conversation=False)
+    index = index_of(engine, texts)
+    stored = Index.decode(index.encode(engine.name), engine) if is_sealed else index
+    assert stored is not None
+    corpus = SessionCorpus([stored], [(1, len(texts))])
+    best = texts[engine.rank(corpus.documents, question)[0][0]]
+    assert best == NAMES[question]
+    assert engine.spans([best], question) != [[]]
+    assert not {"vsb", "sb", "gvsb"} & set(index.terms), "Base64 has no parts"
+
+
+def test_a_name_itself_comes_before_its_parts() -> None:
+    texts = [
+        "get a user by the id, get the user",
+        "x",
+        "x",
+        "x",
+        "getUserById",
+        "x",
+        "x",
+        "x",
+        "postgresql",
+        "postgres",
+    ]
+    engine = Fts5SearchEngine(is_conversation=False)
+    assert [row for row, _ in ranked(engine, texts, "getUserById")] == [4, 0]
+    assert [row for row, _ in ranked(engine, texts, "postgres")] == [9, 8]
+
+
+def test_indexes_and_words_of_the_engine_before_are_read(log: Turnlog, harness: Any) -> None:
+    """Lengths were numbers of terms, and the words were of the engine `fts5-porter-2`."""
+    engine, texts = Fts5SearchEngine(), ["We painted the boat", "and a train came", "用Python写的程序"]
+    index = index_of(engine, texts)
+    record = json.loads(index.encode("fts5-porter-2"))
+    old = Index.decode(encode_json({**record, "v": 2, "l": [5, 5, 9]}), engine)
+    assert old is not None and (old.terms, old.lengths) == (index.terms, [25, 25, 45])
+    assert Index.decode(encode_json({**record, "v": 1}), engine) is None
+    session = log.sessions.create("s")
+    session.append(user("boats"))
+    harness.app.index_sessions.run(OWNER, "", {})
+    key = SessionKeys(OWNER, "s").words
+    item = harness.app.items.get_many([key])[key]
+    harness.app.items.put({**item, "e": "fts5-porter-2"})
+    assert "s" in harness.app.session_words.read([SessionKeys(OWNER, "s")])
+    harness.app.items.put({**item, "e": "another"})
+    assert harness.app.session_words.read([SessionKeys(OWNER, "s")]) == {}
+
+
 def test_pairs_of_characters_come_before_the_same_characters_apart() -> None:
     texts = ["车来了火", "坐火车", "火花"]
     assert [row for row, _ in ranked(Fts5SearchEngine(is_conversation=False), texts, "火车")] == [1, 0, 2]
@@ -348,66 +427,67 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     assert Index.decode(index.encode("another"), engine) is None
 
 
-SPOKEN = st.lists(
-    st.sampled_from(
-        [
-            "deliver",
-            "delivers",
-            "delivery",
-            "day",
-            "dies",
-            "go",
-            "went",
-            "gone",
-            "broke",
-            "broken",
-            "Broken-down",
-            "the",
-            "8th",
-            "8",
-            "2023-05-08",
-            "yesterday",
-            "use",
-            "used",
-            "universe",
-            "université",
-            "cafés",
-            "naïve",
-            "Łódź",
-            "йод",
-            "火车",
-            "哈哈哈",
-            "用Python",
-            "x_y",
-            "us",
-            "hoping",
-            "hope",
-            "sized",
-            "size",
-            "relational",
-            "sensibility",
-            "a1b2",
-            "²",
-            "️�",
-        ]
+SPOKEN = (
+    *(
+        "deliver",
+        "delivers",
+        "delivery",
+        "deliverance",
+        "day",
+        "dies",
+        "go",
+        "went",
+        "gone",
+        "broke",
+        "broken",
+        "Broken-down",
     ),
-    max_size=12,
-).map(" ".join)
+    *(
+        "the",
+        "8th",
+        "8",
+        "2023-05-08",
+        "yesterday",
+        "use",
+        "used",
+        "us",
+        "universe",
+        "université",
+        "cafés",
+        "naïve",
+        "Łódź",
+    ),
+    *(
+        "йод",
+        "火车",
+        "哈哈哈",
+        "用Python",
+        "x_y",
+        "hoping",
+        "hope",
+        "sized",
+        "size",
+        "relational",
+        "sensibility",
+        "a1b2",
+        "²",
+    ),
+    *("getUserById", "42mm", "🎉🎉", "👍🏽", "begin", "began", "beginner", "\ud800", "\ufe0f"),
+)
 
 
-@given(st.lists(SPOKEN, max_size=8))
+@given(st.lists(st.lists(st.sampled_from(SPOKEN), max_size=12).map(" ".join), max_size=8))
 def test_a_term_is_found_in_added_messages_as_in_the_stored_index(texts: list[str]) -> None:
-    engine, bodies = Fts5SearchEngine(), [user(text) for text in texts]
-    sources = sources_of(bodies)
-    added = Index(engine)
-    for source in sources:
+    engine, added = Fts5SearchEngine(), Index(Fts5SearchEngine())
+    for source in sources_of([user(text) for text in texts]):
         added.add([(Located(source.event, source.loop, source.time_ms), source.event.position)])
         added.rows_of("deliveri")
     stored = Index.decode(added.encode(engine.name), engine)
     assert stored is not None and stored.lengths == added.lengths
-    assert {term: list(Index.rows_of(added, term)) for term in stored.terms} == stored.terms
-    asked = {term for text in texts for term in engine.terms([text])[0]}
-    assert asked <= set(stored.terms)
+    assert {term: list(added.rows_of(term)) for term in stored.terms} == stored.terms
+    assert {term for terms in engine.terms(texts) for term in terms} <= set(stored.terms)
+    for beginning in ("deliver", "begin", "get", "univers", "used", "8", "火", "x"):
+        assert list(added.rows_of(f"{beginning}*")) == list(stored.rows_of(f"{beginning}*"))
 
 
 # JSON has no two halves of a character behind one another that are not this character.

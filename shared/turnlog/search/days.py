@@ -65,7 +65,8 @@ def named_days(text: str, said_on: date) -> list[str]:
 
 
 def with_days(text: str, said_on: date) -> str:
-    """Return a question in lower case with every day that it names written as in an index."""
+    """Return a question with every day that it names written as in an index; but for names like `getUserById` in lower case."""
+    text = _PLAIN_WORD.sub(lambda match: match[0].lower(), text)
     text = _SHORT_MONTH.sub(lambda match: f"{match[0]} {_LONG_MONTHS[match[0]]}", text)
     for _, pattern, resolve in _RULES:
         text = pattern.sub(lambda match, rule=resolve: _replacement(rule, match, said_on), text)  # type: ignore[misc]
@@ -158,6 +159,7 @@ _HAN_DAYS = [name for name in _NEAR_DAYS if not name.isascii()]
 _UNITS = _any_of([*_WEEKDAYS, *map(str.lower, _MONTHS), *_SEASONS, "week", "weekend", "month", "year"])
 _YEARS = ("19", "20")
 _LONG_MONTHS = {month[:3].lower(): month for month in _MONTHS if month != "May"} | {"sept": "September"}
+_PLAIN_WORD = re.compile(r"\b(?:[A-Z][a-z]*|[A-Z]+)\b")
 _SHORT_MONTH = re.compile(rf"\b(?:{_any_of(_LONG_MONTHS)})\b(?=\.? ?[0-9])|(?<=[0-9] )(?:{_any_of(_LONG_MONTHS)})\b")
 """A month in short, beside a number: ``feb 17``, ``17 feb``. Alone it may be a name."""
 _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (

@@ -3,7 +3,8 @@
 BM25 is computed here, not by FTS5: FTS5 ranks by the statistics of its own table, and search needs those of a session's history.
 FTS5 gets a word once, when its term is asked for. Stop words have no term, and irregular forms have the term of their base form
 (`went`: `go`).
-Chinese, Japanese and Korean have no spaces between words: terms are their characters and the pairs of neighbouring characters.
+Chinese, Japanese and Korean have no spaces between words, and emojis are no words: terms are their characters and the pairs of
+neighbouring characters. A name such as `getUserById` or `42mm` has the terms of its parts, too.
 """
 
 from __future__ import annotations
@@ -22,15 +23,27 @@ from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
 MAX_QUESTION_WORDS = 64
 NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
 """Weights of a word by the distance to the message that it counts for: its own, those after it, those before it."""
-CHARACTER_WEIGHT = 0.25
-"""Weight of a single CJK character of a question that has its neighbours too."""
+PART_WEIGHT = 0.25
+"""Weight of a single CJK character of a question that has its neighbours too, and of a part of a name in it."""
+LONGER_WEIGHT = 0.5
+"""Weight of an occurrence of a word that only begins with a word of the question."""
+LEAST_BEGINNING = 5
+"""Letters of a word that longer words are found by."""
 K1, B = 1.5, 0.6
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
+_EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
+_CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
+_IS_FOREIGN = re.compile(rf"[^\W\x00-\x7f]|[{_EMOJI}]")
+_NAME = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?=[A-Za-z0-9]*(?:[a-z][A-Z]|[A-Z]{2}[a-z]{2}))[A-Za-z0-9]{4,64}"
+    r"|[0-9]+(?!(?:st|nd|rd|th)\b)[A-Za-z]{2,4})(?![A-Za-z0-9])"
+)
+"""A name of several words: `getUserById`, `42mm`."""
+_NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ORDINAL = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
 _STOP = (
     "a about after all also am an and any are as at be because been before being but by can could did do does "
@@ -62,7 +75,8 @@ BASE_FORMS = {form: base for base, *forms in map(str.split, _IRREGULAR.split(";"
 class Fts5SearchEngine:
     """Implements `SearchEngine`. `terms` and `rank` stem their new words in an FTS5 table in memory."""
 
-    name = "fts5-porter-2"
+    name = "fts5-porter-3"
+    reads = (name, "fts5-porter-2")
 
     def __init__(self, *, is_conversation: bool = True) -> None:
         """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
@@ -72,17 +86,18 @@ class Fts5SearchEngine:
 
     def words(self, texts: Sequence[str]) -> list[str]:
         lower = [text.lower() for text in texts]
-        split = {row: _split(text) for row, text in enumerate(lower) if _has_foreign_letters(text)}
+        split = {row: _WORD.findall(text) for row, text in enumerate(lower) if _is_foreign(text)}
         pieces = _pieces(set[str]().union(*split.values()))
         joined = {row: " ".join(piece for word in words for piece in pieces[word]) for row, words in split.items()}
-        return [f" {joined[row] if row in joined else _spaced(text)} " for row, text in enumerate(lower)]
+        words = [joined[row] if row in joined else _spaced(text) for row, text in enumerate(lower)]
+        return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
 
     def places(self, words: str, term: str) -> Iterator[int]:
         for beginning in _beginnings(term):
             before, *pieces = words.split(f" {beginning}")
             forms, place = [beginning + piece.partition(" ")[0] for piece in pieces], len(before)
             matching = _having(term, frozenset(forms))
-            for form, piece in zip(forms, pieces, strict=True):
+            for form, piece in zip(forms, pieces, strict=True) if matching else ():
                 place += 1 + len(beginning)
                 if form in matching:
                     yield place
@@ -118,9 +133,11 @@ class Fts5SearchEngine:
         return 2 * (K1 + 1) * sum(weight * _rarity(total, len(rows)) for weight, rows in terms)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
-        asked = {term for term, weight in _question_terms(question).items() if weight == 1.0}
-        terms = _terms_by_word({match[0].lower() for text in texts for match in _WORD.finditer(text)})
-        matching = {word for word, its in terms.items() if not _IS_CJK.match(word) and asked.intersection(its)}
+        terms = _question_terms(question)
+        asked = {term for term, (weight, _) in terms.items() if weight == 1.0 or not _IS_CJK.match(term)}
+        longer = tuple(beginning for _, beginning in terms.values() if beginning)
+        by_word = _terms_by_word({match[0] for text in texts for match in _WORD.finditer(text)})
+        matching = {word for word, its in by_word.items() if asked.intersection(its) or word.lower().startswith(longer)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _sizes(self, lengths: Sequence[int]) -> tuple[float, Callable[[int], int]]:
@@ -131,14 +148,14 @@ class Fts5SearchEngine:
         mean = (3 * sum(lengths) - lengths[0] - lengths[-1]) / len(lengths) or 1.0
         return mean, lambda row: padded[row] + padded[row + 1] + padded[row + 2]
 
-    def _reached(self, rows: Mapping[int, int], total: int) -> int:
+    def _reached(self, rows: Mapping[int, float], total: int) -> int:
         """Return how many rows have a term, or have it near."""
         places, reach = sorted(rows), NEIGHBOUR_REACH if self._is_conversation else 0
         steps: Counter[int] = Counter(map(sub, places[1:], places))
         gaps = sum((step - 2 * reach - 1) * times for step, times in steps.items() if step > 2 * reach)
         return min(total, places[-1] + reach + 1) - max(0, places[0] - reach) - gaps
 
-    def _counts(self, rows: Mapping[int, int], total: int) -> dict[int, float]:
+    def _counts(self, rows: Mapping[int, float], total: int) -> dict[int, float]:
         """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
         counts = defaultdict[int, float](float)
         for distance, weight in self._neighbours.items():
@@ -149,17 +166,23 @@ class Fts5SearchEngine:
         return counts
 
 
-def _terms_in(documents: TermDocuments, question: str) -> list[tuple[float, Mapping[int, int]]]:
-    """Return the terms of the question that the documents have: the weight of each, and the rows that have it."""
-    terms = ((weight, documents.rows_of(term)) for term, weight in _question_terms(question).items())
-    return [(weight, rows) for weight, rows in terms if rows]
+def _terms_in(documents: TermDocuments, question: str) -> list[tuple[float, Mapping[int, float]]]:
+    """Return the terms of the question that the documents have: the weight of each, and the rows that have it or a longer word."""
+    terms = list[tuple[float, Mapping[int, float]]]()
+    for term, (weight, beginning) in _question_terms(question).items():
+        rows: Mapping[int, float] = documents.rows_of(term)
+        if beginning and (longer := documents.rows_of(f"{beginning}*")):
+            rows = {row: LONGER_WEIGHT * count for row, count in longer.items()} | dict(rows)
+        if rows:
+            terms.append((weight, rows))
+    return terms
 
 
 def _rarity(total: int, count: int) -> float:
     return math.log((total + 1) / (count + 0.5))
 
 
-def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tuple[float, Mapping[int, int]]]:
+def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, float]]]) -> list[tuple[float, Mapping[int, float]]]:
     """Return the terms with only the rows of the blocks that have most of the question, in themselves or beside them."""
     values = defaultdict[int, float](float)
     for rarity, rows in terms:
@@ -172,21 +195,25 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, int]]]) -> list[tu
 
 
 @lru_cache(maxsize=32)
-def _question_terms(question: str) -> Mapping[str, float]:
-    """Return the terms of a question with their weights."""
-    words = list(dict.fromkeys(_split(question.lower())))[:MAX_QUESTION_WORDS]
-    terms, weights = _terms_by_word(words), dict[str, float]()
+def _question_terms(question: str) -> Mapping[str, tuple[float, str]]:
+    """Return the terms of a question: the weight of each, and the word that longer words may begin with, or ""."""
+    words = list(dict.fromkeys(_WORD.findall(question)))[:MAX_QUESTION_WORDS]
+    by_word, terms = _terms_by_word(words), dict[str, tuple[float, str]]()
     for word in words:
-        for term in terms[word]:
-            is_of_run = len(term) == 1 < len(word) and _IS_CJK.match(term)
-            weights[term] = max(CHARACTER_WEIGHT if is_of_run else 1.0, weights.get(term, 0.0))
-    return weights
+        is_run = _IS_CJK.match(word) is not None
+        beginning = word.lower() if len(word) >= LEAST_BEGINNING and word.isascii() else ""
+        for index, term in enumerate(by_word[word]):
+            if len(term) == 1 < len(word) if is_run else index:
+                terms.setdefault(term, (PART_WEIGHT, ""))
+            else:
+                terms[term] = 1.0, beginning
+    return terms
 
 
 def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iterator[tuple[int, int]]:
     for match in _WORD.finditer(text):
         if not _IS_CJK.match(match[0]):
-            if match[0].lower() in matching:
+            if match[0] in matching:
                 yield match.span()
             continue
         for begin in range(match.start(), match.end()):
@@ -208,23 +235,32 @@ def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     return joined
 
 
-_ASCII = frozenset(map(chr, range(128)))
 _SEPARATORS = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)).ljust(256)
 """A table for `bytes.translate`: letters and digits stay, every other character becomes a space."""
+_SHAPES = bytes(
+    ord("a" if char.islower() else "A" if char.isupper() else "0" if char.isdigit() else " ")
+    for char in map(chr, range(128))
+).ljust(256)
+_HINTS = (b"aA", b"AA", b"0")
+"""One of these is in each text with a name after `bytes.translate` with `_SHAPES`; to look for them costs less than for names."""
 
 
-def _has_foreign_letters(text: str) -> bool:
-    return not text.isascii() and any(map(str.isalnum, set(text).difference(_ASCII)))
+def _parts_of_names(text: str) -> list[str]:
+    """Return the parts of the names in a text, in lower case; of Base64 and the like none."""
+    shape = text.encode("ascii", "replace").translate(_SHAPES)
+    if not any(map(shape.__contains__, _HINTS)):
+        return []
+    names = ((name, _NAME_PART.findall(name)) for name in _NAME.findall(text))
+    return [part.lower() for name, parts in names if 2 * len(parts) < max(5, len(name)) for part in parts]
+
+
+def _is_foreign(text: str) -> bool:
+    return not text.isascii() and _IS_FOREIGN.search(text) is not None
 
 
 def _spaced(text: str) -> str:
     """Return a text with spaces in place of all but ASCII letters and digits."""
     return text.encode("ascii", "replace").translate(_SEPARATORS).decode()
-
-
-def _split(text: str) -> list[str]:
-    """Return the words of a text in lower case; a run of CJK characters is a word."""
-    return _WORD.findall(text) if _has_foreign_letters(text) else _spaced(text).split()
 
 
 def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -235,21 +271,25 @@ def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the terms of each word, none for a stop word."""
-    pieces = _pieces(words)
-    stems = _stems(set[str]().union(*pieces.values()))
-    return {word: tuple(filter(None, map(stems.__getitem__, pieces[word]))) for word in words}
+    """Return the terms of each word and then of its parts, none for a stop word."""
+    pieces = _pieces({word.lower() for word in words})
+    by_word = {word: (*pieces[word.lower()], *_parts_of_names(word)) for word in words}
+    stems = _stems(set[str]().union(*by_word.values()))
+    return {word: tuple(filter(None, map(stems.__getitem__, its))) for word, its in by_word.items()}
 
 
 @lru_cache(maxsize=1024)
 def _having(term: str, words: Collection[str]) -> Collection[str]:
-    """Return the words that have a term."""
-    return {word for word, stem in _stems(words).items() if stem == term}
+    """Return the words that have a term, or for a beginning with `*` those whose term is longer."""
+    beginning, is_longer = term.rstrip("*"), term.endswith("*")
+    stems = _stems(words)
+    return {word for word in words if stems[word].startswith(beginning) and (stems[word] != beginning) == is_longer}
 
 
 @lru_cache(maxsize=256)
 def _beginnings(term: str) -> list[str]:
     """Return how all words with a term begin; none begins in two of these ways."""
+    term = term.rstrip("*")
     # A stem is the beginning of its words, but `y` becomes `i`, and an `e` may be added.
     begin = term[:-1] if len(term) > 2 and term[-1].isascii() else term
     begins = [begin]

@@ -7,6 +7,7 @@ engine builds it from the segment in memory. Only the worker that seals segments
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
@@ -86,6 +87,16 @@ class StoredTerms:
         place = self._text.find(b",%b:[" % key, begins[block - 1], begins[block])
         start = place + len(key) + 2
         return json.loads(self._text[start : self._text.index(b"]", start) + 1]) if place >= 0 else ()
+
+    def longer(self, term: str) -> Sequence[int]:
+        """Return the rows of the terms that begin as ``beginn*`` says and are longer; none for any other term."""
+        encode, firsts, begins = self._blocks
+        key, rows = encode(term)[:-2], list[int]()
+        if term[-1:] == "*":
+            begin, end = bisect_right(firsts, key[1:]), bisect_right(firsts, key[1:] + b"\xff")
+            for text in re.findall(rb',%b[^"]+":(.+?\])' % re.escape(key), self._text[begins[begin - 1] : begins[end]]):
+                rows += json.loads(text)
+        return sorted(rows)
 
     @cached_property
     def _blocks(self) -> tuple[Callable[[object], bytes], list[bytes], list[int]]:
@@ -194,7 +205,10 @@ class Index:
         if may_be_of_day(term):
             with self._dating:
                 self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
-        rows, starts = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), (0, 0))
+        rows, starts = self._asked.get(term) or (
+            array(_ROW, self._stored.rows_of(term) or self._stored.longer(term)),
+            (0, 0),
+        )
         ends = len(self._words.text), len(self._days.text)
         if starts != ends:
             parts = zip((self._words, self._days), starts, ends, strict=True)
@@ -228,7 +242,7 @@ class Index:
         """Read a stored index; return None if another engine or version made it."""
         end = data.index(_TERMS)
         record: dict[str, Any] = json.loads(data[:end] + b"}")
-        if record["v"] not in (2, VERSION) or record["e"] != engine.name:
+        if record["v"] not in (2, VERSION) or record["e"] not in engine.reads:
             return None
         stored_terms = StoredTerms(data[end + len(_TERMS) : -1])
         unit = 1 if record["v"] == VERSION else stored_terms.characters_of_term

@@ -167,7 +167,7 @@ class SearchSessions:
         """Return what the owner's other sessions have on a question: titles, summaries, and messages up to its time, each with its
         neighbours. `OF_A_WINDOW` limits the number of requests.
         """
-        query = SearchQuery(q=with_days(question.text.lower(), question.day)[:MAX_QUESTION_CHARS])
+        query = SearchQuery(q=with_days(question.text, question.day)[:MAX_QUESTION_CHARS])
         selected = self._select(keys.owner, query.q, OF_A_WINDOW, without=keys.session_id, time_ms=question.time_ms)
         hits = (hit for hit in self._hits(query, selected) if hit.score >= question.min_score * hit.highest)
         recalled, messages = list[RecallHit](), defaultdict[str, list[_Hit]](list)

@@ -155,7 +155,7 @@ def check_question(q: str) -> None:
 def dated(question: str, *corpora: SessionCorpus) -> str:
     """Return a question with the days that it names as an index has them; "yesterday" is the day before the newest message's."""
     newest_ms = max((corpus.entries[-1].time_ms for corpus in corpora if corpus.entries), default=0)
-    return with_days(question.lower(), datetime.fromtimestamp(newest_ms / 1000, UTC).date())
+    return with_days(question, datetime.fromtimestamp(newest_ms / 1000, UTC).date())
 
 
 def within(query: SearchQuery) -> Callable[[IndexedMessage], bool]:
@@ -298,7 +298,7 @@ class ListSearch:
 
 def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> Rows:
     """Return the rows of the messages that match a question best; none when the best has too low a score."""
-    documents, text = corpus.documents, with_days(question.text.lower(), question.day)
+    documents, text = corpus.documents, with_days(question.text, question.day)
     ranked, highest = engine.rank(documents, text, search.limit), engine.highest_score(documents, text)
     if not ranked or ranked[0][1] < question.min_score * highest:
         return []

@@ -72,8 +72,8 @@ def word_hash(word: str) -> bytes:
 class SessionWords:
     """Reads and writes the stored words of sessions."""
 
-    def __init__(self, items: ItemTable, engine: str) -> None:
-        """``engine`` is the name of the search engine that makes the words; words of another engine are not read."""
+    def __init__(self, items: ItemTable, engine: SearchEngine) -> None:
+        """``engine`` makes the words; words that it cannot use are not read."""
         self._items = items
         self._engine = engine
 
@@ -89,11 +89,16 @@ class SessionWords:
             name: hashes for (_, name), hashes in zip(_CLASSES, words.classes, strict=True) if hashes
         }
         place: dict[str, AttributeValue] = {"pk": keys.words.pk, "sk": keys.words.sk, "pos": words.position}
-        item = {**place, "v": VERSION, "e": self._engine, "c": words.read_ms, "n": words.length, **classes}
+        item = {**place, "v": VERSION, "e": self._engine.name, "c": words.read_ms, "n": words.length, **classes}
         self._items.put(item, condition=Less("c", words.read_ms + 1))
 
     def _read(self, item: Item | None) -> Words | None:
-        if item is None or is_cache_tombstone(item) or (item.get("v"), item.get("e")) != (VERSION, self._engine):
+        if (
+            item is None
+            or is_cache_tombstone(item)
+            or item.get("v") != VERSION
+            or item.get("e") not in self._engine.reads
+        ):
             return None
         position, read_ms, length = item.get("pos"), item.get("c"), item.get("n")
         classes = [item.get(name, b"") for _, name in _CLASSES]

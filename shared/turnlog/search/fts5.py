@@ -29,7 +29,7 @@ LONGER_WEIGHT = 0.5
 """Weight of an occurrence of a word that only begins with a word of the question."""
 LEAST_BEGINNING = 5
 """Letters of a word that longer words are found by."""
-K1, B = 1.5, 0.6
+K1, B = 1.5, 0.45
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""

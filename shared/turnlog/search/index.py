@@ -30,10 +30,8 @@ from turnlog.ports import BlobStore, SearchEngine
 from turnlog.search.days import may_be_of_day, named_days, written_day
 from turnlog.snapshots.segments import Segment
 
-VERSION = 3
-"""Version of the stored format. Version 2 has the lengths of messages in terms; an index with another version is not read."""
-CHARACTERS_OF_A_TERM = 10
-"""Characters of a text for each of its terms, with the words that have none; in languages without spaces half as many."""
+VERSION = 2
+"""Version of the stored format; an index with another version is not read."""
 _ASKED_TERMS = 64
 """Number of terms whose rows are remembered."""
 _ROW = "I"
@@ -51,7 +49,7 @@ class IndexedMessage:
     """A message in an index.
 
     ``commit`` is the first position of the message's commit. ``time_ms`` is the caller's own time if the message has one, else the
-    commit's. ``length`` is that of its words in characters. ``facts`` can pair tool calls with results; their ``head`` says only
+    commit's. ``length`` is about the number of its words. ``facts`` can pair tool calls with results; their ``head`` says only
     whether the message has text.
     """
 
@@ -71,7 +69,6 @@ class StoredTerms:
 
     def __init__(self, text: bytes = b"{}") -> None:
         self.size_bytes = len(text)
-        self.characters_of_term = CHARACTERS_OF_A_TERM if text.isascii() else CHARACTERS_OF_A_TERM // 2
         self._text = b"," + text[1:]  # so that a comma and a quote stand before each term, and nowhere else
 
     def parsed(self) -> dict[str, list[int]]:
@@ -168,8 +165,8 @@ class Index:
             texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
             self._texts.append((texts[-1], envelope.created_at, located.time_ms))
         words = self._engine.words(texts)
-        pairs = zip(places, map(len, words), strict=True)
-        self._enter([IndexedMessage(*place[:4], length, place[4]) for place, length in pairs])
+        pairs = zip(places, words, strict=True)
+        self._enter([IndexedMessage(*place[:4], text.count(" "), place[4]) for place, text in pairs])
         self._words.add(words)
 
     def _days_named(self, first: int) -> Iterator[str]:
@@ -242,13 +239,10 @@ class Index:
         """Read a stored index; return None if another engine or version made it."""
         end = data.index(_TERMS)
         record: dict[str, Any] = json.loads(data[:end] + b"}")
-        if record["v"] not in (2, VERSION) or record["e"] not in engine.reads:
+        if record["v"] != VERSION or record["e"] not in engine.reads:
             return None
-        stored_terms = StoredTerms(data[end + len(_TERMS) : -1])
-        unit = 1 if record["v"] == VERSION else stored_terms.characters_of_term
-        lengths = [unit * length for length in record["l"]]
         positions, loops, times = accumulate(record["p"]), accumulate(record["o"]), accumulate(record["t"])
-        rows = zip(positions, record["c"], loops, times, lengths, record["r"], strict=True)
+        rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
         stored: Mapping[Any, Any] = record["f"]
         pairings = {int(row): pairing for row, pairing in stored.items()}
         index = cls(engine)
@@ -257,7 +251,7 @@ class Index:
             for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
         ]
         index._enter(entries)
-        index._stored, index._first_added = stored_terms, len(index.entries)
+        index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
         return index
 
 

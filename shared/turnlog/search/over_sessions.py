@@ -34,7 +34,7 @@ from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocum
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
-from turnlog.search.index import CHARACTERS_OF_A_TERM, IndexedMessage
+from turnlog.search.index import IndexedMessage
 from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
     MAX_QUESTION_CHARS,
@@ -456,7 +456,7 @@ def _one_list(
         lengths += [*documents.lengths, *_EMPTY]
     first_summary = len(lengths)
     for terms in summaries:
-        lengths += [CHARACTERS_OF_A_TERM * len(terms), *_EMPTY]
+        lengths += [len(terms), *_EMPTY]
 
     def rows_of(term: str) -> Mapping[int, int]:
         starts_of_summaries = range(first_summary, len(lengths), 1 + NEIGHBOUR_REACH)

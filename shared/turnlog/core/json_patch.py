@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from turnlog.core.errors import PatchError, Problem, TooMuchWorkError
-from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, copied_json, encode_json, measured
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, copied_json, encode_json, json_pointer, measured
 from turnlog.core.limits import UNLIMITED, Work
 
 MAX_OPERATIONS = 10_000
@@ -302,23 +302,19 @@ def _differ(before: JsonValue, after: JsonValue, pointer: str, operations: list[
 def _differ_objects(before: JsonObject, after: JsonObject, pointer: str, operations: list[JsonValue]) -> None:
     for name in before:
         if name not in after:
-            operations.append({"op": "remove", "path": _child(pointer, name)})
+            operations.append({"op": "remove", "path": pointer + json_pointer([name])})
     for name, value in after.items():
         if name in before:
-            _differ(before[name], value, _child(pointer, name), operations)
+            _differ(before[name], value, pointer + json_pointer([name]), operations)
         else:
-            operations.append({"op": "add", "path": _child(pointer, name), "value": value})
+            operations.append({"op": "add", "path": pointer + json_pointer([name]), "value": value})
 
 
 def _differ_lists(before: list[JsonValue], after: list[JsonValue], pointer: str, operations: list[JsonValue]) -> None:
     shared = min(len(before), len(after))
     for index in range(shared):
-        _differ(before[index], after[index], _child(pointer, str(index)), operations)
+        _differ(before[index], after[index], f"{pointer}/{index}", operations)
     for index in range(len(before) - 1, shared - 1, -1):
-        operations.append({"op": "remove", "path": _child(pointer, str(index))})
+        operations.append({"op": "remove", "path": f"{pointer}/{index}"})
     for value in after[shared:]:
-        operations.append({"op": "add", "path": _child(pointer, "-"), "value": value})
-
-
-def _child(pointer: str, name: str) -> str:
-    return pointer + "/" + name.replace("~", "~0").replace("/", "~1")
+        operations.append({"op": "add", "path": f"{pointer}/-", "value": value})

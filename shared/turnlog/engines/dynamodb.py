@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from botocore.exceptions import ClientError
@@ -76,8 +76,7 @@ class DynamoItemTable:
             unprocessed = answer.get("UnprocessedKeys", {}).get(self._table_name)
             return [_key_of(_decode(raw)) for raw in unprocessed["Keys"]] if unprocessed else []
 
-        for chunk in _chunks(wanted, MAX_GET_ITEMS):
-            self._send_all(chunk, send, "BatchGetItem")
+        self._send_all(wanted, MAX_GET_ITEMS, send, "BatchGetItem")
         return items
 
     def query(self, query: Query) -> Page:
@@ -150,19 +149,19 @@ class DynamoItemTable:
                 answer = self._client.batch_write_item(RequestItems={self._table_name: chunk})
             return list(answer.get("UnprocessedItems", {}).get(self._table_name, []))
 
-        for chunk in _chunks(requests, MAX_WRITE_ITEMS):
-            self._send_all(chunk, send, "BatchWriteItem")
+        self._send_all(requests, MAX_WRITE_ITEMS, send, "BatchWriteItem")
 
-    def _send_all(self, pending: list[_T], send: Callable[[list[_T]], list[_T]], operation: str) -> None:
-        """Send until nothing is left; ``send`` returns the keys or requests that DynamoDB left unprocessed."""
-        idle_rounds = 0
-        while left := send(pending):
-            # Fewer left is progress: a batch get ends at 16 MB even without throttling.
-            idle_rounds = idle_rounds + 1 if len(left) == len(pending) else 0
-            if idle_rounds == _MAX_IDLE_ROUNDS:
-                raise ThrottledError(f"{operation} left {len(left)} keys unprocessed", retry_after_seconds=1)
-            self._sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**idle_rounds)))
-            pending = left
+    def _send_all(self, values: list[_T], size: int, send: Callable[[list[_T]], list[_T]], operation: str) -> None:
+        """Send keys or requests, up to ``size`` at once; ``send`` returns those that DynamoDB left unprocessed."""
+        for start in range(0, len(values), size):
+            pending, idle_rounds = values[start : start + size], 0
+            while left := send(pending):
+                # Fewer left is progress: a batch get ends at 16 MB even without throttling.
+                idle_rounds = idle_rounds + 1 if len(left) == len(pending) else 0
+                if idle_rounds == _MAX_IDLE_ROUNDS:
+                    raise ThrottledError(f"{operation} left {len(left)} keys unprocessed", retry_after_seconds=1)
+                self._sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**idle_rounds)))
+                pending = left
 
 
 def _add_condition(request: PutItemInputTypeDef, condition: Condition) -> None:
@@ -220,8 +219,3 @@ def _decode(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, AttributeValue]:
     return {
         name: _READERS.get(kind, str)(content) for name, attribute in raw.items() for kind, content in attribute.items()
     }
-
-
-def _chunks(values: Sequence[_T], size: int) -> Iterator[list[_T]]:
-    for start in range(0, len(values), size):
-        yield list(values[start : start + size])

@@ -519,11 +519,10 @@ class SqliteDatabase:
                 own.connection.close()
 
     def _in_memory(self) -> sqlite3.Connection:
-        with self._lock:
-            self._refuse_closed()
-            if self._shared is None:
-                self._shared = _Own(self._open())
-            return self._shared.connection
+        self._refuse_closed()
+        if self._shared is None:
+            self._shared = _Own(self._open())
+        return self._shared.connection
 
     def _own(self) -> _Own:
         self._refuse_closed()

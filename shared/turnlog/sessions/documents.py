@@ -111,14 +111,13 @@ class DocumentStore:
     def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
         """Write the document; return None when its condition fails. Writing the same revision twice has one effect."""
         item = self._item(keys, writing)
-        if writing.if_revision is None:
-            self._items.put(item)
-            return _stored_document(writing, item)
-        condition: Condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
+        condition: Condition | None = None
+        if writing.if_revision is not None:
+            condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
         for _ in range(_TRIES):
             conflict = self._items.put(item, condition=condition)
             if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
-                return _stored_document(writing, item)
+                return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
             is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
@@ -183,10 +182,6 @@ class DocumentStore:
             raise CorruptError("the content of a document is missing", item=name)
         data = unpack(packed, item=name, beside=key.encode())
         return Document(key, data, _text(item, "n"), _number(item, "t"))
-
-
-def _stored_document(writing: Writing, item: Item) -> Document:
-    return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
 
 
 def key_of(item: Item) -> str:
@@ -270,8 +265,6 @@ class PutDocuments:
         return WrittenDocuments(documents=list(map(_written_answer, written)))
 
     def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
-        if not writings:
-            return []
         written = self._documents.write_many(keys, writings)
         documents = list[Document]()
         for document, writing in zip(written, writings, strict=True):

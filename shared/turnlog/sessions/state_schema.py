@@ -54,17 +54,13 @@ _checking: ContextVar[_Checking] = ContextVar("checking")
 
 def state_errors(state: JsonValue, schema: JsonValue, work: Work) -> Iterator[ValidationError]:
     """Yield the errors of a state against a schema. `TooMuchWorkError` when ``work`` is used up."""
-    unprinted = _unprinted_schema(schema)
+    unprinted = _unprinted(schema, _UnprintedSchema)
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(unprinted))
     yield from _errors(_StateValidator(unprinted, _resolver=resolver), state, work)
 
 
-def schema_errors(schema: JsonValue, work: Work) -> Iterator[ValidationError]:
-    """Yield the errors of a schema against the meta-schema. `TooMuchWorkError` when ``work`` is used up."""
-    yield from _errors(_schema_validator(), schema, work)
-
-
 def _errors(validator: Any, value: JsonValue, work: Work) -> Iterator[ValidationError]:
+    """Yield the errors of a value. `TooMuchWorkError` when ``work`` is used up."""
     token = _checking.set(_Checking(work))
     try:
         yield from validator.iter_errors(_unprinted(value))
@@ -76,11 +72,11 @@ def _errors(validator: Any, value: JsonValue, work: Work) -> Iterator[Validation
 def _schema_validator() -> Any:
     """Return the validator of the meta-schema. Its vocabularies too are converted so that messages have no contents."""
     resources = {
-        uri: DRAFT202012.create_resource(_unprinted_schema(REGISTRY.contents(uri)))
+        uri: DRAFT202012.create_resource(_unprinted(REGISTRY.contents(uri), _UnprintedSchema))
         for uri in REGISTRY
         if uri.startswith("https://json-schema.org/draft/2020-12/")
     }
-    root = resources["https://json-schema.org/draft/2020-12/schema"]
+    root = resources[DIALECT]
     resolver = Registry().with_resources(resources.items()).crawl().resolver_with_root(root)
     return _MetaValidator(root.contents, _resolver=resolver)
 
@@ -124,10 +120,6 @@ def _unprinted(value: Any, kind: type[_UnprintedObject] = _UnprintedObject) -> A
     if isinstance(value, list):
         return _UnprintedList(_unprinted(child, kind) for child in value)
     return _UnprintedText(value) if isinstance(value, str) else value
-
-
-def _unprinted_schema(schema: JsonValue) -> Any:
-    return _unprinted(schema, _UnprintedSchema)
 
 
 # ------------------------------------------------------------ keywords
@@ -288,7 +280,7 @@ def check_schema(schema: JsonObject, work: Work) -> None:
     for pointer, part in _schemas(schema, "/state_schema"):
         for name, value in part.items():
             _check_keyword(name, value, pointer + _pointer([name]))
-    error = next(schema_errors(schema, work), None)
+    error = next(_errors(_schema_validator(), schema, work), None)
     if error is not None:
         place = "/state_schema" + _pointer(error.absolute_path)
         raise _refused(place, f"not a valid JSON Schema: it fails {error.validator} of the meta-schema")

@@ -98,7 +98,7 @@ class GetSession:
         keys = SessionKeys(owner, session_id)
         tail = self._log.commits.tail(keys)
         current = self._log.short_settings(keys, tail)
-        if tail.meta is not None and read_meta(tail.meta).missing > 1:
+        if current.missing > 1:
             current = self._log.full_settings(keys, tail)
         return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
 

@@ -57,8 +57,8 @@ class VisibleRanges:
     def decode(cls, text: str) -> VisibleRanges:
         *parts, since = text.split(" ")
         is_cut = parts[:1] == ["~"]
-        closed = tuple(_stretch(part) for part in parts[int(is_cut) :])
-        return cls(closed, int(since), is_cut)
+        pairs = (part.split("-") for part in parts[int(is_cut) :])
+        return cls(tuple((int(first), int(last)) for first, last in pairs), int(since), is_cut)
 
 
 def subtract(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[Stretch]:
@@ -75,11 +75,6 @@ def subtract(stretches: Sequence[Stretch], others: Sequence[Stretch]) -> list[St
         if next_position <= last:
             result.append((next_position, last))
     return result
-
-
-def _stretch(text: str) -> Stretch:
-    first, last = text.split("-")
-    return int(first), int(last)
 
 
 SEGMENT_POSITIONS = 256

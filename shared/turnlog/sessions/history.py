@@ -55,7 +55,7 @@ from turnlog.log.request_keys import request_key
 from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, RecordHistory
 from turnlog.sessions.history_routes import Stretch as StretchAnswer
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
-from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.session_log import LogUseCase, SessionLog
 from turnlog.sessions.state_store import States, state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
@@ -63,14 +63,11 @@ _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
 """Commits per page and pages that a filtered request reads at most. Then it answers with a short page and ``next``."""
 
 
-class ReadHistory:
+class ReadHistory(LogUseCase):
     """Use case: list history entries, newest first, at most 4 MB.
 
     One request to the engine, or at most four with a filter, and those that fetch large diffs.
     """
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(
         self,
@@ -196,11 +193,8 @@ class _ListedEvent:
         return payload_of(self._line)
 
 
-class RecordEntries:
+class RecordEntries(LogUseCase):
     """Use case: record an entry of the caller in the history, by one commit that changes nothing else."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, body: RecordHistory, *, key: str | None = None) -> HistoryEntry:
         keys = SessionKeys(owner, session_id)

@@ -27,17 +27,14 @@ from turnlog.ports import Item
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import LoopAnswer, LoopCall, LoopPage, MessagePage, NestedLoop, StoredMessage
-from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.session_log import LogUseCase
 
 MAX_LIMIT = 100
 _PAGE_COMMITS = 64
 
 
-class ReadMessages:
+class ReadMessages(LogUseCase):
     """Use case: read pages of messages in either order, each with at most 4 MiB of JSON."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(  # noqa: PLR0913
         self,
@@ -123,11 +120,8 @@ def _page(messages: Iterable[Located], limit: int, format: str | None) -> Messag
     return MessagePage(messages=page, next=None)
 
 
-class ReadLoops:
+class ReadLoops(LogUseCase):
     """Use case: list run loops, newest first."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, *, limit: int = 20, before: int | None = None) -> LoopPage:
         keys = SessionKeys(owner, session_id)

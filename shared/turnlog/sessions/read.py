@@ -19,7 +19,7 @@ from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_to
 from turnlog.ports import Item, Query, get_item
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
 from turnlog.sessions.runs import held_lease
-from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.session_log import LogUseCase
 
 
 def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
@@ -88,11 +88,8 @@ _FILTERED_ITEMS, _MAX_PAGES = 200, 5
 """Entries per page and pages that a filtered listing reads at most. Then it answers with a short page and a cursor."""
 
 
-class GetSession:
+class GetSession(LogUseCase):
     """Use case: return one session, as of its newest commit."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str) -> Session:
         keys = SessionKeys(owner, session_id)
@@ -108,7 +105,7 @@ _MAX_USERS = 50
 """Users whose sessions one request for those of every user reads at most."""
 
 
-class ListSessions:
+class ListSessions(LogUseCase):
     """Use case: list sessions, newest activity first. Counts and order lag by up to five minutes.
 
     They are the caller's own, those of another user of the tenant, or with `EVERY_USER` those of all its users, user after
@@ -117,9 +114,6 @@ class ListSessions:
     Appends update the session's entry at most once in five minutes. When a listing meets an entry that no append has updated
     for that time, it reads the session's log and writes the entry once more. The entry is exact from then on.
     """
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(
         self,

@@ -20,7 +20,7 @@ from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages, HeldLease, LeaseAnswer, LeaseRequest, SendToRun, SentToRun
-from turnlog.sessions.session_log import SessionLog, check_active
+from turnlog.sessions.session_log import LogUseCase, SessionLog, check_active
 from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_store import SessionState, next_event
 
@@ -61,11 +61,8 @@ def has_inbox(state: SessionState, run: Mapping[str, Any] | None) -> bool:
     return bool((agent_of(state.value, agent_id) or {}).get("inbox"))
 
 
-class LeaseSession:
+class LeaseSession(LogUseCase):
     """Use case: take, renew or release the session for one run, in a commit of its own."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, body: LeaseRequest, *, key: str | None = None) -> LeaseAnswer:
         keys = SessionKeys(owner, session_id)

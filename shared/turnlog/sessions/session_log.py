@@ -203,3 +203,10 @@ class SessionLog:
         if item is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
         return header_in(item).time_ms
+
+
+class LogUseCase:
+    """A use case that needs the log of sessions and nothing else."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log

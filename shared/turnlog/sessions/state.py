@@ -19,7 +19,7 @@ from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import commit_at, position_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.session_log import SessionLog, check_active
+from turnlog.sessions.session_log import LogUseCase, SessionLog, check_active
 from turnlog.sessions.state_routes import AgentState, ReplaceState, StateAnswer
 from turnlog.sessions.state_store import (
     MAX_STATE_BYTES,
@@ -171,11 +171,8 @@ def _invalid(problems: list[Problem]) -> InvalidInputError:
     return InvalidInputError(message, code="invalid_state", problems=problems)
 
 
-class GetState:
+class GetState(LogUseCase):
     """Use case: return the state at the head, at a position or at a time."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, *, at: int | str | None = None) -> StateAnswer:
         keys = SessionKeys(owner, session_id)
@@ -187,11 +184,8 @@ class GetState:
         return _answer(States(self._log).at(keys, version))
 
 
-class PutState:
+class PutState(LogUseCase):
     """Use case: replace the state."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, body: ReplaceState, *, key: str | None = None) -> StateAnswer:
         value, action = cast("JsonObject", body.state), own_action(body.action, pointer="/action")
@@ -204,11 +198,8 @@ class PutState:
         return _answer(_change_state(self._log, keys, replaced, request=request, if_version=body.if_version))
 
 
-class PatchState:
+class PatchState(LogUseCase):
     """Use case: apply a Merge Patch or a JSON Patch to the state, completely or not at all."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(
         self,
@@ -234,11 +225,8 @@ def _answer(state: SessionState) -> StateAnswer:
     return StateAnswer(state=state.value, version=state.version)
 
 
-class GetAgent:
+class GetAgent(LogUseCase):
     """Use case: return the execution state of one agent. `NotFoundError` when the session has no such agent."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str, agent_id: str) -> AgentState:
         keys = SessionKeys(owner, session_id)
@@ -251,11 +239,8 @@ class GetAgent:
         return AgentState(agent_id=agent_id, state=agent, version=state.version)
 
 
-class PatchAgent:
+class PatchAgent(LogUseCase):
     """Use case: apply a JSON Merge Patch to one agent's execution state. Refuse a patch whose result is not a valid state."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(
         self,

@@ -36,19 +36,27 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
     alone.
     """
     with ExportFile(file.path) as export:
-        sessions = export.sessions()
         export.check()
-        for exported in sessions:
+        for exported in export.sessions():
+            error: InvalidInputError | ConflictError | None = None
             try:
                 status = (
                     _compare(log, exported) if dry_run else _import(log, export, exported, documents=file.documents)
                 )
-            except (InvalidInputError, ConflictError) as error:
-                yield _session_report(file, exported, "refused", error=error)
-                continue
-            tick(exported.messages)
-            yield _session_report(
-                file, exported, status, written=exported.messages if status == "new" and not dry_run else 0
+            except (InvalidInputError, ConflictError) as refusal:
+                status, error = "refused", refusal
+            else:
+                tick(exported.messages)
+            yield SessionReport(
+                file.name,
+                SHAPE,
+                exported.session_id,
+                exported.session_id,
+                status,
+                messages=exported.messages,
+                present=exported.messages if status == "same" else 0,
+                written=exported.messages if status == "new" and not dry_run else 0,
+                error=error,
             )
 
 
@@ -64,24 +72,3 @@ def _compare(log: Turnlog, exported: ExportedSession) -> str:
     if log.sessions.get(exported.session_id).info().head < exported.head:
         raise never_added(exported.session_id)
     return "same"
-
-
-def _session_report(
-    file: SourceFile,
-    exported: ExportedSession,
-    status: str,
-    *,
-    written: int = 0,
-    error: InvalidInputError | ConflictError | None = None,
-) -> SessionReport:
-    return SessionReport(
-        file.name,
-        SHAPE,
-        exported.session_id,
-        exported.session_id,
-        status,
-        messages=exported.messages,
-        present=exported.messages if status == "same" else 0,
-        written=written,
-        error=error,
-    )

@@ -218,15 +218,11 @@ def _block(kind: str, required: Mapping[str, Shape], others: Mapping[str, Shape]
     return fields({"type": one_of(kind), **required}, {**_MARK, **(others or {})})
 
 
-def _source(**required: Shape) -> Shape:
-    return fields(required)
-
-
-_LINKED = (_source(type=one_of("url"), url=filled), _source(type=one_of("file"), file_id=filled))
+_LINKED = (fields({"type": one_of("url"), "url": filled}), fields({"type": one_of("file"), "file_id": filled}))
 _TEXT = _block("text", {"text": visible})
 _IMAGE = _block(
     "image",
-    {"source": either(_source(type=one_of("base64"), media_type=_IMAGES, data=filled), *_LINKED)},
+    {"source": either(fields({"type": one_of("base64"), "media_type": _IMAGES, "data": filled}), *_LINKED)},
     {"transformations": anything},
 )
 _NESTED = items(tagged({"text": _TEXT, "image": _IMAGE}), least=1)
@@ -234,9 +230,9 @@ _DOCUMENT = _block(
     "document",
     {
         "source": either(
-            _source(type=one_of("base64"), media_type=one_of("application/pdf"), data=filled),
-            _source(type=one_of("text"), media_type=one_of("text/plain"), data=filled),
-            _source(type=one_of("content"), content=either(filled, _NESTED)),
+            fields({"type": one_of("base64"), "media_type": one_of("application/pdf"), "data": filled}),
+            fields({"type": one_of("text"), "media_type": one_of("text/plain"), "data": filled}),
+            fields({"type": one_of("content"), "content": either(filled, _NESTED)}),
             *_LINKED,
         )
     },

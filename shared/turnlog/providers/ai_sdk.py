@@ -172,13 +172,12 @@ def _failure(part: JsonObject) -> str:
 
 def _output(output: JsonValue) -> tuple[tuple[Block, ...], bool]:
     """Return the blocks of a tool's output, and whether it says that the call failed."""
-    kind = output.get("type") if isinstance(output, dict) else None
-    if not isinstance(output, dict) or not isinstance(kind, str) or not output.keys() & {"value", "reason"}:
-        is_denied = kind == "execution-denied"
-        return ((Text(_DENIED),), True) if is_denied else (_texts(output), False)
+    fields = output if isinstance(output, dict) else {}
+    kind, value = fields.get("type"), fields.get("value")
     if kind == "execution-denied":
-        return (Text(string_of(output.get("reason")) or _DENIED),), True
-    value = output.get("value")
+        return (Text(string_of(fields.get("reason")) or _DENIED),), True
+    if not isinstance(kind, str) or not fields.keys() & {"value", "reason"}:
+        return _texts(output), False
     if kind == "content" and isinstance(value, list):
         return tuple(_block(part) for part in value if isinstance(part, dict)), False
     return _texts(value), kind in _FAILED

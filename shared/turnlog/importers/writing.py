@@ -347,7 +347,7 @@ def _update_settings(
         changed |= source.settings
     if known.get("state") != imported["state"] and not _put_state(session, source, known.get("state")):
         row.warnings.append(SourceRemark("state", STATE_NOT_OVERWRITTEN))
-    session.update(**changed, metadata={**metadata, **(_own(source) or {}), IMPORTED: imported})
+    session.update(**changed, metadata={**metadata, **_own(source), IMPORTED: imported})
     return True
 
 
@@ -362,10 +362,9 @@ def _put_state(session: Session, source: SourceSession, imported_digest: Any) ->
     return True
 
 
-def _own(source: SourceSession) -> dict[str, Any] | None:
+def _own(source: SourceSession) -> dict[str, Any]:
     """Return the source's own metadata, without the key that Turnlog uses."""
-    metadata = {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
-    return metadata or None
+    return {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
 
 
 def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> dict[str, Any]:

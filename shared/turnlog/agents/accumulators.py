@@ -122,7 +122,7 @@ class ConverseAccumulator(Accumulator):
             if kind == "messageStart":
                 self._role = text_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
-                self._blocks[index] = cast("JsonObject", copy.deepcopy(dict(mapping_or_empty(fields.get("start")))))
+                self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(fields.get("start"))))
             elif kind == "contentBlockDelta":
                 self._add(index, mapping_or_empty(fields.get("delta")))
             elif kind == "messageStop":
@@ -145,10 +145,8 @@ class ConverseAccumulator(Accumulator):
                 continue
             part = copy.deepcopy(block)
             if "toolUse" in part:
-                part["toolUse"] = {
-                    **cast("JsonObject", mapping_or_empty(part["toolUse"])),
-                    "input": input_of(self._inputs.get(index, "")),
-                }
+                use, text = mapping_or_empty(part["toolUse"]), self._inputs.get(index, "")
+                part["toolUse"] = {**use, "input": input_of(text)}
             content.append(part)
         return [{"role": self._role, "content": content}] if content else []
 

@@ -92,7 +92,7 @@ def new_of(
     start = _start(listed, log, is_compressed=is_compressed, is_whole=is_whole, is_same_run=is_same_run)
     if start is None:
         return [], False
-    rest = [index for index in range(start, len(listed)) if listed[index].id is None or listed[index].id not in ids]
+    rest = [index for index in range(start, len(listed)) if listed[index].id not in ids]
     if not is_compressed:
         rest = _without_siblings(listed, log, start, rest)
     return rest, True

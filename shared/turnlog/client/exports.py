@@ -83,7 +83,7 @@ class SessionImports(OwnerResource):
                 import_checked(
                     self._backend,
                     export,
-                    exported.session_id,
+                    exported,
                     session_id=session_id,
                     documents=documents,
                     on_positions=on_positions,
@@ -95,7 +95,7 @@ class SessionImports(OwnerResource):
 def import_checked(
     backend: Backend,
     export: ExportFile,
-    name: str,
+    exported: ExportedSession,
     *,
     session_id: str | None = None,
     documents: bool = True,
@@ -105,9 +105,8 @@ def import_checked(
 
     See `Sessions.import_`. Returns the answer of the last request; raises `UnavailableError` when the file's log ends early.
     """
-    exported = export.session(name)
-    path = {"session_id": session_id if session_id is not None else name}
-    parts = _parts(export, name, documents)
+    path = {"session_id": session_id if session_id is not None else exported.session_id}
+    parts = _parts(export, exported.session_id, documents)
     part = next(parts, None)
     while part is not None:
         following = next(parts, None)

@@ -226,16 +226,12 @@ _NOTHING_FOUND = "Nothing found. Other words may help."
 
 def search_text(answer: SearchAnswer) -> str:
     """Return search results as text for a model, a line each."""
-    if not answer.results:
-        return _NOTHING_FOUND
-    return "\n".join(f"{_place(hit)}: {hit.snippet}" for hit in answer.results)
+    return "\n".join(f"{_place(hit)}: {hit.snippet}" for hit in answer.results) or _NOTHING_FOUND
 
 
 def sessions_search_text(answer: SearchSessionsAnswer) -> str:
     """Return search results of many sessions as text for a model, a line each, with their sessions."""
-    lines = [f"{hit.session_id}, {_place(hit)}: {hit.snippet}" for hit in answer.results]
-    if not lines:
-        lines.append(_NOTHING_FOUND)
+    lines = [f"{hit.session_id}, {_place(hit)}: {hit.snippet}" for hit in answer.results] or [_NOTHING_FOUND]
     if answer.unindexed:
         lines.append(
             f"(not all words are known yet of {answer.unindexed} of {answer.sessions} sessions: ask again later)"

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from turnlog.integrations.langgraph.thread_log import ThreadLogs
 
 _COUNTERS = "counters_since_delta_snapshot"
-_BATCH = 25
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -123,9 +122,7 @@ def keep(sweep: Sweep, kept: Collection[str]) -> None:
                 kept_parts |= written
             else:
                 deleted.append(key)
-    names = list(hidden)
-    for start in range(0, len(names), _BATCH):
-        sweep.documents.put_many({name: hidden[name] for name in names[start : start + _BATCH]})
+    sweep.documents.put_many(hidden)
     sweep.documents.delete([*deleted, *sorted(parts - kept_parts)])
 
 

@@ -218,10 +218,8 @@ class Checkpointed:
     is_hidden: bool = False
 
     def value(self, channel: str, version: Version) -> Stored | None:
-        for value in self.values:
-            if value.channel == channel and value.version == version:
-                return value.stored
-        return None
+        matches = (value.stored for value in self.values if value.channel == channel and value.version == version)
+        return next(matches, None)
 
     def hidden(self, needed: Collection[tuple[str, Version]]) -> Checkpointed:
         """Return a hidden checkpoint with only the values whose channel and version are ``needed``."""

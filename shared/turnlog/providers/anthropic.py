@@ -271,9 +271,8 @@ def _repaired_bodies(turn: Turn, body: JsonObject) -> list[JsonObject] | None:
         return None
     if not isinstance(content, list):
         return [body]
-    has_hosted = any(call.hosted for call in message.tool_calls) or any(
-        result.hosted for result in message.tool_results
-    )
+    # Results of an assistant are hosted here: a message with others has been refused.
+    has_hosted = bool(message.tool_results) or any(call.hosted for call in message.tool_calls)
     if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
         return None
     repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_thinking, is_result=_is_tool_result)

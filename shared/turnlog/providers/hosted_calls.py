@@ -166,10 +166,8 @@ def call_of(item: JsonObject, shape: CallShape) -> ToolCall:
     only = values.get(shape.arguments[0]) if len(shape.arguments) == 1 else None
     is_whole = isinstance(only, dict) or shape.arguments in (("arguments",), ("input",))
     arguments = only if is_whole else _only_object(values)
-    is_own = shape.output == ""
-    return ToolCall(
-        string_of(item.get(shape.call_id)), shape.name or string_of(item.get("name")), json_text(arguments), is_own
-    )
+    call_id, name = string_of(item.get(shape.call_id)), shape.name or string_of(item.get("name"))
+    return ToolCall(call_id, name, json_text(arguments), hosted=shape.output == "")
 
 
 def _only_object(values: JsonObject) -> JsonValue:

@@ -327,12 +327,10 @@ def _user_content(message: Message) -> JsonValue:
 def _media_part(media: Media) -> JsonObject:
     """Return the part of the media, or its name as text when the provider does not accept such media."""
     if media.kind == "image" and (media.data or media.url or media.file_id):
-        part: JsonObject = {"type": "input_image"}
-        if media.file_id and not (media.data or media.url):
-            part["file_id"] = media.file_id
-        else:
-            part["image_url"] = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"
-        return part | ({"detail": media.detail} if media.detail else {"detail": "auto"})
+        source: JsonObject = {"file_id": media.file_id}
+        if media.data or media.url:
+            source = {"image_url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+        return {"type": "input_image", **source, "detail": media.detail or "auto"}
     if media.kind == "file" and (media.data or media.file_id or media.url):
         return {"type": "input_file", **_file(media)} | ({"filename": media.name} if media.name else {})
     return {"type": "input_text", "text": placeholder_text(media)}

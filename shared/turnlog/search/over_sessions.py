@@ -207,9 +207,11 @@ class SearchSessions:
         titles = self._alone.terms([session.title or "" for session in listed])
         behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
         scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
-        left = behind - {session.session_id for session in scanned}
-        best = self._best(question, listed, words, titles, without=scanned)[: reach.looked_into]
-        selected = [*scanned, *best]
+        scanned_ids = {session.session_id for session in scanned}
+        left = behind - scanned_ids
+        matching = self._matching(question, listed, words, titles)
+        best = [session for session in matching if session.session_id not in scanned_ids]
+        selected = [*scanned, *best[: reach.looked_into]]
         read = self._read(selected, reach)
         gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
         unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
@@ -221,19 +223,17 @@ class SearchSessions:
         """Return all matches, best first."""
         hits = list(self._in_messages(query, selected.read))
         if _is_of_all_kinds(query):
-            hits += self._in_titles(query.q, selected.listed, selected.titles, selected.unknown)
+            hits += self._in_titles(query.q, selected)
         return sorted(hits, key=lambda hit: -hit.score)
 
-    def _best(
+    def _matching(
         self,
         question: str,
         listed: Sequence[ListedSession],
         words: Mapping[str, Words],
         titles: Sequence[Sequence[str]],
-        *,
-        without: Sequence[ListedSession],
     ) -> list[ListedSession]:
-        """Return the sessions by how well their words and titles match, the best first, except those in ``without``."""
+        """Return the sessions by how well their words and titles match, the best first."""
         known = [words.get(session.session_id) for session in listed]
         lengths = [
             (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
@@ -247,10 +247,7 @@ class SearchSessions:
                 counts[row] = in_messages + TITLE_WEIGHT * title.count(term)
             return {row: count for row, count in counts.items() if count}
 
-        ranked = self._alone.rank(TermDocuments(lengths, rows_of), question)
-        matching = (listed[row] for row, _ in ranked)
-        left_out = {session.session_id for session in without}
-        return [session for session in matching if session.session_id not in left_out]
+        return [listed[row] for row, _ in self._alone.rank(TermDocuments(lengths, rows_of), question)]
 
     def _read(self, wanted: Sequence[ListedSession], reach: _Reach) -> list[tuple[ListedSession, SearchedSession]]:
         """Read the sessions that still exist, each with an equal share of the segments that the search may read."""
@@ -286,9 +283,9 @@ class SearchSessions:
                 continue
             (session, searched), inner = read[place[0]], place[1]
             corpus = searched.corpus
-            if corpus.matches(inner, query) and is_within(corpus.entries[inner]):
-                if query.tool is None and corpus.is_echo(inner):
-                    continue
+            if not corpus.matches(inner, query) or not is_within(corpus.entries[inner]):
+                continue
+            if query.tool is not None or not corpus.is_echo(inner):
                 yield _Hit(score, highest, session, searched, inner)
 
     def _summarised(
@@ -304,14 +301,13 @@ class SearchSessions:
         summaries = zip(with_summary, in_parallel(current, with_summary, threads=PARALLEL), strict=True)
         return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
 
-    def _in_titles(
-        self, question: str, listed: Sequence[ListedSession], titles: Sequence[Sequence[str]], gone: Collection[str]
-    ) -> Iterator[_Hit]:
-        documents = TermDocuments.from_terms(titles)
+    def _in_titles(self, question: str, selected: _Selection) -> Iterator[_Hit]:
+        documents = TermDocuments.from_terms(selected.titles)
         highest = _highest(self._alone, documents, question)
         for row, score in self._alone.rank(documents, question):
-            if listed[row].session_id not in gone:
-                yield _Hit(score, highest, listed[row])
+            session = selected.listed[row]
+            if session.session_id not in selected.unknown:
+                yield _Hit(score, highest, session)
 
     # ------------------------------------------------------------ results
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import cast
 
@@ -27,7 +28,7 @@ from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
-from turnlog.ports import Item, Query, TermDocuments
+from turnlog.ports import Query, TermDocuments, pages
 from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchQuery
 from turnlog.sessions.session_history import WarmSessions
@@ -155,13 +156,9 @@ class SessionReader:
 
     def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
         """Return a known index with the messages behind it; None when the log before has changed."""
-        known, items = warm.header, list[Item]()
-        query, after = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO), None
-        while not items or after is not None:
-            page = self._log.items.query(replace(query, after=after))
-            if not page.items:
-                break
-            items, after = [*items, *page.items], page.next
+        known = warm.header
+        query = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO)
+        items = list(chain.from_iterable(pages(self._log.items, query)))
         if not items or is_tombstone(items) or header_in(items[0]).hash != known.hash:
             return None
         commits = checked_chain(items)

@@ -84,16 +84,11 @@ def _resolved(resolve: _Rule, match: re.Match[str], said_on: date) -> list[str]:
         return []  # No such day: 2023-02-30, or a year before the first.
 
 
-def _near_day(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield _moved(said_on, _NEAR_DAYS[match[0]], "day")
-
-
-def _near_month(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield _moved(said_on, _NEAR_MONTHS[match[0]], "month")
-
-
-def _near_year(match: re.Match[str], said_on: date) -> Iterator[str]:
-    yield _moved(said_on, _NEAR_YEARS[match[0]], "year")
+def _near(match: re.Match[str], said_on: date) -> Iterator[str]:
+    """Resolve "yesterday", ``上个月``, ``明年``."""
+    for unit, counts in (("day", _NEAR_DAYS), ("month", _NEAR_MONTHS), ("year", _NEAR_YEARS)):
+        if match[0] in counts:
+            yield _moved(said_on, counts[match[0]], unit)
 
 
 def _ago(match: re.Match[str], said_on: date) -> Iterator[str]:
@@ -166,10 +161,10 @@ _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
     (
         ("yesterday", "last night", "today", "tomorrow", *_HAN_DAYS),
         re.compile(rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}"),
-        _near_day,
+        _near,
     ),
-    (tuple(_NEAR_MONTHS), re.compile(_any_of(_NEAR_MONTHS)), _near_month),
-    (tuple(_NEAR_YEARS), re.compile(_any_of(_NEAR_YEARS)), _near_year),
+    (tuple(_NEAR_MONTHS), re.compile(_any_of(_NEAR_MONTHS)), _near),
+    (tuple(_NEAR_YEARS), re.compile(_any_of(_NEAR_YEARS)), _near),
     (
         (" ago",),
         re.compile(rf"\b(?P<count>{_any_of(_COUNTS)}|[0-9]{{1,4}}) (?P<unit>day|weekend|week|month|year)s? ago\b"),

@@ -149,12 +149,9 @@ class Memories:
 
     def erase(self, owner: Owner, session_id: str | None = None) -> int:
         """Delete all facts of a session, or of a person; return their number."""
-        erased, keys = 0, list[Key]()
-        for part in self._parts(owner, session_id):
-            keys.append(_key(part.item))
-            erased += len(part.facts)
-        self._items.delete_many(keys)
-        return erased
+        parts = list(self._parts(owner, session_id))
+        self._items.delete_many([_key(part.item) for part in parts])
+        return sum(len(part.facts) for part in parts)
 
     # ------------------------------------------------------------ steps
 

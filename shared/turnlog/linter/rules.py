@@ -143,9 +143,7 @@ class TurnPairing:
 
     def add_call(self, pointer: str, key: str, call_id: str | None) -> None:
         """Add a call whose object is at ``pointer`` and whose id is under ``key``; ``call_id`` is None when that id is invalid."""
-        if call_id is None:
-            self._faulty_calls += 1
-        elif self.register_id(f"{pointer}/{key}", call_id) or call_id not in self._waiting:
+        if call_id is not None and (self.register_id(f"{pointer}/{key}", call_id) or call_id not in self._waiting):
             self._waiting[call_id] = pointer
         else:
             self._faulty_calls += 1

@@ -162,12 +162,11 @@ def within(query: SearchQuery) -> Callable[[IndexedMessage], bool]:
     """Return a function that says whether a message passes the query's ``after`` and ``before``; raise `InvalidInputError`."""
     after, before = bound("after", query.after), bound("before", query.before)
     first = query.after + 1 if isinstance(query.after, int) else 0
+    end = query.before if isinstance(query.before, int) else math.inf
 
     def is_within(message: IndexedMessage) -> bool:
-        if isinstance(query.before, int) and message.position >= query.before:
-            return False
         return (
-            message.position >= first
+            first <= message.position < end
             and (after is None or message.time_ms >= after)
             and (before is None or message.time_ms < before)
         )

@@ -126,10 +126,9 @@ def _shown(
     wanted = [f"{number}: {line}" if numbered else line for number, line in chosen]
     if sum(map(len, wanted)) <= 4 * max_tokens:
         everything = "\n".join(wanted)
-        tokens = upper_bound_tokens(everything)
-        if tokens <= max_tokens:
-            return TextPart(everything, lines, tokens, note=note)
-        tokens = 0
+        all_tokens = upper_bound_tokens(everything)
+        if all_tokens <= max_tokens:
+            return TextPart(everything, lines, all_tokens, note=note)
     for index, line in enumerate(wanted):
         cost = upper_bound_tokens(line[: 4 * max_tokens] + "\n")
         if tokens + cost > room or len(line) > 4 * max_tokens:

@@ -66,13 +66,12 @@ class RecallCalls:
         if (query.ref is None) == (query.call_id is None):
             raise InvalidInputError.at("/query/ref", "give either ref or call_id")
         extract = part_of(query)
-        place, requested = None, query.ref
+        requested = query.ref or query.call_id or ""
         is_position = query.ref is not None and is_ref(f"{query.ref}.0")
         if query.ref is not None:
             ref = parse_ref(f"{query.ref}.0" if is_position else query.ref, pointer="/query/ref")
             place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header.view)
         else:
-            requested = query.call_id or ""
             place, hint = self._by_id(keys, requested)
         if place is None:
             return self._miss(keys, requested, hint)

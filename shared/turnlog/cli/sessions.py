@@ -169,8 +169,7 @@ def end(connection: Connection, session: Session, json: Json = False) -> None:
 def reset(connection: Connection, session: Session, json: Json = False) -> None:
     """End a session and create a new one with its settings."""
     with open_client(connection) as log:
-        fresh = log.sessions.get(session).reset()
-        info = fresh.info()
+        info = log.sessions.get(session).reset().info()
     print_answer(info, f"{info.reset_of} has ended; {info.session_id} is in its place", json=json)
 
 
@@ -218,10 +217,9 @@ def show(
             page_limit = min(100, limit - len(stored))
             page = of_session.page(after=next_position, limit=page_limit, at=parse_moment(at), in_view=in_view)
             stored += page.messages
-            if page.next is None:
-                next_position = 0
+            next_position = page.next or 0
+            if not next_position:
                 break
-            next_position = page.next
     if json:
         print_json({"messages": [message.model_dump(mode="json") for message in stored], "next": next_position or None})
         return

@@ -93,12 +93,9 @@ class SessionWords:
         self._items.put(item, condition=Less("c", words.read_ms + 1))
 
     def _read(self, item: Item | None) -> Words | None:
-        if (
-            item is None
-            or is_cache_tombstone(item)
-            or item.get("v") != VERSION
-            or item.get("e") not in self._engine.reads
-        ):
+        if item is None or is_cache_tombstone(item):
+            return None
+        if item.get("v") != VERSION or item.get("e") not in self._engine.reads:
             return None
         position, read_ms, length = item.get("pos"), item.get("c"), item.get("n")
         classes = [item.get(name, b"") for _, name in _CLASSES]

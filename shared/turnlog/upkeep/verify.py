@@ -176,10 +176,8 @@ class _SessionCheck:
                     self._hashes[commit.header.last] = commit.header.hash
                 self._check_commit(commit)
         if next_position != head.last + 1:
-            self._note(
-                commit_sort_key(next_position),
-                f"the log ends at {next_position - 1}, and its newest commit at {head.last}",
-            )
+            detail = f"the log ends at {next_position - 1}, and its newest commit at {head.last}"
+            self._note(commit_sort_key(next_position), detail)
 
     def _read_chain(self, before: Sequence[Item], items: Sequence[Item]) -> list[Commit]:
         """Return commits, checked as a chain. When the chain is broken, return those that can be read on their own."""
@@ -262,17 +260,10 @@ def collect_damage(damages: list[Damage], keys: SessionKeys | None, item: str = 
 
 
 def _damage(item: str, detail: str, keys: SessionKeys | None = None, *, code: str = "corrupt") -> Damage:
-    if keys is None:
-        return Damage(item=item, code=code, detail=detail)
-    owner = keys.owner
-    return Damage(
-        tenant_id=owner.tenant_id,
-        user_id=owner.user_id,
-        session_id=keys.session_id,
-        item=item,
-        code=code,
-        detail=detail,
-    )
+    ids = dict[str, str]()
+    if keys is not None:
+        ids = {"tenant_id": keys.owner.tenant_id, "user_id": keys.owner.user_id, "session_id": keys.session_id}
+    return Damage(**ids, item=item, code=code, detail=detail)
 
 
 def _session_keys_of(partition: str) -> SessionKeys | None:

@@ -94,12 +94,11 @@ class Upkeep:
         assert isinstance(copy.items, Inspectable)  # noqa: S101 - an embedded engine's
         verification = self._verify(copy, blobs).every(copy.items, progress)
         damaged = {
-            (damage.tenant_id, damage.user_id, damage.session_id)
+            SessionKeys(owner_of_ids(damage.tenant_id, damage.user_id), damage.session_id)
             for damage in verification.damages
             if damage.session_id
         }
-        for tenant_id, user_id, session_id in damaged:
-            keys = SessionKeys(owner_of_ids(tenant_id, user_id), session_id)
+        for keys in damaged:
             for name in self._engine.blobs.names(keys.blob_prefix):
                 blobs.get(name)
         return verification

@@ -356,10 +356,8 @@ def diff(
     if difference.settings:
         screen.print(f"~ settings: {', '.join(difference.settings)}", style="yellow")
     if difference.summary_from != difference.summary_to:
-        screen.print(
-            f"~ current summary: {difference.summary_from or 'none'} -> {difference.summary_to or 'none'}",
-            style="yellow",
-        )
+        places = f"{difference.summary_from or 'none'} -> {difference.summary_to or 'none'}"
+        screen.print(f"~ current summary: {places}", style="yellow")
 
 
 _FIRST_PASS_SECONDS = 60.0

@@ -100,10 +100,8 @@ class Offloads:
 
     def put_off(self, keys: SessionKeys, due: Due, *, due_ms: int | None) -> None:
         """Postpone a note to ``due_ms``, or drop it with None, unless another process has written a new note."""
-        item = _due_item(keys, due)
-        if due_ms is not None:
-            item |= due_index(keys, due_ms)
-        self._items.put(item, condition=Equal("n", due.nonce))
+        index = due_index(keys, due_ms) if due_ms is not None else {}
+        self._items.put(_due_item(keys, due) | index, condition=Equal("n", due.nonce))
 
     def _exchange(self, keys: SessionKeys, before: Cut, after: Cut) -> Cut:
         key = keys.offloaded

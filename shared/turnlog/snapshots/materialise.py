@@ -12,6 +12,7 @@ place on the expiry index, so an abandoned claim is erased like every other item
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
@@ -127,13 +128,9 @@ class Materialiser:
 
     def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
         """Write commits in batches, payloads before the commits that name them. `finish` writes the first commit."""
-        batch = list[SealedCommit]()
-        for sealed in commits:
-            batch.append(sealed)
-            if len(batch) == _BATCH:
-                self._write(keys, batch, blob_of)
-                batch = []
-        self._write(keys, batch, blob_of)
+        remaining = iter(commits)
+        while batch := list(islice(remaining, _BATCH)):
+            self._write(keys, batch, blob_of)
 
     def finish(self, keys: SessionKeys, header: Header, token: bytes) -> None:
         """Make the session appear. ``header`` is its newest commit's."""

@@ -42,7 +42,7 @@ from turnlog.windows.prefix import Made, Prefix, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 23
+RENDERER_VERSION = 24
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5

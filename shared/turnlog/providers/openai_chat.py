@@ -56,12 +56,8 @@ class OpenAIChatCodec:
     def recognises(self, body: JsonObject) -> bool:
         calls = body.get("tool_calls")
         has_function = isinstance(calls, list) and any(isinstance(call, dict) and "function" in call for call in calls)
-        return (
-            has_function
-            or "tool_call_id" in body
-            or "function_call" in body
-            or body.get("role") in ("developer", "function")
-        )
+        has_own_field = has_function or "tool_call_id" in body or "function_call" in body
+        return has_own_field or body.get("role") in ("developer", "function")
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role, role_name = role_of(body), given_role(body)

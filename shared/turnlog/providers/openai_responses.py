@@ -59,11 +59,8 @@ class OpenAIResponsesCodec:
             return True
         content = body.get("content")
         parts = content if isinstance(content, list) else []
-        kinds = [part.get("type") for part in parts if isinstance(part, dict)]
-        return any(
-            isinstance(kind, str) and kind != "input_audio" and kind.startswith(("input_", "output_text"))
-            for kind in kinds
-        )
+        kinds = [string_of(part.get("type")) for part in parts if isinstance(part, dict)]
+        return any(kind != "input_audio" and kind.startswith(("input_", "output_text")) for kind in kinds)
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         kind = body.get("type", "message")

@@ -19,12 +19,11 @@ class AsyncDocumentReading(Twin[DocumentReading]):
     list = paged(DocumentReading.list)
 
 
-class AsyncDocuments(Twin[Documents]):
+class AsyncDocuments(AsyncDocumentReading):
     """`Documents` for asyncio: see `AsyncTurnlog`."""
 
-    get = read(Documents.get)
-    get_many = read(Documents.get_many)
-    list = paged(Documents.list)
+    _sync: Documents
+
     put = finish(Documents.put)
     put_many = finish(Documents.put_many)
     delete = finish(Documents.delete)

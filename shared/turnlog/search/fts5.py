@@ -278,7 +278,7 @@ def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
     return {word: tuple(filter(None, map(stems.__getitem__, its))) for word, its in by_word.items()}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _having(term: str, words: Collection[str]) -> Collection[str]:
     """Return the words that have a term, or for a beginning with `*` those whose term is longer."""
     beginning, is_longer = term.rstrip("*"), term.endswith("*")

@@ -118,8 +118,9 @@ def use_case(path: str, *parts: str, **named: str) -> Any:
     def make(app: Application) -> Any:
         keywords = {keyword: attrgetter(part)(app) for keyword, part in named.items()}
         made = getattr(import_module(f"turnlog.{module}"), name)(*(attrgetter(part)(app) for part in parts), **keywords)
-        telemetry = sys.modules.get("turnlog.telemetry")  # imported by whoever turns it on: off, it costs no import
-        return telemetry.traced(path, made) if telemetry is not None else made
+        # Imported by whoever turns it on: off, it costs no import. Another thread may be importing it now.
+        traced = getattr(sys.modules.get("turnlog.telemetry"), "traced", None)
+        return traced(path, made) if traced is not None else made
 
     return cached_property(make)
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.conftest import Harness
-from turnlog import telemetry
+from turnlog import Turnlog, telemetry
 from turnlog.agents import Run
 from turnlog.app import make_application
 from turnlog.core.errors import InvalidInputError, NotFoundError
@@ -234,3 +235,11 @@ def test_off_imports_nothing_of_it_and_calls_go_straight(harness: Harness) -> No
 
     assert type(harness.app.append_messages) is AppendToSession
     assert isinstance(Run, type)
+
+
+def test_a_use_case_is_made_while_another_thread_imports_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "turnlog.telemetry", ModuleType("turnlog.telemetry")
+    )  # nothing in it is defined yet
+    with Turnlog.open("memory://") as log:
+        assert log.sessions.create("s").info().head == 1

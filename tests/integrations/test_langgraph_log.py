@@ -157,6 +157,18 @@ def test_an_edited_message_is_in_view_as_the_graph_has_it_however_old_it_is(harn
     assert [one.body["content"] for one in graph.session.messages(in_view=True)][3] == "my card is ****"
 
 
+def test_a_message_that_a_node_has_edited_is_in_view_in_a_process_that_does_not_know_the_thread(
+    harness: Harness,
+) -> None:
+    log = harness.log()
+    messages = [HumanMessage(f"text {number}", id=f"{number}") for number in range(3)]
+    Branch(TurnlogSaver(log)).put("1", messages=messages)
+    edited = [HumanMessage("****", id="0"), *messages[1:], AIMessage("yes", id="3")]
+    Branch(TurnlogSaver(log)).put("2", messages=edited)
+    shown = [message.body["content"] for message in log.sessions.of("t").messages(in_view=True)]
+    assert shown == ["****", "text 1", "text 2", "yes"]
+
+
 def test_a_graph_that_removes_all_messages_shows_none(harness: Harness) -> None:
     graph = Graph(harness.log())
     graph.ask("question 0")
@@ -217,9 +229,24 @@ def test_what_others_say_stays_and_what_is_redacted_is_not_said_again(harness: H
     position = next(iter(graph.session.messages())).position
     graph.session.redact(position)
     Graph(log).ask("and now?")
+    graph.graph.update_state(THREAD, {"messages": [AIMessage("noted")]})
     texts = [str(one.body["content"]) for one in graph.session.messages(in_view=True)]
     assert not any(text == "my number is 4711" for text in texts) and "a colleague: please be quick" in texts
-    assert len(texts) == 7 and "and now?" in texts
+    assert len(texts) == 8 and "and now?" in texts and texts[-1] == "noted"
+
+
+@pytest.mark.parametrize("edited", [0, 2])
+def test_a_redacted_message_is_not_said_again_behind_an_edited_one(harness: Harness, edited: int) -> None:
+    graph = Graph(harness.log())
+    for text in ("first", "secret", "third"):
+        graph.ask(text)
+    graph.session.redact(next(one.position for one in graph.session.messages() if one.body["content"] == "secret"))
+    message = graph.state()[edited].model_copy(update={"content": "****"})
+    graph.graph.update_state(THREAD, {"messages": [message]})
+    graph.ask("fourth")
+    shown = [one.body["content"] for one in graph.session.messages(in_view=True)]
+    assert shown == [one.text for one in graph.state() if one.text != "secret"]
+    assert shown[edited] == "****" and "secret" not in [one.body["content"] for one in graph.session.messages()]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

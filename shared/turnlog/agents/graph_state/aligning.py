@@ -273,30 +273,53 @@ def leave_branch(
     raise AssertionError("a try returns or raises")
 
 
-def leave_edits(session: Session, messages: Sequence[GraphMessage | None], head: int, place: int) -> tuple[int, int]:
+def leave_edits(
+    session: Session, messages: Sequence[GraphMessage | None], head: int, place: int
+) -> tuple[int, list[int]]:
     """Rewind the log to before the first message of a graph's list, up to ``place``, that it lacks or has with another text.
 
-    Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. Returns the head,
-    and the place of the last message before the change: ``place`` when nothing has changed. Raises `HeadMismatchError` when
+    Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. A redacted message
+    is not said again. Returns the head, and the places of the messages to append behind it. Raises `HeadMismatchError` when
     another writer was there.
     """
     listed = {message.identity.id: message.identity for message in messages[: place + 1] if message is not None}
     places = {message.identity.id: index for index, message in enumerate(messages[: place + 1]) if message is not None}
-    unread, in_view = {identity for identity in places if identity is not None}, dict[int, StoredMessage]()
+    in_view, redacted = dict[int, StoredMessage](), list[StoredMessage]()
     for stored in session.messages(order="desc", in_view=True):
-        if not unread:
+        if len(in_view) == len(places):
             break
-        if stored.id in unread:
-            unread.remove(stored.id)
-            in_view[places[stored.id]] = stored
-    changed = [places[identity] for identity in unread]
-    changed += [index for index, stored in in_view.items() if not _is_listed(stored, listed)]
-    if not changed:
-        return head, place
-    first = min(changed)
-    # None is in view any more when another writer has rewound the log; `head` is not its head then.
-    position = min((stored.position for index, stored in in_view.items() if index >= first), default=head)
-    return session.rewind(max(1, position - 1), if_head=head).head, first - 1
+        if stored.redacted:
+            redacted.insert(0, stored)
+        elif stored.id is not None and stored.id in places:
+            in_view.setdefault(places[stored.id], stored)
+    hidden = _redacted_places(messages[: place + 1], in_view, redacted)
+    same = {index for index, stored in in_view.items() if _is_listed(stored, listed)}
+    first = min(set(places.values()) - same - hidden, default=place + 1)
+    if first <= place:
+        # None is in view any more when another writer has rewound the log; `head` is not its head then.
+        position = min((stored.position for index, stored in in_view.items() if index >= first), default=head)
+        head = session.rewind(max(1, position - 1), if_head=head).head
+    return head, [index for index in range(first, len(messages)) if index not in hidden]
+
+
+def _redacted_places(
+    messages: Sequence[GraphMessage | None], in_view: Mapping[int, StoredMessage], redacted: Sequence[StoredMessage]
+) -> set[int]:
+    """Return the places of messages that are in view redacted: a redaction leaves no id, but role and place among the others."""
+    hidden, before = set[int](), 0
+    for index, message in enumerate(messages if redacted else ()):
+        if index in in_view:
+            before = in_view[index].position
+        elif message is not None:
+            after = min((stored.position for later, stored in in_view.items() if later > index), default=0)
+            between = (stored for stored in redacted if before < stored.position < after)
+            place = next(
+                (stored.position for stored in between if stored.body.get("role") == message.body.get("role")), None
+            )
+            if place is not None:
+                hidden.add(index)
+                before = place
+    return hidden
 
 
 def _is_listed(stored: StoredMessage, listed: Mapping[str | None, Identity]) -> bool:

@@ -78,8 +78,8 @@ class ThreadLogs:
     def keep(self, thread_id: str, messages: Messages, checkpoint_id: str, *, is_update: bool = False) -> None:
         """Append the messages of a checkpoint that the log lacks, and show no others of the graph but those that its list once had.
 
-        With ``is_update`` any message may have been edited; else those are compared with the log that differ from the checkpoint
-        before. No messages take all out of view. What a checkpoint adds that comes after a newer one is appended, and out of view.
+        With ``is_update`` any message may have been edited; else the last `_NEWEST` ones, or any in a process that does not know
+        the thread. No messages take all out of view. What a checkpoint adds after a newer one is appended, and out of view.
         """
         with self._locks[hash(thread_id) % _LOCKS]:
             kept = self._kept.get(thread_id)
@@ -89,10 +89,9 @@ class ThreadLogs:
             if not messages:
                 self.clear(thread_id)
                 return
-            may_differ = is_update or kept is not None
             end = self._added(thread_id, kept, messages) if kept is not None and not is_update else None
             if end is None:
-                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages, may_differ))
+                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages))
             if kept is not None and is_late:
                 head = self._threads.session(thread_id).rewind(kept.last).head
                 self._remember(thread_id, Kept(kept.checkpoint_id, head, kept.newest, kept.last))
@@ -151,7 +150,7 @@ class ThreadLogs:
             return None
         return head, positions[-1]
 
-    def _aligned(self, session: Session, messages: Messages, may_differ: bool) -> tuple[int, int]:
+    def _aligned(self, session: Session, messages: Messages) -> tuple[int, int]:
         """Rewind and append until the log ends with the messages, and return its head and last position."""
         listed = self._listed(session, messages, {MARK: True})
         has_ids = any(message is not None and message.identity.id is not None for message in listed)
@@ -162,9 +161,10 @@ class ThreadLogs:
                     head, place = begun, -1
                 if place is None:
                     break
-                if may_differ and place > 0:
-                    head, place = leave_edits(session, listed, head, place)
-                new = [message for message in listed[place + 1 :] if message is not None]
+                places: Sequence[int] = range(place + 1, len(listed))
+                if place > 0:
+                    head, places = leave_edits(session, listed, head, place)
+                new = [message for index in places if (message := listed[index]) is not None]
                 positions, head = append_all(session, new, head, _options)
                 return head, positions[-1] if positions else head
         else:

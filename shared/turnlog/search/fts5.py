@@ -44,7 +44,7 @@ _NAME = re.compile(
 )
 """A name of several words: `getUserById`, `42mm`."""
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ORDINAL = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
+_ORDINAL = re.compile(r"(?<![0-9])([0-9]+)(?:st|nd|rd|th)")
 _STOP = (
     "a about after all also am an and any are as at be because been before being but by can could did do does "
     "doing for from had has have having he her here hers him his how i if in into is it its just let me more "

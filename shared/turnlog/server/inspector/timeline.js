@@ -158,8 +158,8 @@ export function Timeline({ id, session, params, act }) {
     scroll.current.left = list.scrollTop;
     if (Math.abs(heights.total - total) > 0.5 || (goal && view.top !== list.scrollTop)) redraw();
   });
-  const onScroll = () => {
-    const list = place.current;
+  const onScroll = event => {
+    const list = event.currentTarget; // the event may come when the view has gone, and its reference with it
     if (Math.abs(list.scrollTop - scroll.current.left) < 1.5) return redraw(); // we scrolled, not the reader
     scroll.current.stick = list.scrollTop + list.clientHeight >= list.scrollHeight - 4;
     redraw();

@@ -686,7 +686,7 @@ def test_the_benchmark_counts_what_a_search_takes() -> None:
 
 
 def test_a_message_of_one_long_number_holds_up_no_search() -> None:
-    """It took a quarter of an hour: the square of its length."""
+    """It took time in the square of its length."""
     assert Fts5SearchEngine().terms(["0" * 700_000 + " 21st"])[0][1] == "21"
 
 

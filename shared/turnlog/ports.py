@@ -5,9 +5,9 @@ The contract suites in `turnlog.testing` check each protocol; run them against a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -342,7 +342,7 @@ class TermDocuments:
     """Texts that a search engine has cut into terms.
 
     ``lengths`` are sizes of the texts, all in the same unit. ``rows_of`` maps a term to the rows that have it, each with
-    the number of occurrences; or ``beginn*`` to the rows with longer terms that begin so, where that is known.
+    the number of occurrences. ``prefix*`` stands for all longer terms with this prefix; a source may know none of them.
     """
 
     lengths: Sequence[int]
@@ -358,12 +358,13 @@ class TermDocuments:
                 counts[row] = counts.get(row, 0) + 1
 
         def rows_of(term: str) -> Mapping[int, int]:
-            longer = (
-                counts
-                for other, counts in rows.items()
-                if term[-1:] == "*" and term[:-1] == other[: len(term) - 1] != other
-            )
-            return rows.get(term) or dict(chain.from_iterable(counts.items() for counts in longer))
+            if not term.endswith("*"):
+                return rows.get(term, {})
+            prefix, counts = term[:-1], Counter[int]()
+            for longer, in_rows in rows.items():
+                if longer.startswith(prefix) and longer != prefix:
+                    counts.update(in_rows)
+            return counts
 
         return cls([len(terms) for terms in texts], rows_of)
 
@@ -381,15 +382,15 @@ class SearchEngine(Protocol):
 
     @property
     def reads(self) -> Collection[str]:
-        """Names of methods whose stored terms the engine can use, its own among them."""
+        """The names of the engines whose stored terms this engine can use, its own among them."""
 
     def words(self, texts: Sequence[str]) -> list[str]:
         """Return the words of each text as one, in lower case, each word between two spaces."""
 
     def places(self, words: str, term: str) -> Iterable[int]:
-        """Return a place within each word that has a term, in any order, in words from `words`.
+        """Return an offset into each word that has a term, in any order. ``words`` is a text that `words` has returned.
 
-        For ``beginn*`` the words have terms that begin so and are longer.
+        For ``prefix*`` these are the words whose terms have the prefix and are longer.
         """
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:

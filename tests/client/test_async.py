@@ -48,17 +48,28 @@ async def all_of(pages: Any) -> list[Any]:
 
 
 def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    handed, opened = list[Any](), Turnlog.open
+    places: dict[str, dict[str, Any]] = {
+        "memory://": {"tenant": "acme", "user": "ada", "worker": False, "summariser": str},
+        "http://127.0.0.1:1": {"token": "secret", "aws": False, "timeout_seconds": 8.0, "deadline_seconds": 9.0},
+    }
+    given, opened = dict[str, Any](), Turnlog.open
     names = inspect.signature(opened).parameters.keys() - {"url"}
     assert inspect.signature(AsyncTurnlog.open).parameters.keys() - {"url", "max_calls"} == names
-    monkeypatch.setattr(Turnlog, "open", lambda *given, **options: handed.append((given, options)) or opened(*given))
+    assert names == {name for options in places.values() for name in options}
+
+    def watched(url: str, **options: Any) -> Turnlog:
+        given[url] = {name: value for name, value in options.items() if value is not None}
+        return opened(url, **options)
+
+    monkeypatch.setattr(Turnlog, "open", watched)
 
     async def life() -> None:
-        async with AsyncTurnlog.open("memory://", **{name: f"the {name}" for name in names}):
-            pass
+        for url, options in places.items():
+            async with AsyncTurnlog.open(url, **options):
+                pass
 
     asyncio.run(life())
-    assert handed == [(("memory://",), {name: f"the {name}" for name in names})]
+    assert given == places
 
 
 @pytest.mark.network

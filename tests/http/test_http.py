@@ -508,4 +508,4 @@ def test_an_error_about_a_pattern_says_in_words_what_it_takes() -> None:
     service = Service()
     service("POST", "/v1/sessions", body={"session_id": "s"})
     _, problem, _ = service("POST", "/v1/sessions/s/snapshots", body={"name": "a/b"})
-    assert problem["errors"][0]["message"] == "name is not a name without slashes and control characters"
+    assert problem["errors"][0]["message"] == "name is not a text without slashes and control characters"

@@ -486,8 +486,8 @@ def test_a_term_is_found_in_added_messages_as_in_the_stored_index(texts: list[st
     assert stored is not None and stored.lengths == added.lengths
     assert {term: list(added.rows_of(term)) for term in stored.terms} == stored.terms
     assert {term for terms in engine.terms(texts) for term in terms} <= set(stored.terms)
-    for beginning in ("deliver", "begin", "get", "univers", "used", "8", "火", "x"):
-        assert list(added.rows_of(f"{beginning}*")) == list(stored.rows_of(f"{beginning}*"))
+    for prefix in ("deliver", "begin", "get", "univers", "used", "8", "火", "x"):
+        assert list(added.rows_of(f"{prefix}*")) == list(stored.rows_of(f"{prefix}*"))
 
 
 # JSON has no two halves of a character behind one another that are not this character.

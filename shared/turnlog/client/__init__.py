@@ -159,7 +159,7 @@ def is_plain_message(value: object) -> bool:
 
 
 def plain_messages(messages: Sequence[GivenMessage], format: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
-    """Return messages as JSON and the format of a complete answer: what `Session.append` takes, a window is built of too."""
+    """Return messages, in any form that `Session.append` takes, as JSON objects, and ``format`` or the format of that form."""
     if all(map(is_plain_message, messages)):
         return list(cast("Sequence[Mapping[str, Any]]", messages)), format
     from turnlog.agents.functions import given_messages

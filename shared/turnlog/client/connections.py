@@ -145,7 +145,7 @@ class Connections:
 
 
 def _connect(connection: http.client.HTTPConnection) -> None:
-    """Connect; raise `ssl.SSLError` when the host is reached and the TLS handshake fails, by a time-out too."""
+    """Connect. Raises `ssl.SSLError` when the host answers and the TLS handshake fails, also by a time-out."""
     try:
         connection.connect()
     except OSError as error:

@@ -273,10 +273,10 @@ SHAPES = {
     r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$": "the ref of a call, like 12.0",
     r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$": "a letter and up to 63 letters, digits and _ . : -",
     r"^[!-~]{1,64}$": "1 to 64 printable ASCII characters without spaces",
-    r"^[^/\x00-\x1f]+$": "a name without slashes and control characters",
+    r"^[^/\x00-\x1f]+$": "a text without slashes and control characters",
     **{f"^[0-9a-f]{{{length}}}$": f"{length} hexadecimal digits in lower case" for length in (16, 32, 64)},
 }
-"""What a text is that matches a pattern of a request."""
+"""What a text must be to match a pattern of a request, in words."""
 
 
 def problem_text(error: ErrorDetails, pointer: str) -> str:

@@ -185,7 +185,7 @@ def _joined(value: object) -> object:
 
 
 def _pointer_to(item: object, value: object) -> str:
-    """Return the JSON pointer of an item within a value, in the order in which `checked_json` reads; empty for the value itself."""
+    """Return the JSON pointer of an item within a value, where `checked_json` meets it first; empty for the value itself."""
     stack: list[tuple[object, str]] = [(value, "")]
     while stack:
         member, pointer = stack.pop()

@@ -160,7 +160,7 @@ class EraseSessions:
         return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
 
     def _hand_on(self, forks: Sequence[SessionKeys]) -> None:
-        """Start each redaction that is not over again in the forks that have the message: no erased log leads to its forks."""
+        """Start unfinished redactions again in the forks that have the message: an erased log no longer leads to its forks."""
         for record in self._log.records.every(OwnerKeys(forks[0].owner).jobs) if forks else ():
             position = cast("JsonObject", record.content["options"]).get("position")
             if record.content["kind"] != "redact" or record.status == "done" or not isinstance(position, int):

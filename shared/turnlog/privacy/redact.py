@@ -175,7 +175,7 @@ class Redaction:
         return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
 
     def is_shared(self, child: SessionKeys, position: int) -> bool:
-        """Whether a fork shares a message with its parent that is overwritten, as far as the fork can be read."""
+        """Return whether a fork has a redacted message of its parent; False when the fork can't be read."""
         with suppress(NotFoundError, CorruptError):
             return self._may_share(child, position) and self.find(child, position)[0].is_done
         return False

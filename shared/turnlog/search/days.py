@@ -65,7 +65,7 @@ def named_days(text: str, said_on: date) -> list[str]:
 
 
 def with_days(text: str, said_on: date) -> str:
-    """Return a question with every day that it names written as in an index; but for names like `getUserById` in lower case."""
+    """Return a question in lower case, but for names such as `getUserById`, with each day that it names written as in an index."""
     text = _PLAIN_WORD.sub(lambda match: match[0].lower(), text)
     text = _SHORT_MONTH.sub(lambda match: f"{match[0]} {_LONG_MONTHS[match[0]]}", text)
     for _, pattern, resolve in _RULES:

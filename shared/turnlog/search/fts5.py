@@ -26,9 +26,9 @@ NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
 PART_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too, and of a part of a name in it."""
 LONGER_WEIGHT = 0.5
-"""Weight of an occurrence of a word that only begins with a word of the question."""
-LEAST_BEGINNING = 5
-"""Letters of a word that longer words are found by."""
+"""Weight of an occurrence of a word of which a word of the question is only a prefix."""
+LEAST_PREFIX = 5
+"""Letters that a word of a question needs, so that it is a prefix: longer words match it too."""
 K1, B = 1.5, 0.45
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
@@ -93,12 +93,12 @@ class Fts5SearchEngine:
         return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
 
     def places(self, words: str, term: str) -> Iterator[int]:
-        for beginning in _beginnings(term):
-            before, *pieces = words.split(f" {beginning}")
-            forms, place = [beginning + piece.partition(" ")[0] for piece in pieces], len(before)
-            matching = _having(term, frozenset(forms))
+        for prefix in _prefixes(term):
+            before, *pieces = words.split(f" {prefix}")
+            forms, place = [prefix + piece.partition(" ")[0] for piece in pieces], len(before)
+            matching = _words_with(term, frozenset(forms))
             for form, piece in zip(forms, pieces, strict=True) if matching else ():
-                place += 1 + len(beginning)
+                place += 1 + len(prefix)
                 if form in matching:
                     yield place
                 place += len(piece)
@@ -135,7 +135,7 @@ class Fts5SearchEngine:
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         terms = _question_terms(question)
         asked = {term for term, (weight, _) in terms.items() if weight == 1.0 or not _IS_CJK.match(term)}
-        longer = tuple(beginning for _, beginning in terms.values() if beginning)
+        longer = tuple(prefix for _, prefix in terms.values() if prefix)
         by_word = _terms_by_word({match[0] for text in texts for match in _WORD.finditer(text)})
         matching = {word for word, its in by_word.items() if asked.intersection(its) or word.lower().startswith(longer)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
@@ -169,9 +169,9 @@ class Fts5SearchEngine:
 def _terms_in(documents: TermDocuments, question: str) -> list[tuple[float, Mapping[int, float]]]:
     """Return the terms of the question that the documents have: the weight of each, and the rows that have it or a longer word."""
     terms = list[tuple[float, Mapping[int, float]]]()
-    for term, (weight, beginning) in _question_terms(question).items():
+    for term, (weight, prefix) in _question_terms(question).items():
         rows: Mapping[int, float] = documents.rows_of(term)
-        if beginning and (longer := documents.rows_of(f"{beginning}*")):
+        if prefix and (longer := documents.rows_of(f"{prefix}*")):
             rows = {row: LONGER_WEIGHT * count for row, count in longer.items()} | dict(rows)
         if rows:
             terms.append((weight, rows))
@@ -196,17 +196,17 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, float]]]) -> list[
 
 @lru_cache(maxsize=32)
 def _question_terms(question: str) -> Mapping[str, tuple[float, str]]:
-    """Return the terms of a question: the weight of each, and the word that longer words may begin with, or ""."""
+    """Return the terms of a question, each with its weight and the prefix of longer words that match it too, or ""."""
     words = list(dict.fromkeys(_WORD.findall(question)))[:MAX_QUESTION_WORDS]
     by_word, terms = _terms_by_word(words), dict[str, tuple[float, str]]()
     for word in words:
         is_run = _IS_CJK.match(word) is not None
-        beginning = word.lower() if len(word) >= LEAST_BEGINNING and word.isascii() else ""
+        prefix = word.lower() if len(word) >= LEAST_PREFIX and word.isascii() else ""
         for index, term in enumerate(by_word[word]):
             if len(term) == 1 < len(word) if is_run else index:
                 terms.setdefault(term, (PART_WEIGHT, ""))
             else:
-                terms[term] = 1.0, beginning
+                terms[term] = 1.0, prefix
     return terms
 
 
@@ -242,11 +242,11 @@ _SHAPES = bytes(
     for char in map(chr, range(128))
 ).ljust(256)
 _HINTS = (b"aA", b"AA", b"0")
-"""One of these is in each text with a name after `bytes.translate` with `_SHAPES`; to look for them costs less than for names."""
+"""Each text with a name has one of these once `_SHAPES` has translated it. To look for them costs less than for names."""
 
 
 def _parts_of_names(text: str) -> list[str]:
-    """Return the parts of the names in a text, in lower case; of Base64 and the like none."""
+    """Return the parts of the names in a text, in lower case. Base64 and the like have none."""
     shape = text.encode("ascii", "replace").translate(_SHAPES)
     if not any(map(shape.__contains__, _HINTS)):
         return []
@@ -264,7 +264,7 @@ def _spaced(text: str) -> str:
 
 
 def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return what is indexed of each word: of a CJK run its characters and pairs, of another word its letters without accents."""
+    """Return what is indexed for each word: the characters and pairs of a CJK run, another word without its accents."""
     accented = (word for word in words if not word.isascii() and not _IS_CJK.match(word))
     pieces = {word: _characters(word) if _IS_CJK.match(word) else (word,) for word in words}
     return pieces | _tokens("unicode61", {word: word for word in accented})
@@ -279,16 +279,16 @@ def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _having(term: str, words: Collection[str]) -> Collection[str]:
-    """Return the words that have a term, or for a beginning with `*` those whose term is longer."""
-    beginning, is_longer = term.rstrip("*"), term.endswith("*")
+def _words_with(term: str, words: Collection[str]) -> Collection[str]:
+    """Return the words that have a term, or for ``prefix*`` a longer term with this prefix."""
+    prefix, is_longer = term.rstrip("*"), term.endswith("*")
     stems = _stems(words)
-    return {word for word in words if stems[word].startswith(beginning) and (stems[word] != beginning) == is_longer}
+    return {word for word in words if stems[word].startswith(prefix) and (stems[word] != prefix) == is_longer}
 
 
 @lru_cache(maxsize=256)
-def _beginnings(term: str) -> list[str]:
-    """Return how all words with a term begin; none begins in two of these ways."""
+def _prefixes(term: str) -> list[str]:
+    """Return prefixes of which every word with a term has exactly one."""
     term = term.rstrip("*")
     # A stem is the beginning of its words, but `y` becomes `i`, and an `e` may be added.
     begin = term[:-1] if len(term) > 2 and term[-1].isascii() else term
@@ -305,7 +305,7 @@ def _characters(run: str) -> tuple[str, ...]:
 
 
 def _stems(pieces: Collection[str]) -> dict[str, str]:
-    """Return the term of each piece of a word; of a stop word "", of CJK characters themselves."""
+    """Return the term of each piece of a word: "" for a stop word, the piece itself for CJK characters."""
     stems = {piece: piece if _IS_CJK.match(piece) else "" for piece in pieces}
     words = (piece for piece, stem in stems.items() if not stem and piece not in STOP_WORDS)
     tokens = _tokens("porter unicode61", {word: BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word)) for word in words})

@@ -77,7 +77,9 @@ class StoredTerms:
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
-        """Return the rows of a term; none when no message has it."""
+        """Return the rows of a term, or for ``prefix*`` those of all longer terms with this prefix."""
+        if term.endswith("*"):
+            return self._with_prefix(term[:-1])
         encode, firsts, begins = self._blocks
         key = encode(term)
         block = bisect_right(firsts, key[1:-1])
@@ -85,14 +87,12 @@ class StoredTerms:
         start = place + len(key) + 2
         return json.loads(self._text[start : self._text.index(b"]", start) + 1]) if place >= 0 else ()
 
-    def longer(self, term: str) -> Sequence[int]:
-        """Return the rows of the terms that begin as ``beginn*`` says and are longer; none for any other term."""
+    def _with_prefix(self, prefix: str) -> list[int]:
         encode, firsts, begins = self._blocks
-        key, rows = encode(term)[:-2], list[int]()
-        if term[-1:] == "*":
-            begin, end = bisect_right(firsts, key[1:]), bisect_right(firsts, key[1:] + b"\xff")
-            for text in re.findall(rb',%b[^"]+":(.+?\])' % re.escape(key), self._text[begins[begin - 1] : begins[end]]):
-                rows += json.loads(text)
+        key, rows = encode(prefix)[:-1], list[int]()
+        begin, end = bisect_right(firsts, key[1:]), bisect_right(firsts, key[1:] + b"\xff")
+        for text in re.findall(rb',%b[^"]+":(.+?\])' % re.escape(key), self._text[begins[begin - 1] : begins[end]]):
+            rows += json.loads(text)
         return sorted(rows)
 
     @cached_property
@@ -127,9 +127,10 @@ class _Words:
 class Index:
     """Messages in order of position, with their terms.
 
-    Of a stored index each term has the rows of the messages that contain it, a row for each occurrence. Of messages that were
-    added a text has the words: to look up a few terms costs less than to make the terms of all words, most of which nobody asks
-    for. So do the days that the messages name. ``is_shared``: some messages come from the log of another session.
+    A stored index has for each term the rows of the messages that contain it, a row for each occurrence. Messages that were added
+    have their words in one text: to look up a few terms in it costs less than to make the terms of all words, most of which nobody
+    asks for. The days that they name are found when a day is asked for. ``is_shared``: some messages come from the log of another
+    session.
     """
 
     def __init__(self, engine: SearchEngine, *, is_shared: bool = False) -> None:
@@ -141,11 +142,11 @@ class Index:
         self._stored = StoredTerms()
         self._first_added = 0
         self._words, self._days, self._dating = _Words(), _Words(), Lock()
-        """The words of the entries from the first added one on; and the words of their days, when these were asked for."""
+        """The words of the added messages; and of the days that they name, once a day was asked for."""
         self._texts = list[tuple[str, str | None, int]]()
         """The added texts, each with the caller's time and the commit's."""
         self._asked: dict[str, tuple[array[int], tuple[int, int]]] = {}
-        """The rows of terms that were asked for, and the lengths of the texts of words and days that they were looked up in."""
+        """The rows of terms that were asked for, and how many characters of `_words` and `_days` were searched for them."""
 
     def add(self, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
@@ -170,7 +171,7 @@ class Index:
         self._words.add(words)
 
     def _days_named(self, first: int) -> Iterator[str]:
-        """Yield the day of each added message from a number on, and the days that its text names."""
+        """Yield the day of each added message, from number ``first`` on, with the days that its text names."""
         for text, created_at, time_ms in self._texts[first : len(self._words.begins)]:
             day = caller_time(created_at, time_ms).date()
             yield " ".join((written_day(day), *named_days(text.lower(), day)))
@@ -202,10 +203,7 @@ class Index:
         if may_be_of_day(term):
             with self._dating:
                 self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
-        rows, starts = self._asked.get(term) or (
-            array(_ROW, self._stored.rows_of(term) or self._stored.longer(term)),
-            (0, 0),
-        )
+        rows, starts = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), (0, 0))
         ends = len(self._words.text), len(self._days.text)
         if starts != ends:
             parts = zip((self._words, self._days), starts, ends, strict=True)

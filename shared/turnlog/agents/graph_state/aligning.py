@@ -305,7 +305,7 @@ def leave_edits(
 def _redacted_places(
     messages: Sequence[GraphMessage | None], in_view: Mapping[int, StoredMessage], redacted: Sequence[StoredMessage]
 ) -> set[int]:
-    """Return the places of messages that are in view redacted: a redaction leaves no id, but role and place among the others."""
+    """Return the places of redacted messages, which have no id in the log: they are known by role and by place among the others."""
     hidden, before = set[int](), 0
     for index, message in enumerate(messages if redacted else ()):
         if index in in_view:

@@ -76,7 +76,7 @@ class ThreadLogs:
         self._window_objects = WindowObjects()
 
     def keep(self, thread_id: str, messages: Messages, checkpoint_id: str, *, is_update: bool = False) -> None:
-        """Append the messages of a checkpoint that the log lacks, and show no others of the graph but those that its list once had.
+        """Append the messages of a checkpoint that the log lacks. The view has these, and older ones that the graph has removed.
 
         With ``is_update`` any message may have been edited; else the last `_NEWEST` ones, or any in a process that does not know
         the thread. No messages take all out of view. What a checkpoint adds after a newer one is appended, and out of view.

@@ -7,7 +7,6 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
@@ -524,15 +523,6 @@ def test_people_are_kept_apart_by_headers_of_any_script(app: Application, server
     with Turnlog.open(server.url) as log:
         assert not log.sessions.exists("mine")
         assert log.sessions.create("x").info().user == "me"
-
-
-@pytest.mark.network
-def test_an_empty_idempotency_key_is_refused_as_by_the_functions(server: LocalServer) -> None:
-    with closing(http.client.HTTPConnection(server.url.removeprefix("http://"))) as connection:
-        connection.request("POST", "/v1/sessions", "{}", {"content-type": "application/json", "idempotency-key": ""})
-        assert connection.getresponse().status == 422
-    with Turnlog.open(server.url) as log:
-        assert list(log.sessions.list()) == []
 
 
 @pytest.mark.network

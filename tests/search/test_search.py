@@ -497,6 +497,7 @@ WORDS = st.text(st.characters(exclude_categories=()), max_size=12).filter(
 
 
 @given(st.dictionaries(WORDS, st.lists(st.integers(0, 255), min_size=1, max_size=300), max_size=60))
+@example({"*": [1, 0], "a*": [2], "ab": [3]})
 def test_stored_terms_are_found_where_they_stand(terms: dict[str, list[int]]) -> None:
     stored = StoredTerms(encode_json(dict(sorted(terms.items()))))
     assert stored.parsed() == terms

@@ -77,9 +77,7 @@ class StoredTerms:
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
-        """Return the rows of a term, or for ``prefix*`` those of all longer terms with this prefix."""
-        if term.endswith("*"):
-            return self._with_prefix(term[:-1])
+        """Return the rows of a term; none when no message has it."""
         encode, firsts, begins = self._blocks
         key = encode(term)
         block = bisect_right(firsts, key[1:-1])
@@ -87,7 +85,8 @@ class StoredTerms:
         start = place + len(key) + 2
         return json.loads(self._text[start : self._text.index(b"]", start) + 1]) if place >= 0 else ()
 
-    def _with_prefix(self, prefix: str) -> list[int]:
+    def with_prefix(self, prefix: str) -> Sequence[int]:
+        """Return the rows of all terms that are longer than a prefix and begin with it."""
         encode, firsts, begins = self._blocks
         key, rows = encode(prefix)[:-1], list[int]()
         begin, end = bisect_right(firsts, key[1:]), bisect_right(firsts, key[1:] + b"\xff")
@@ -199,11 +198,16 @@ class Index:
         return terms
 
     def rows_of(self, term: str) -> Sequence[int]:
-        """Return the rows of the messages that contain a term in order, a row for each occurrence."""
+        """Return the rows of the messages that contain a term, or a longer one for ``prefix*``, a row for each occurrence."""
         if may_be_of_day(term):
             with self._dating:
                 self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
-        rows, starts = self._asked.get(term) or (array(_ROW, self._stored.rows_of(term)), (0, 0))
+        asked = self._asked.get(term)
+        if asked is None:
+            is_prefix = term.endswith("*")  # no term of an engine ends so
+            stored = self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
+            asked = array(_ROW, stored), (0, 0)
+        rows, starts = asked
         ends = len(self._words.text), len(self._days.text)
         if starts != ends:
             parts = zip((self._words, self._days), starts, ends, strict=True)

@@ -8,8 +8,6 @@ ENGINE ?= embedded
 PR_PARTS := lint house checkov test frameworks clients build-test mcp-conformance
 # Compiled is what is imported, when it is: a third of the time of an install.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
-# Each run of it has examples of its own; a test may take half an hour.
-FULL_TESTS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test serve lint house format docs bench bench-cost faults planted mutants pr pr-begins full clean
@@ -86,9 +84,8 @@ pr-begins:
 
 full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/contributing/full.md
 	@mkdir -p build
-	@$(FULL_TESTS) --junitxml build/full.xml; ended=$$?; \
-		$(FULL_TESTS) -m hypothesis --junitxml build/seeds.xml || ended=$$?; \
-		$(BIN)/python tools/full_report.py build/full.xml docs/contributing/full.md --seeds build/seeds.xml && exit $$ended
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800 --junitxml build/full.xml; ended=$$?; \
+		$(BIN)/python tools/full_report.py build/full.xml docs/contributing/full.md && exit $$ended
 
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,7 @@
 """The report of `make full`, docs/contributing/full.md, of the JUnit file that pytest writes.
 
-python tools/full_report.py build/full.xml docs/contributing/full.md [--commit ID] [--again FILE] [--seeds FILE]
+python tools/full_report.py build/full.xml docs/contributing/full.md [--commit ID] [--again FILE]
 
-`--seeds` is the JUnit file of the property tests, run once more with a fresh seed.
 `--again` is the JUnit file of what had failed, mended and run again with `--full`: the page says how that ended, at HEAD.
 """
 
@@ -59,10 +58,8 @@ def _ran(case: ET.Element) -> Ran:
     return Ran(name, outcome, float(case.get("time") or 0), why)
 
 
-def page(
-    began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str, seeds: Sequence[Ran] = ()
-) -> str:
-    """Return docs/contributing/full.md. ``seeds`` are the property tests of a second run, with another seed."""
+def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str) -> str:
+    """Return docs/contributing/full.md."""
     counts = Counter(one.outcome for one in tests)
     minutes = sum(one.seconds for one in tests) / 60
     lines = [
@@ -78,11 +75,7 @@ def page(
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
         "every real conversation where they are, and the tests that are long.",
     ]
-    second = Counter(one.outcome for one in seeds)
-    if seeds:
-        lines += ["", "The property tests ran a second time, with other examples:"]
-        lines += [f"{second['passed']:,} passed, {second['failed']:,} failed."]
-    failed = sorted({one.name for one in (*tests, *seeds) if one.outcome == "failed"})
+    failed = sorted({one.name for one in tests if one.outcome == "failed"})
     if failed:
         lines += ["", "## Failed", "", f"| test | at `{now}` |", "|---|---|"]
         lines += [f"| `{_short(name)}` | {again.get(name, '')} |" for name in failed]
@@ -117,12 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
     parser.add_argument("--again", type=Path, help="what had failed, run again at HEAD")
-    parser.add_argument("--seeds", type=Path, help="the property tests, run a second time")
     given = parser.parse_args(arguments)
     began, tests = read(given.junit)
     again = {one.name: one.outcome for one in read(given.again)[1]} if given.again else {}
-    seeds = read(given.seeds)[1] if given.seeds else []
-    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id(), seeds=seeds)
+    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id())
     given.page.write_text(told, encoding="utf-8")
     print(f"{len(tests):,} tests: {given.page}")
     return 0

@@ -32,9 +32,7 @@ def page(tmp_path: Path) -> str:
     junit.write_text(JUNIT, encoding="utf-8")
     again = tmp_path / "again.xml"
     again.write_text(JUNIT.replace('<error message="setup" />', ""), encoding="utf-8")
-    seeds = tmp_path / "seeds.xml"
-    seeds.write_text(JUNIT.replace("test_fork", "test_state").replace('"test_b"', '"test_p"'), encoding="utf-8")
-    options = ["--commit", "abc1234", "--again", str(again), "--seeds", str(seeds)]
+    options = ["--commit", "abc1234", "--again", str(again)]
     assert full_report.main([str(junit), str(made), *options]) == 0
     return made.read_text(encoding="utf-8")
 
@@ -53,11 +51,6 @@ def test_what_failed_is_named(page: str) -> None:
         ("docs/test_docs::test_c", "passed"),
         ("sessions/test_fork::test_a[moto]", "failed"),
     ]
-    assert "| `sessions/test_state::test_a[moto]` |  |" in failed, "of the second run"
-
-
-def test_the_second_run_of_the_properties_is_counted(page: str) -> None:
-    assert "ran a second time, with other examples:\n1 passed, 2 failed." in page
 
 
 def test_nothing_of_a_machine_is_on_the_page(page: str) -> None:

@@ -135,20 +135,17 @@ class CommitLog:
         if self._expires and newest.expires_ms is not None and self._clock.now_ms() >= newest.expires_ms:
             raise NotFoundError(f"no session {keys.session_id!r}")
 
-    def write(self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None) -> WriteResult:
+    def write(
+        self, keys: SessionKeys, compose: Compose, request: RequestKey | None = None, *, begun: Attempt | None = None
+    ) -> WriteResult:
         """Append the commit that ``compose`` makes for the log's end, or return an earlier commit of the same request.
 
-        Raises the errors of `write_attempt`.
+        ``begun`` is the attempt of this request if the caller has begun it. After a lost slot, read the log's end again and
+        retry until a deadline. Before each put, the attempt has checked that no commit up to that slot belongs to its request.
+        So two attempts of a request never write two commits. Raises the errors of ``compose``, or `ConflictError` when other
+        writers win every slot for `WRITE_DEADLINE_SECONDS`.
         """
-        return self.write_attempt(Attempt(self, keys, request), compose)
-
-    def write_attempt(self, attempt: Attempt, compose: Compose) -> WriteResult:
-        """Append the commit of an attempt. After a lost slot, read the log's end again and retry until a deadline.
-
-        Before each put, the attempt has checked that no commit up to that slot belongs to its request. So two attempts of
-        a request never write two commits. Raises the errors of ``compose``, or `ConflictError` when other writers win
-        every slot for `WRITE_DEADLINE_SECONDS`.
-        """
+        attempt = begun or Attempt(self, keys, request)
         nonce, stored = self._ids.nonce(), dict[tuple[int, str], Payload]()
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         backoff = _FIRST_BACKOFF_SECONDS
@@ -159,7 +156,7 @@ class CommitLog:
                 return WriteResult(draft, True, tail)
             if attempt.stamp:
                 draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
-            commit = self.put(attempt.keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
+            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
             if commit is not None:
                 return WriteResult(commit, False, tail, draft.events)
             if self._clock.now_ms() >= deadline:

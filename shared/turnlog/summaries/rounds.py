@@ -330,7 +330,7 @@ class Rounds:
             return Draft(new, (published,))
 
         try:
-            written = self.log.commits.write_attempt(attempt, compose)
+            written = self.log.commits.write(keys, compose, begun=attempt)
         except _Superseded:
             return None
         if written.repeated:

@@ -16,6 +16,7 @@ from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall
 from turnlog.core.session_settings import SessionSettings
+from turnlog.core.summaries import CompressionRequest
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import Header, next_place
@@ -150,8 +151,8 @@ class AppendWrite:
             listed = header.flow
             flow = listed if before is listed.open_calls else replace(listed, open_calls=before)
             flow, opens, warnings = self._fold(flow, arrivals, header)
-        run = self._run_hash(header, flow)
-        warnings += self._check_run(header, run, timed_out)
+        run, active = self._run_after(header, flow, timed_out)
+        warnings += active
         sent = sent_after(self._body, header, time_ms)
         calibration, ignored = calibration_after(self._body, header, opens_loop=any(opens))
         warnings += ignored
@@ -183,8 +184,8 @@ class AppendWrite:
         )
         if self._ask is not None:
             self.summaries = self._ask.trigger(new, settings, tail.meta)
-            if (asked := self._ask.asked(new, self.summaries)) != new.asked:
-                new = replace(new, asked=asked)
+            if self.summaries.is_due(new):
+                new = replace(new, asked=CompressionRequest(flow.loop.number, time_ms))
         return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
 
     def write_caches(self, written: WriteResult) -> None:
@@ -264,21 +265,18 @@ class AppendWrite:
         warnings.sort(key=lambda warning: (warning.position, warning.code, warning.pointer))
         return flow, opens, warnings
 
-    def _run_hash(self, header: Header, flow: Flow) -> bytes:
-        """Return the hash of the request's run id; without one, the run of the open loop while that loop is the newest."""
-        if self._body.run_id is not None and self._body.parent is None:
-            return hashlib.sha256(self._body.run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
-        return header.run if flow.loop.number == header.flow.loop.number else b""
+    def _run_after(self, header: Header, flow: Flow, timed_out: bool) -> tuple[bytes, list[Disorder]]:
+        """Return the hash of the newest loop's run, and a warning when the open loop has another active run.
 
-    def _check_run(self, header: Header, run: bytes, timed_out: bool) -> list[Disorder]:
-        """Return a warning when another run than ``run`` is active in the open loop."""
-        loop = header.flow.loop
-        is_running = (
-            self._body.parent is None and bool(header.run) and loop.number > 0 and not loop.final and not timed_out
-        )
-        if self._body.run_id is None or not is_running or run == header.run:
-            return []
-        return [Disorder("run_active", header.last + 1, "/run_id")]
+        It is the request's run; without one, the run of the open loop while that loop is the newest.
+        """
+        loop, run_id = header.flow.loop, self._body.run_id
+        if run_id is None or self._body.parent is not None:
+            return header.run if flow.loop.number == loop.number else b"", []
+        run = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
+        is_running = bool(header.run) and loop.number > 0 and not (loop.final or timed_out)
+        is_other = is_running and run != header.run
+        return run, [Disorder("run_active", header.last + 1, "/run_id")] if is_other else []
 
     def _state_event(
         self, header: Header, position: int, before: OpenCalls, flow: Flow

@@ -28,7 +28,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
 from turnlog.summaries.routes import Compressed, CompressSession, Fact, SummaryAnswer
 from turnlog.summaries.store import CurrentSummary, Summaries
-from turnlog.summaries.trigger import Attempts, SummaryTrigger, is_summary_due, read_attempts, write_attempts
+from turnlog.summaries.trigger import Attempts, SummaryTrigger, read_attempts, write_attempts
 
 WORK_SECONDS = 20
 """Time after which a request or a job begins no further round."""
@@ -126,8 +126,7 @@ class CompressSessions:
     def _is_due(self, keys: SessionKeys, tail: Tail) -> bool:
         """Return whether so much was appended while the job ran that there must be another. Appends have requested none."""
         settings, loop = self._log.short_settings(keys, tail).settings, tail.header.flow.loop.number
-        summaries = SummaryTrigger(settings, tail.meta, loop)
-        return is_summary_due(tail.header, summaries, self._models)
+        return SummaryTrigger(settings, tail.meta, loop, self._models).is_due(tail.header)
 
     def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> Tail:
         """Store what the end of a job changes in the attempts that appends read, and return the end of the log.
@@ -207,7 +206,7 @@ class DiscardSummary:
             return Draft(replace(new, summary=None, asked=asked), (DiscardEvent(new.first, header.summary.position),))
 
         try:
-            written = self._log.commits.write_attempt(attempt, compose)
+            written = self._log.commits.write(keys, compose, begun=attempt)
         except _NoSummary:
             return None
         self._log.refresh_listing(keys, written.tail, written.commit.header)

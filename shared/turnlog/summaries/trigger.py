@@ -169,9 +169,15 @@ class SummaryTrigger:
     ``trigger`` is None when the policy has none, and when a loop's attempts have turned summaries off.
     """
 
-    def __init__(self, settings: SessionSettings, meta: Item | None, loop: int) -> None:
-        """Read the attempts from ``meta``, the item ``D#META``. Of a long policy it has only the trigger."""
+    def __init__(
+        self, settings: SessionSettings, meta: Item | None, loop: int, models: Mapping[str, int] | None = None
+    ) -> None:
+        """Read the attempts from ``meta``, the item ``D#META``. Of a long policy, ``settings`` have only the trigger.
+
+        ``models`` adds to the table of models and their contexts.
+        """
         self.settings = settings
+        self._models = models
         self.attempts = read_attempts(meta)
         self.trigger: Trigger | None = None
         policy: Any = settings.policy
@@ -182,17 +188,19 @@ class SummaryTrigger:
         elif (trigger := policy.get("compress")) is not None:
             self.trigger = Trigger.model_validate_json(encode_json(trigger))
 
-
-def is_summary_due(header: Header, summaries: SummaryTrigger, models: Mapping[str, int] | None) -> bool:
-    """Return whether the log crosses its trigger at a header, and no earlier request or attempt keeps it from a request."""
-    loop, trigger, attempts = header.flow.loop.number, summaries.trigger, summaries.attempts
-    if trigger is None:
-        return False
-    totals, room, asked = totals_since_summary(header), room_of(header, summaries.settings, models), header.asked
-    is_long = trigger.counts == "all" and any_crossed(trigger.any, totals.current, budget=room.tokens, fixed=room.fixed)
-    if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
-        return False
-    return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=attempts.ended_ms, is_long=is_long)
+    def is_due(self, header: Header) -> bool:
+        """Return whether the log crosses the trigger at a header, and no earlier request or attempt keeps it from a request."""
+        trigger, asked = self.trigger, header.asked
+        if trigger is None:
+            return False
+        totals, room = totals_since_summary(header), room_of(header, self.settings, self._models)
+        is_long = trigger.counts == "all" and any_crossed(
+            trigger.any, totals.current, budget=room.tokens, fixed=room.fixed
+        )
+        if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
+            return False
+        loop, ended_ms = header.flow.loop.number, self.attempts.ended_ms
+        return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=ended_ms, is_long=is_long)
 
 
 Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
@@ -200,7 +208,7 @@ _OPTIONS: JsonObject = CompressSession().model_dump(exclude={"mode"})
 
 
 class AskForSummaries:
-    """Decides for each append, by its header alone, whether to request a summary, and starts the job of the request."""
+    """Reads what decides at each append whether it requests a summary, and starts the job of the request."""
 
     def __init__(self, start_job: StartJobs, models: Mapping[str, int] | None = None) -> None:
         self._start_job = start_job
@@ -208,16 +216,7 @@ class AskForSummaries:
 
     def trigger(self, header: Header, settings: SessionSettings, meta: Item | None) -> SummaryTrigger:
         """Return the trigger and the attempts of a session for an append to the loop of ``header``. ``meta``: ``D#META``."""
-        return SummaryTrigger(settings, meta, header.flow.loop.number)
-
-    def asked(self, header: Header, summaries: SummaryTrigger) -> CompressionRequest | None:
-        """Return the compression request for the header of a commit that is about to be written.
-
-        This is a new request if the append crosses the trigger, else the request of the header.
-        """
-        if not is_summary_due(header, summaries, self._models):
-            return header.asked
-        return CompressionRequest(header.flow.loop.number, header.time_ms)
+        return SummaryTrigger(settings, meta, header.flow.loop.number, self._models)
 
     def send(self, owner: Owner, session_id: str, header: Header, summaries: SummaryTrigger) -> Compression:
         """Start the job that a durable commit requests; again for the same commit, the same job.

@@ -27,7 +27,7 @@ Call = Callable[..., tuple[int, dict[str, Any]]]
 def owner_of(arn: object, person: str | None = None, **settings: Any) -> Owner:
     headers = {} if person is None else {"X-Turnlog-User": person}
     made = event("GET", "/v1/sessions", headers=headers, authorizer={"iam": {"userArn": arn}})
-    return identify(made, Settings(**settings))
+    return identify(made, Settings(**settings)).owner
 
 
 @pytest.fixture

@@ -32,11 +32,11 @@ _ROLE = re.compile(
 _USER = re.compile(r"arn:aws[\w-]*:iam::([0-9]{12}):user/(?:.*/)?([^/\s]+)")
 
 
-def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
-    """Return the owner that an API Gateway event's authoriser names.
+def identify(event: Mapping[str, Any], settings: Settings) -> Caller:
+    """Return the caller that an API Gateway event's authoriser names.
 
     A delegating role may name the person it acts for in ``X-Turnlog-User``, within its own tenant. The person must not be an IAM
-    principal.
+    principal. An operator acts for itself.
 
     Raises:
         UnauthorizedError: The authoriser names nobody that can own sessions.
@@ -44,42 +44,31 @@ def identify(event: Mapping[str, Any], settings: Settings) -> Owner:
     """
     authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
     person = next((value for name, value in (event.get("headers") or {}).items() if name.lower() == USER_HEADER), None)
+    may_delegate = False
     if settings.identity == "jwt":
-        tenant, user = _from_claims(authorizer, settings)
-        may_delegate = False
+        caller = _from_claims(authorizer, settings)
     else:
-        tenant, user, may_delegate = _from_iam(authorizer, settings)
-    if person is not None:
-        if not may_delegate:
-            raise ForbiddenError("this principal may not name another user")
-        user = _person(person, settings)
-    return Owner.of(tenant, user)
+        caller, may_delegate = _from_iam(authorizer, settings)
+    if person is None:
+        return caller
+    if not may_delegate:
+        raise ForbiddenError("this principal may not name another user")
+    return Caller(Owner.of(caller.owner.tenant, _person(person, settings)))
 
 
-def is_operator(event: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether the authoriser names an operator of the tenant, who acts for itself and for no person."""
-    authorizer = (event.get("requestContext") or {}).get("authorizer") or {}
-    if any(name.lower() == USER_HEADER for name in event.get("headers") or {}):
-        return False
-    if settings.identity == "jwt":
-        claims = (authorizer.get("jwt") or {}).get("claims") or {}
-        # API Gateway passes a list as text: "[a b]".
-        scopes = " ".join(str(claims.get(name) or "") for name in ("scope", "scp")).replace("[", " ").replace("]", " ")
-        return bool(settings.operator_scope) and settings.operator_scope in scopes.split()
-    role = _role(str((authorizer.get("iam") or {}).get("userArn")))
-    return role is not None and any(entry == role[1] or _role(entry) == role for entry in settings.operator_principals)
-
-
-def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
+def _from_claims(authorizer: Mapping[str, Any], settings: Settings) -> Caller:
     claims = (authorizer.get("jwt") or {}).get("claims") or {}
     tenant, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
     if not isinstance(tenant, str) or not isinstance(user, str) or not tenant or not user:
         raise UnauthorizedError("the token does not name a tenant and a user")
-    return tenant, user
+    # API Gateway passes a list as text: "[a b]".
+    scopes = " ".join(str(claims.get(name) or "") for name in ("scope", "scp")).replace("[", " ").replace("]", " ")
+    is_operator = bool(settings.operator_scope) and settings.operator_scope in scopes.split()
+    return Caller(Owner.of(tenant, user), is_operator)
 
 
-def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, str, bool]:
-    """Return account and user of a role or an IAM user, and whether it may delegate.
+def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[Caller, bool]:
+    """Return the caller that a role or an IAM user is, and whether it may delegate.
 
     Other principals, such as the account's root and federated users, can't own sessions: anyone who makes a federated user
     chooses its name.
@@ -90,10 +79,14 @@ def _from_iam(authorizer: Mapping[str, Any], settings: Settings) -> tuple[str, s
     if role := _role(arn):
         account, name = role
         user = ROLE_KIND + name if name in settings.plain_iam_users else name
-        return account, user, any(entry == name or _role(entry) == role for entry in settings.delegating_principals)
+        is_operator, may_delegate = (
+            any(entry == name or _role(entry) == role for entry in entries)
+            for entries in (settings.operator_principals, settings.delegating_principals)
+        )
+        return Caller(Owner.of(account, user), is_operator), may_delegate
     if match := _USER.fullmatch(arn):
         account, name = match.groups()
-        return account, name if name in settings.plain_iam_users else USER_KIND + name, False
+        return Caller(Owner.of(account, name if name in settings.plain_iam_users else USER_KIND + name)), False
     raise UnauthorizedError("the request is signed by neither a role nor an IAM user")
 
 
@@ -138,8 +131,15 @@ def make_handler(
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         def admit(app: Application) -> Caller:
-            caller = Caller(identify(event, app.settings), is_operator(event, app.settings))
-            _check_size(0 if event.get("isBase64Encoded") else event_bytes(request.body), app)
+            caller = identify(event, app.settings)
+            size = 0 if event.get("isBase64Encoded") else event_bytes(request.body)
+            if (
+                size > MAX_EVENT_BODY_BYTES and app.links.has_addresses
+            ):  # only then it runs on Lambda, which has the limit
+                raise TooLargeError(
+                    f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count "
+                    f"twice; the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
+                )
             return caller
 
         try:
@@ -179,37 +179,23 @@ def _prepare(get_app: Callable[[], Application], routes: tuple[Route, ...]) -> N
 
 
 def _request(event: Mapping[str, Any]) -> ApiRequest:
-    context = event.get("requestContext") or {}
+    context, text = event.get("requestContext") or {}, str(event.get("body") or "")
     stage, path = context.get("stage", "$default"), str(event.get("rawPath", ""))
     if stage != "$default" and path.startswith(f"/{stage}/"):
         path = path[len(stage) + 1 :]  # API Gateway puts the name of a stage before its paths
+    try:
+        is_base64 = event.get("isBase64Encoded")
+        body = base64.b64decode(text, validate=True) if is_base64 else text.encode("utf-8", "surrogatepass")
+    except (binascii.Error, ValueError) as error:
+        raise MalformedError("the body is not the base64 that the event says it is") from error
     return ApiRequest(
         method=(context.get("http") or {}).get("method", ""),
         path=path,
         headers={name.lower(): value for name, value in (event.get("headers") or {}).items()},
         query=event.get("queryStringParameters") or {},
-        body=_body(event),
+        body=body,
         request_id=str(context.get("requestId", "")),
     )
-
-
-def _body(event: Mapping[str, Any]) -> bytes:
-    body = event.get("body") or ""
-    if not event.get("isBase64Encoded"):
-        return str(body).encode("utf-8", "surrogatepass")
-    try:
-        return base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise MalformedError("the body is not the base64 that the event says it is") from error
-
-
-def _check_size(size: int, app: Application) -> None:
-    """Raise `TooLargeError` for a body that exceeds Lambda's limit; only if the blob store has addresses, which means AWS."""
-    if size > MAX_EVENT_BODY_BYTES and app.links.has_addresses:
-        raise TooLargeError(
-            f"the body takes {size} bytes on its way to a function, as quotes, backslashes and line breaks count twice; "
-            f"the limit is {MAX_EVENT_BODY_BYTES}: send less at once"
-        )
 
 
 def _proxy_answer(answer: ApiAnswer) -> dict[str, Any]:

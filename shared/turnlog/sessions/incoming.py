@@ -111,14 +111,16 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
         meta = request.meta[index] if request.meta else None
         batch.append(understand(body, index, counter, codec=codec, meta=meta))
         if not request.lenient:
-            _check_role(batch[-1].message, index)
-            _check_fields(batch[-1], index)
+            _check_meaning(batch[-1], index)
         call_count = with_calls(call_count, batch[-1].facts, index)
     return batch
 
 
-def _check_role(message: Message, index: int) -> None:
-    """Raise `InvalidInputError` for a role that no provider has, such as a misspelt one."""
+def _check_meaning(incoming: Incoming, index: int) -> None:
+    """Raise `InvalidInputError` for a role that no provider has, such as a misspelt one, and for a message that says something,
+    but only in fields of another format.
+    """
+    message = incoming.message
     if message.role == "unknown":
         from difflib import get_close_matches
 
@@ -126,14 +128,12 @@ def _check_role(message: Message, index: int) -> None:
         hint = f"did you mean {close[0]!r}?" if close else f"a role is one of {', '.join(ROLES)}."
         text = f"unknown role {message.given_role[:40]!r}; {hint} To store it all the same, append with lenient"
         raise InvalidInputError.at(f"/messages/{index}/role", text, "unknown_role")
-
-
-def _check_fields(incoming: Incoming, index: int) -> None:
-    """Raise `InvalidInputError` for a message that says something, but only in fields of another format."""
-    message = incoming.message
-    is_empty = all(block == Text("") for block in message.blocks) and not (message.tool_calls or message.tool_results)
     names = [name for name, pointer in incoming.unknown.items() if pointer == f"/{name}"]
-    if is_empty and names:
+    if (
+        names
+        and not (message.tool_calls or message.tool_results)
+        and all(block == Text("") for block in message.blocks)
+    ):
         text = (
             f"format {incoming.codec.format!r} has no {names[0]!r}, and the message says nothing else; "
             "name the format of the message. To store it all the same, append with lenient"

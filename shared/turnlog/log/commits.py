@@ -150,13 +150,11 @@ class CommitLog:
         deadline = self._clock.now_ms() + WRITE_DEADLINE_SECONDS * 1000
         backoff = _FIRST_BACKOFF_SECONDS
         while True:
-            tail = attempt.tail()
-            draft = attempt.earlier(tail) or compose(tail)
+            tail, earlier = attempt.read()
+            draft = earlier or compose(tail)
             if isinstance(draft, Commit):
                 return WriteResult(draft, True, tail)
-            if attempt.stamp:
-                draft = replace(draft, header=replace(draft.header, idempotency=attempt.stamp))
-            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stored=stored)
+            commit = self.put(keys, draft, nonce=nonce, previous=tail.header.hash, stamp=attempt.stamp, stored=stored)
             if commit is not None:
                 return WriteResult(commit, False, tail, draft.events)
             if self._clock.now_ms() >= deadline:
@@ -171,18 +169,21 @@ class CommitLog:
         *,
         nonce: bytes,
         previous: bytes = GENESIS,
+        stamp: bytes = b"",
         stored: Stored | None = None,
         fork_of: tuple[SessionKeys, int] | None = None,
     ) -> Commit | None:
         """Put a commit into its slot, after its large payloads. Returns None when another writer has the slot.
 
-        Payloads in ``stored`` are not stored again. With ``fork_of`` (parent, position) the commit goes into slot 1 of a
-        new session that shares the parent's log up to that position.
+        ``stamp`` is that of a request with a key. Payloads in ``stored`` are not stored again. With ``fork_of`` (parent,
+        position) the commit goes into slot 1 of a new session that shares the parent's log up to that position.
         """
         lines, encoded = self._lines(keys, draft, nonce, stored if stored is not None else {})
         pinned = [event.position for event in draft.events if isinstance(event, MessageEvent) and event.envelope.pin]
         header, partition = listed(draft.header, pinned), keys.partition
         sort_key, attributes = commit_sort_key(header.first), {**header_attributes(header), "n": nonce}
+        if stamp:
+            attributes["ik"] = stamp
         covered = hashed_header(sort_key, attributes)
         digests, content = tuple([sha256(line).digest() for line in encoded]), b"\n".join(encoded)
         chained = chain_hash(previous, covered, digests)
@@ -193,7 +194,7 @@ class CommitLog:
         outcome = self._items.put(item, condition=Absent())
         if outcome is not None and (outcome.existing is None or outcome.existing.get("n") != nonce):
             return None
-        header = replace(header, nonce=nonce, hash=chained)
+        header = replace(header, nonce=nonce, hash=chained, idempotency=stamp)
         VERIFIED.keep(item, Verified(header, content, covered, digests))
         return Commit(header, tuple(lines), partition)
 

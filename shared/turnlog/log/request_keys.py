@@ -117,33 +117,27 @@ class Attempt:
         self._request = request
         self._seen: int | None = None
         self.is_first = False
-        """Whether this is the first attempt of a request with a key. Known after `tail`."""
-
-    @property
-    def stamp(self) -> bytes:
+        """Whether this is the first attempt of a request with a key. Known after `read`."""
+        self.stamp = request.stamp if request is not None else b""
         """The stamp for the commit; empty for a request without a key."""
-        return self._request.stamp if self._request is not None else b""
 
-    def tail(self) -> Tail:
-        """Return the end of the log. The first call records that a request with a key has begun there."""
-        tail = self._log.tail(self.keys)
-        if self._request is not None and self._seen is None:
-            begun = self._log.request_keys.put(self.keys, self._request, head=tail.header.last)
+    def read(self) -> tuple[Tail, Commit | None]:
+        """Return the end of the log, and the commit of an earlier attempt of the request up to there, or None.
+
+        The first call records that a request with a key has begun there. Later ones, and each of a retry, read the commits since.
+        """
+        tail, request = self._log.tail(self.keys), self._request
+        if request is None:
+            return tail, None
+        if self._seen is None:
+            begun = self._log.request_keys.put(self.keys, request, head=tail.header.last)
             self.is_first = begun is None
             self._seen = begun if begun is not None else tail.header.last
             if self._seen > tail.header.last:
                 tail = self._log.tail(self.keys)
-        return tail
-
-    def earlier(self, tail: Tail) -> Commit | None:
-        """Return the commit of an earlier attempt of the request up to ``tail``, or None.
-
-        Reads the commits since the request began; a first attempt reads none.
-        """
-        header, request, seen = tail.header, self._request, self._seen or 0
-        if request is None or seen == header.last:
-            return None
+        seen, self._seen = self._seen, tail.header.last
+        if seen == tail.header.last:
+            return tail, None
         # A recorded head beyond the log's end is from an earlier session with this id and is ignored.
-        commit = self._log.made_by(self.keys, request, (seen if seen < header.last else 0) + 1, header.last)
-        self._seen = header.last
-        return commit
+        first = (seen if seen < tail.header.last else 0) + 1
+        return tail, self._log.made_by(self.keys, request, first, tail.header.last)

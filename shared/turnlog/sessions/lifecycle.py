@@ -147,10 +147,9 @@ class CreateSessions:
         if options is not None:
             memory_message = self._bring_memories(keys.owner, options)
             settings = replace(settings, bootstrap=memory_message.record)
-        draft = _draft(
-            keys, settings, state, now, request, memory_message.message if memory_message is not None else None
-        )
-        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce())
+        draft = _draft(keys, settings, state, now, memory_message.message if memory_message is not None else None)
+        stamp = request.stamp if request is not None else b""
+        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce(), stamp=stamp)
         return (commit, settings) if commit is not None else None
 
     def _reserve(self, keys: SessionKeys, settings: SessionSettings) -> int:
@@ -244,7 +243,6 @@ def _draft(
     settings: SessionSettings,
     state: JsonObject | None,
     now: int,
-    request: RequestKey | None,
     message: Incoming | None,
 ) -> Draft:
     header = Header(
@@ -255,7 +253,6 @@ def _draft(
         nonce=b"",
         # The message has no author: no role precedes the first one, and no loop is open.
         flow=Flow(messages=1, tokens=message.tokens) if message is not None else Flow(),
-        idempotency=request.stamp if request else b"",
         last_state=1 if state is not None else 0,
         ttl_days=settings.ttl_days or 0,
         pinned=(),

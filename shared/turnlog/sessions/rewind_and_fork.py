@@ -160,7 +160,6 @@ class ForkOrigin:
         begins_alike = all(getattr(settings, name) == getattr(self.settings, name) for name in WINDOW_SETTINGS)
         header = replace(
             _header_as_of(self.header, shared.header, view, kind="f", now_ms=now_ms),
-            idempotency=request.stamp if request is not None else b"",
             last_settings=first,
             last_frame=self.header.last_frame if begins_alike else first,
             ttl_days=settings.ttl_days or 0,
@@ -171,6 +170,7 @@ class ForkOrigin:
             Draft(header, (event,)),
             nonce=log.ids.nonce(),
             previous=shared.header.hash,
+            stamp=request.stamp if request is not None else b"",
             fork_of=(self._parent, position),
         )
 

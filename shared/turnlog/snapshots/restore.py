@@ -8,7 +8,6 @@ history names the snapshot. Its own id can be used again once the rest of the ex
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
@@ -64,9 +63,9 @@ def add_restore_note(
     if request is not None:
         log.commits.request_keys.put(keys, request, head=last.last)
     new = following(last, kind="h", events=1, now_ms=log.clock.now_ms())
-    new = replace(new, nonce=token[:8], idempotency=request.stamp if request is not None else b"")
     draft = Draft(new, (NoteEvent(new.first, RESTORE, None, metadata),))
-    commit = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash)
+    stamp = request.stamp if request is not None else b""
+    commit = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash, stamp=stamp)
     if commit is None:
         raise ConflictError("another restore of this session is running; try again", code="id_claimed")
     return commit.header

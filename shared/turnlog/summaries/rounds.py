@@ -179,8 +179,7 @@ class Rounds:
         Raises `UnansweredError` if the summariser is unavailable.
         """
         attempt = Attempt(self.log.commits, keys, request)
-        tail = attempt.tail()
-        repeated = attempt.earlier(tail)
+        tail, repeated = attempt.read()
         if repeated is not None:
             return RoundResult(True, None, Summaries(self.log).current(keys, repeated.header.summary), False)
         base = Summaries(self.log).current(keys, tail.header.summary)

@@ -19,8 +19,8 @@ from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log import caches
 from turnlog.log.caches import (
-    CachedSettings,
     Caches,
+    CurrentSettings,
     active_of,
     directory_item,
     due_at,
@@ -255,7 +255,7 @@ def meta_of(settings: SessionSettings, **changes: Any) -> Item:
 def test_meta_has_the_short_settings_and_says_which_it_lacks(
     settings: SessionSettings, kept: SessionSettings, missing: int, has_schema: bool
 ) -> None:
-    assert read_meta(meta_of(settings)) == CachedSettings(kept, missing, 3, 5, has_schema)
+    assert read_meta(meta_of(settings)) == CurrentSettings(kept, 5, 3, missing, has_schema)
 
 
 @pytest.mark.parametrize(("chars", "missing"), [(0, 0), (1, 2)])

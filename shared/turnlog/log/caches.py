@@ -113,21 +113,21 @@ def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class CachedSettings:
-    """Settings in META or an entry of the session list, the position that they reflect, and the time of creation.
+class CurrentSettings:
+    """The settings of a session, its time of creation, and the position of the event that has made them.
 
-    ``missing`` says which fields only ``E#SYS`` has: 0 none; 1 the system text, the tools or the state's schema; 2 the policy
-    and metadata as well.
+    ``missing`` says which fields were not read, as META and an entry of the session list do not have them: 0 none; 1 the system
+    text, the tools or the state's schema; 2 the policy and metadata as well.
     """
 
     settings: SessionSettings
-    missing: int
-    position: int
     created_ms: int
+    position: int = 0
+    missing: int = 0
     has_schema: bool = False
 
 
-def read_meta(item: Item) -> CachedSettings:
+def read_meta(item: Item) -> CurrentSettings:
     """Return the settings in META or in an entry of the session list.
 
     Raises `NewerSchemaError` for an item of a newer version, whose fields may have other meanings.
@@ -136,11 +136,11 @@ def read_meta(item: Item) -> CachedSettings:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
     early_code = number_in(item, _MISSING) if _MISSING in item else 0
     settings, missing = _short_settings(_packed_in(item), item_name(item))
-    return CachedSettings(
+    return CurrentSettings(
         settings,
-        early_code if missing is None else missing,
-        reflected_position(item),
         number_in(item, "c"),
+        reflected_position(item),
+        early_code if missing is None else missing,
         "ss" in item,
     )
 
@@ -166,7 +166,7 @@ def directory_item(
 
     ``header`` is None for a session that is being created. ``settled`` says that the header was the newest at the end of
     its five minutes, so the entry stays exact until the next update. ``missing`` says which fields ``settings`` lacks (see
-    `CachedSettings`).
+    `CurrentSettings`).
     """
     short, left_out = _short(settings_object(settings))
     status, active_ms, position, totals = "creating", created_ms, 0, "0 0 0"
@@ -242,7 +242,7 @@ def session_id_of(item: Item) -> str:
 
 
 def _short(fields: JsonObject) -> tuple[JsonObject, int]:
-    """Return the settings that fit into META, and the code of the missing fields (see `CachedSettings`)."""
+    """Return the settings that fit into META, and the code of the missing fields (see `CurrentSettings`)."""
     short = {name: value for name, value in fields.items() if name not in ("system", "tools", "state_schema")}
     if len(encode_json(short)) > _META_BYTES:
         policy = short.get("policy")

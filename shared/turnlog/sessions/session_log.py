@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
 
 from turnlog.core.errors import ConflictError, CorruptError, SessionEndedError, UnavailableError
 from turnlog.core.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
-from turnlog.log.caches import CachedSettings, Caches, directory_item, is_listing_due, read_meta, reflected_position
+from turnlog.log.caches import Caches, CurrentSettings, directory_item, is_listing_due, read_meta, reflected_position
 from turnlog.log.commit import Commit, header_in
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
@@ -22,15 +22,6 @@ from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less, get_item
 
 _SECRET = Key("#turnlog", "cursor-secret")
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class CurrentSettings:
-    """The current settings and the creation time of a session. ``missing``: fields that were not read (see `CachedSettings`)."""
-
-    settings: SessionSettings
-    created_ms: int
-    missing: int = 0
 
 
 def check_active(header: Header) -> None:
@@ -71,10 +62,7 @@ class SessionLog:
 
         No request while the cache META is up to date.
         """
-        meta = self._meta(tail.meta, tail.header)
-        if meta is None:
-            return self.settings_from_log(keys, tail.header)
-        return CurrentSettings(meta.settings, meta.created_ms, meta.missing)
+        return self._meta(tail.meta, tail.header) or self.settings_from_log(keys, tail.header)
 
     def state_schema(self, keys: SessionKeys, tail: Tail) -> JsonObject | None:
         """Return the JSON Schema of the state; None without one, which takes no request while the cache META is up to date."""
@@ -93,12 +81,12 @@ class SessionLog:
         if cached is None:
             return self.settings_from_log(keys, header)
         if not cached.missing:
-            return CurrentSettings(cached.settings, cached.created_ms)
+            return cached
         if system is None:
             system = get_item(self.items, keys.system)
         if system is None or reflected_position(system) != cached.position:
             return self.settings_from_log(keys, header)
-        return CurrentSettings(self.caches.settings_in(keys, system), cached.created_ms)
+        return replace(cached, settings=self.caches.settings_in(keys, system), missing=0)
 
     def refresh_listing(
         self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None
@@ -131,11 +119,11 @@ class SessionLog:
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """Return the settings at ``header``, read from the log; write the caches again."""
-        current, position, payload = self._settings_at(keys, header)
+        current, payload = self._settings_at(keys, header)
         self.caches.write_settings(
             keys,
             current.settings,
-            position=position,
+            position=current.position,
             created_ms=current.created_ms,
             payload=payload,
             rewound=header.rewound,
@@ -160,14 +148,14 @@ class SessionLog:
             raise CorruptError("no settings or summary where the log says there are", item=commit_sort_key(min(places)))
         return settings, summary
 
-    def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[CurrentSettings, int, Payload | None]:
+    def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[CurrentSettings, Payload | None]:
         position = max(1, header.last_settings)
         (commit,) = self.commits.at(keys, [position])
         event = self._settings_event(keys, commit)
         begins = isinstance(event, CreateEvent | ForkEvent) and commit.home == keys.partition
         created = commit.header.time_ms if begins else self._created_ms(keys)
-        payload = commit.settings_payload
-        return CurrentSettings(event.settings, created), position, payload
+        has_schema = event.settings.state_schema is not None
+        return CurrentSettings(event.settings, created, position, has_schema=has_schema), commit.settings_payload
 
     def cursor_secret(self) -> bytes:
         """Return the key that signs page cursors. It is created once for each table."""
@@ -186,7 +174,7 @@ class SessionLog:
             self._secret = secret
         return self._secret
 
-    def _meta(self, item: Item | None, header: Header) -> CachedSettings | None:
+    def _meta(self, item: Item | None, header: Header) -> CurrentSettings | None:
         if item is None or is_cache_tombstone(item):
             return None
         meta = read_meta(item)

@@ -255,7 +255,7 @@ class Calibration:
         """
         ratios = (*self.ratios, ratio)[-MAX_RATIOS:] if ratio is not None else self.ratios
         if len(ratios) < MIN_RATIOS:
-            return Calibration(self.percent, ratios)
+            return self if ratio is None else Calibration(self.percent, ratios)
         median = sorted(ratios)[len(ratios) // 2]
         step = -(-min(max(median, MIN_PERCENT), MAX_PERCENT) // STEP_PERCENT) * STEP_PERCENT
         is_moved = step > self.percent or (opens_loop and step <= self.percent - FALL_PERCENT)

@@ -378,7 +378,9 @@ def _answer(
 
 def _warnings(messages: Sequence[MessageEvent]) -> list[Warning]:
     """Return the warnings of an append, which its first message holds. Names of unknown content are read from the bodies."""
-    notes, names = messages[0].notes or Notes(), dict[tuple[str, str], str]()
+    notes, names = messages[0].notes, dict[tuple[str, str], str]()
+    if notes is None:
+        return []
     if any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings):
         for index, event in enumerate(messages):
             contents = unknown_content(event.body, event.format) if event.body is not None else {}

@@ -396,14 +396,17 @@ class SqliteDatabase:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        self._local = threading.local()
-        self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
-        self._lock = threading.RLock()
-        self._turn = threading.RLock()
-        self._waiting: deque[_Write[Any]] = deque()
-        self._pid = os.getpid()
         self._shared: _Own | None = None
         self._closed = False
+        self.begin_anew()
+        _DATABASES.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget the connections and locks. Called in a forked child: a thread of the parent may have held the locks."""
+        self._local = threading.local()
+        self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
+        self._lock, self._turn = threading.RLock(), threading.RLock()
+        self._waiting: deque[_Write[Any]] = deque()
 
     def connection(self) -> sqlite3.Connection:
         """Return this thread's connection. At first use, in a forked child too, it is opened, and a missing file created."""
@@ -441,7 +444,6 @@ class SqliteDatabase:
 
         ``change`` may run in another thread. If it raises, only its own effects are undone.
         """
-        self._check_process()
         write = _Write(change)
         self._waiting.append(write)
         with self._turn:
@@ -472,7 +474,6 @@ class SqliteDatabase:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
-        self._check_process()
         with self._turn, self.reading() as connection, transaction(connection):
             yield connection
 
@@ -496,7 +497,7 @@ class SqliteDatabase:
     def release(self) -> None:
         """Close this thread's connection; a later use opens a new one. The connection of a database in memory stays open."""
         own: _Own | None = getattr(self._local, "own", None)
-        if own is not None and os.getpid() == self._pid:
+        if own is not None:
             self._local.own = None
             with self._lock:
                 self._all.discard(own)
@@ -512,7 +513,7 @@ class SqliteDatabase:
             if self._shared is not None:
                 self._shared.connection.close()
             self._shared = None
-            connections = list(self._all) if os.getpid() == self._pid else []
+            connections = list(self._all)
             self._all.clear()
         for own in connections:
             with own.lock:
@@ -526,19 +527,12 @@ class SqliteDatabase:
 
     def _own(self) -> _Own:
         self._refuse_closed()
-        self._check_process()
         own: _Own | None = getattr(self._local, "own", None)
         if own is None:
             own = self._local.own = _Own(self._open())
             with self._lock:
                 self._all.add(own)
         return own
-
-    def _check_process(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may have held the locks."""
-        if os.getpid() != self._pid:
-            self._local, self._all, self._pid = threading.local(), weakref.WeakSet(), os.getpid()
-            self._lock, self._turn, self._waiting = threading.RLock(), threading.RLock(), deque()
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -575,6 +569,18 @@ class SqliteDatabase:
             raise
         connection.text_factory = _text
         return connection
+
+
+_DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
+
+
+def _begin_anew_in_child() -> None:
+    for database in list(_DATABASES):
+        database.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def _text(stored: bytes) -> str:

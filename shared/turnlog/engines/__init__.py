@@ -200,7 +200,8 @@ class LazyCounter:
         return self._make().name
 
     def count(self, text: str) -> int:
-        return self._make().count(text)
+        self.count = self._make().count  # type: ignore[method-assign]  # later counts do not come here
+        return self.count(text)
 
 
 def make_counter(name: str) -> TokenCounter:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import binascii
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnlog.core.json_values import JsonObject, JsonValue, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking
+from turnlog.core.messages import Media, Message, Text, Thinking
 
 if TYPE_CHECKING:
     from turnlog.ports import TokenCounter
@@ -61,19 +61,27 @@ def count_message(message: Message, counter: TokenCounter) -> int:
     ``counter`` counts text, thinking, names, arguments and results. Media are counted by rule (`count_media`), blocks that only
     one format has as their compact JSON.
     """
-    texts = [message.name]
+    texts, tokens = [message.name], MESSAGE_OVERHEAD
     for call in message.tool_calls:
         texts += [call.name, call.arguments]
-    tokens = MESSAGE_OVERHEAD + _count_blocks(message.content, counter)
     for result in message.tool_results:
         texts.append(result.name)
-        tokens += _count_blocks(result.content, counter)
-    return tokens + _count_texts(texts, counter)
+    for block in message.blocks:
+        if isinstance(block, Text | Thinking):
+            texts.append(block.text)
+        elif isinstance(block, Media):
+            texts.append(block.name or "")
+            tokens += count_media(block)
+        else:
+            bare, images = _without_base64(block.value)
+            texts.append(sendable_json_text(bare))
+            tokens += images
+    return tokens + sum([counter.count(text) for text in texts if text])
 
 
 def count_head(text: str, limit: int, counter: TokenCounter) -> int:
     """Return the tokens of the first ``limit`` characters of ``text``."""
-    return _count_texts([text[:limit]], counter)
+    return counter.count(text[:limit])
 
 
 def count_tools(tools: Sequence[JsonObject], counter: TokenCounter) -> int:
@@ -128,23 +136,6 @@ def image_size(data: str) -> tuple[int, int] | None:
         if size or len(data) * 3 // 4 <= limit:
             break
     return size if size and min(size) > 0 else None
-
-
-def _count_texts(texts: Iterable[str], counter: TokenCounter) -> int:
-    return sum(counter.count(text) for text in texts if text)
-
-
-def _count_blocks(blocks: Iterable[Block], counter: TokenCounter) -> int:
-    tokens = 0
-    for block in blocks:
-        if isinstance(block, Media):
-            tokens += count_media(block) + _count_texts([block.name or ""], counter)
-        elif isinstance(block, Opaque):
-            bare, images = _without_base64(block.value)
-            tokens += _count_texts([sendable_json_text(bare)], counter) + images
-        elif isinstance(block, Text | Thinking):
-            tokens += _count_texts([block.text], counter)
-    return tokens
 
 
 def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:

@@ -218,29 +218,24 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
             return route.endpoint(app, request, query)
         arguments: list[Any] = [request.path[name] for name in route.path_names]
         if route.body is not None:
-            arguments.append(read_body(request, route.body, is_optional=route.optional_body))
+            arguments.append(read_body(request.body, route.body, is_optional=route.optional_body))
         if route.writes:
             query["key"] = request.idempotency_key
         answer = getattr(app, route.name)(request.owner, *arguments, **query)
         return Response(next(status for status, kind in route.answers.items() if isinstance(answer, kind)), answer)
 
 
-def read_body(request: HttpRequest, model: type[B], *, is_optional: bool = False) -> B:
+def read_body(body: object, model: type[B], *, is_optional: bool = False) -> B:
     """Return the body as an instance of the model. A missing body gives the model's defaults if ``is_optional``.
 
     Raises `InvalidInputError` with up to 20 problems and their pointers, without contents of the body.
     """
-    if request.body is None and is_optional:
+    if body is None and is_optional:
         return model()
-    if isinstance(request.body, model):
-        return request.body
-    if not isinstance(request.body, dict):
+    if isinstance(body, model):
+        return body
+    if not isinstance(body, dict):
         raise not_an_object()
-    return checked_body(model, request.body)
-
-
-def checked_body(model: type[B], body: Mapping[str, Any]) -> B:
-    """Return the fields as an instance of the model. Raises `InvalidInputError` as `read_body` does."""
     try:
         return model.model_validate(body, strict=True)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from turnlog.client import Backend, Paged, SessionResource, without_none
 from turnlog.core.errors import InvalidInputError
-from turnlog.routing import checked_body
+from turnlog.routing import read_body
 from turnlog.sessions.document_models import (
     MAX_DOCUMENT_BYTES,
     MAX_LISTED,
@@ -83,7 +83,7 @@ class DocumentReading:
         return self
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
-        reading = checked_body(ReadDocuments, without_none({**body, "reading": self._reading}))
+        reading = read_body(without_none({**body, "reading": self._reading}), ReadDocuments)
         answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=reading)
         self._reading = answer.reading
         return answer
@@ -150,7 +150,7 @@ class Documents(DocumentReading):
             )
 
     def _write(self, body: Mapping[str, Sequence[Any]], *, idempotency_key: str | None) -> WrittenDocuments:
-        writing = checked_body(WriteDocuments, body)
+        writing = read_body(body, WriteDocuments)
         answer: WrittenDocuments = self._backend.call(
             "put_documents", path=self._path, body=writing, idempotency_key=idempotency_key
         )

@@ -13,7 +13,7 @@ from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
-from turnlog.routing import checked_body
+from turnlog.routing import read_body
 from turnlog.sessions.context import BuildWindows
 from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 from turnlog.sessions.incoming import understand
@@ -46,7 +46,7 @@ def lint(
     """
     fields = {"messages": messages, "format": format, "system": system, "tools": tools, "made_behind": made_behind}
     body = {name: _plain(value) for name, value in without_none(fields).items()}
-    return LintHistories()(checked_body(LintMessages, checked_json(body)))
+    return LintHistories()(read_body(checked_json(body), LintMessages))
 
 
 def _plain(value: object) -> object:
@@ -127,4 +127,4 @@ def build_window(  # noqa: PLR0913
         "model": model,
         "output_reserve": output_reserve,
     }
-    return _use_case()(checked_body(BuildWindow, checked_json(without_none(fields))))
+    return _use_case()(read_body(checked_json(without_none(fields)), BuildWindow))

@@ -256,7 +256,7 @@ class _AskedUpload(Body):
 
 def _upload(links: Links, owner: Owner, session_id: str, body: JsonObject) -> tuple[Upload | None, bytes]:
     """Return where the body of an append is to be uploaded to, or the body that was uploaded."""
-    asked = read_body(HttpRequest(owner, body=body), _AskedUpload)
+    asked = read_body(body, _AskedUpload)
     if asked.size_bytes is None:
         return None, links.uploaded(owner, session_id, asked.upload)
     return links.upload(owner, session_id, sha256=asked.upload, size_bytes=asked.size_bytes), b""

@@ -63,7 +63,7 @@ class LintAnswer(Answer):
 
 
 def _lint(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.lint_messages(read_body(request, LintMessages)))
+    return Response(200, app.lint_messages(read_body(request.body, LintMessages)))
 
 
 ROUTES: tuple[Route, ...] = (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _window(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.build_window(read_body(request, BuildWindow)))
+    return Response(200, app.build_window(read_body(request.body, BuildWindow)))
 
 
 ROUTES: tuple[Route, ...] = (

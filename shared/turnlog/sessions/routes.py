@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _create(app: Application, request: HttpRequest, query: Query) -> Response:
-    created = app.create_session(request.owner, read_body(request, CreateSession), key=request.idempotency_key)
+    created = app.create_session(request.owner, read_body(request.body, CreateSession), key=request.idempotency_key)
     return Response(201 if created.is_new else 200, created.session)
 
 

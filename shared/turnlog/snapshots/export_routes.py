@@ -86,7 +86,7 @@ def never_added(session_id: str) -> SessionExistsError:
 
 
 def _export_session(app: Application, request: HttpRequest, query: Query) -> Response:
-    body = read_body(request, ExportSession, is_optional=True)
+    body = read_body(request.body, ExportSession, is_optional=True)
     answer = app.export_sessions(request.owner, request.path["session_id"], body, key=request.idempotency_key)
     return Response(202 if isinstance(answer, Job) else 200, answer)
 
@@ -97,7 +97,7 @@ def _export_everything(app: Application, request: HttpRequest, query: Query) -> 
 
 
 def _import_session(app: Application, request: HttpRequest, query: Query) -> Response:
-    body = read_body(request, ImportCommits)
+    body = read_body(request.body, ImportCommits)
     return Response(200, app.import_session(request.owner, request.path["session_id"], body))
 
 

@@ -24,24 +24,11 @@ from turnlog.windows.build import upper_bound_of_json
 from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of, stored_policy
 from turnlog.windows.recall import with_recall
-from turnlog.windows.view import Room
 
 
 def effective(budget: BudgetAnswer) -> Budget:
     """Convert a budget from the provider's tokens to ours, rounded down."""
     return Budget(max(1, budget.tokens * 100 // _percent(budget)), budget.source)
-
-
-def room_of(header: Header, settings: SessionSettings, models: Mapping[str, int] | None) -> Room:
-    """Return the budget of a session's windows by default, and the part of it that system text, tools and summary take.
-
-    Both are in our tokens.
-    """
-    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
-    budget = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
-    summary = header.summary.own_tokens if header.summary is not None else 0
-    fixed = settings.system_tokens + settings.tools_tokens + summary
-    return Room(int(budget.tokens / header.calibration.factor), fixed)
 
 
 @contextmanager

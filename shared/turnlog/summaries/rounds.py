@@ -27,12 +27,11 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located
 from turnlog.log.request_keys import Attempt, RequestKey
 from turnlog.ports import Summariser, TokenCounter
-from turnlog.sessions.context_requests import room_of
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.covering import Coverage, Facts, chosen_facts, closed_steps, cover, seen
 from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
-from turnlog.summaries.trigger import Reach, answered
+from turnlog.summaries.trigger import Reach, answered, room_of
 from turnlog.windows.plan import Source
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Pin

@@ -17,13 +17,13 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow
 from turnlog.core.positions import completes_stretch
-from turnlog.core.session_settings import SessionSettings
+from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE, SessionSettings
 from turnlog.core.summaries import CompressionRequest
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.headers import Header, short_hash
 from turnlog.ports import Equal, Item, ItemTable
-from turnlog.sessions.context_requests import room_of
 from turnlog.summaries.routes import CompressSession
+from turnlog.windows.budgets import budget_for
 from turnlog.windows.policy import Policy, stored_policy
 from turnlog.windows.steps import DigestWhenFull, Loops, Recent
 from turnlog.windows.triggers import Counted, Totals, Trigger, any_crossed, is_crossed
@@ -46,6 +46,18 @@ def totals_since_summary(header: Header) -> Totals:
     return Totals(
         Counted(loops, *everything), Counted(loops, *_behind(covered, border)), Counted(0, *_behind(border, flow))
     )
+
+
+def room_of(header: Header, settings: SessionSettings, models: Mapping[str, int] | None) -> Room:
+    """Return the budget of a session's windows by default, and the part of it that system text, tools and summary take.
+
+    Both are in our tokens.
+    """
+    reserve = settings.output_reserve if settings.output_reserve is not None else DEFAULT_OUTPUT_RESERVE
+    budget = budget_for(budget=None, model=settings.model, output_reserve=reserve, own=models)
+    summary = header.summary.own_tokens if header.summary is not None else 0
+    fixed = settings.system_tokens + settings.tools_tokens + summary
+    return Room(int(budget.tokens / header.calibration.factor), fixed)
 
 
 def _behind(before: Amount, after: Amount | Flow) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -114,6 +114,10 @@ class Disorder:
         return f"{DISORDER[self.code]}: {self.name}" if self.name else DISORDER[self.code]
 
 
+_Finding: TypeAlias = tuple[str, str]
+"""A warning about one message: its code, and the place within the message."""
+
+
 class Amount(NamedTuple):
     """A number of messages, and the tokens they take."""
 
@@ -177,9 +181,8 @@ class Accepted:
 
 def accept(flow: Flow, arrival: Arrival) -> Accepted:
     """Return the flow after one more message, with the warnings that follow from the flow and the message alone."""
-    facts, findings = arrival.facts, _Findings(arrival)
-    _check_role(findings, flow, arrival)
-    _check_content(findings, arrival)
+    facts, pointer = arrival.facts, f"/messages/{arrival.index}"
+    findings = [*_check_role(flow, arrival), *_check_content(arrival)]
     loop = flow.loop.after(arrival)
     open_calls, unmatched, lead, closed = flow.open_calls, list[int](), flow.lead, flow.closed
     if loop.number != flow.loop.number:
@@ -188,13 +191,14 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
         open_calls = OpenCalls(open_calls.calls[:MAX_LISTED_CALLS])
     if not arrival.interrupted:
         open_calls = open_calls.opened(unanswered_calls(arrival.position, facts))
-        open_calls, unmatched = _answer(findings, open_calls, facts, since=flow.loop.start)
+        open_calls, unmatched, late = _answer(open_calls, facts, since=flow.loop.start)
+        findings += [("result_out_of_order", f"/tool_results/{number}" if number else "") for number in late]
     totals = flow.messages + 1, flow.tokens + arrival.tokens
     return Accepted(
         flow=Flow(loop, open_calls, *totals, facts.given_role, lead, closed),
         opens_loop=loop.number if loop.number != flow.loop.number else 0,
         unmatched=tuple(unmatched),
-        warnings=tuple(findings.warnings),
+        warnings=tuple([Disorder(code, arrival.position, pointer + place) for code, place in findings]),
     )
 
 
@@ -225,75 +229,64 @@ def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorde
     return warnings
 
 
-class _Findings:
-    """Warnings about one message, collected."""
-
-    def __init__(self, arrival: Arrival) -> None:
-        self.warnings: list[Disorder] = []
-        self._position = arrival.position
-        self._pointer = f"/messages/{arrival.index}"
-
-    def add(self, code: str, where: str = "") -> None:
-        self.warnings.append(Disorder(code, self._position, self._pointer + where))
-
-
-def _check_role(findings: _Findings, flow: Flow, arrival: Arrival) -> None:
+def _check_role(flow: Flow, arrival: Arrival) -> Iterator[_Finding]:
     facts = arrival.facts
     # The message with long-term memories at a session's beginning leaves no loop and no previous role.
     role, first = facts.role, not (flow.loop.number or flow.previous_role)
     if role == "unknown":
-        findings.add("unknown_role", "/role")
+        yield "unknown_role", "/role"
     if role == "system" and not first:
-        findings.add("system_mid", "/role")
+        yield "system_mid", "/role"
     if role == "assistant" and first:
-        findings.add("assistant_first", "/role")
+        yield "assistant_first", "/role"
     if role == "user" and flow.previous_role == "user" and not arrival.joins:
-        findings.add("consecutive_user", "/role")
+        yield "consecutive_user", "/role"
     # An item with another role, such as a call, belongs to the text before it.
     if role == "assistant" and facts.given_role == flow.previous_role == "assistant" and not arrival.continues:
-        findings.add("consecutive_assistant", "/role")
+        yield "consecutive_assistant", "/role"
     if role == "user" and arrival.facts.calls:
-        findings.add("user_tool_calls", "/tool_calls")
+        yield "user_tool_calls", "/tool_calls"
     is_turn = role == "assistant" or (role == "user" and not arrival.facts.calls and not arrival.facts.results)
     # Calls that are separate messages (OpenAI Responses) are parallel calls of one turn.
     is_parallel = facts.given_role.endswith(CALL_ITEM) and flow.previous_role.endswith(CALL_ITEM)
     if is_turn and has_open_calls(flow) and not (is_parallel or arrival.continues):
-        findings.add("open_calls")
+        yield "open_calls", ""
 
 
-def _check_content(findings: _Findings, arrival: Arrival) -> None:
+def _check_content(arrival: Arrival) -> Iterator[_Finding]:
     message, facts = arrival.message, arrival.facts
     if facts.role in ("user", "assistant", "system"):
         if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
-            findings.add("empty_content", "/content")
+            yield "empty_content", "/content"
     elif facts.role == "tool" and any(
         all(getattr(block, "text", "x") == "" for block in result.content) for result in message.tool_results
     ):
-        findings.add("empty_content", "/content")
+        yield "empty_content", "/content"
     if _CONTROL.search(facts.head) or any(_CONTROL.search(result.text) for result in message.tool_results):
-        findings.add("control_chars", "/content")
-    _check_calls(findings, message)
+        yield "control_chars", "/content"
+    yield from _check_calls(message)
 
 
-def _check_calls(findings: _Findings, message: Message) -> None:
-    """Check the ids of calls and results, and the arguments of calls."""
+def _check_calls(message: Message) -> Iterator[_Finding]:
+    """Yield what is wrong with the ids of calls and results, and the arguments of calls."""
     for index, call in enumerate(message.tool_calls):
         if not call.id:
-            findings.add("missing_id", f"/tool_calls/{index}")
+            yield "missing_id", f"/tool_calls/{index}"
         if not _is_object(call.arguments):
-            findings.add("bad_arguments", f"/tool_calls/{index}")
+            yield "bad_arguments", f"/tool_calls/{index}"
     for index, result in enumerate(message.tool_results):
         if not result.tool_call_id and not result.by_name:
-            findings.add("missing_id", f"/tool_results/{index}" if index else "")
+            yield "missing_id", f"/tool_results/{index}" if index else ""
 
 
-def _answer(
-    findings: _Findings, open_calls: OpenCalls, facts: MessageOutline, *, since: int
-) -> tuple[OpenCalls, list[int]]:
-    """Pair results with open calls; turns of the loop that begins at ``since`` are answered in order."""
+def _answer(open_calls: OpenCalls, facts: MessageOutline, *, since: int) -> tuple[OpenCalls, list[int], list[int]]:
+    """Pair results with open calls; turns of the loop that begins at ``since`` are answered in order.
+
+    Return the calls that stay open, and the indexes of results without a call and of results out of order.
+    """
     if not facts.results:
-        return open_calls, []
-    index, unmatched = OpenIndex(open_calls), list[int]()
+        return open_calls, [], []
+    index, unmatched, late = OpenIndex(open_calls), list[int](), list[int]()
     for number, result in enumerate(facts.results):
         call = index.find(result)
         if call is None:
@@ -302,9 +295,9 @@ def _answer(
         # Parallel calls that are separate messages (OpenAI Responses) have no turn that their positions show.
         is_item = facts.given_role.endswith(OUTPUT_ITEM)
         if not is_item and index.is_out_of_order(call, result, since=since):
-            findings.add("result_out_of_order", f"/tool_results/{number}" if number else "")
+            late.append(number)
         index.mark_answered(call)
-    return index.calls(), unmatched
+    return index.calls(), unmatched, late
 
 
 def _is_empty(message: Message) -> bool:

@@ -368,6 +368,13 @@ def test_items_of_openai_are_sent_to_the_agents_sdk_in_its_own_spelling(log: Tur
     ]
 
 
+def test_a_text_part_of_the_interface_without_a_text_is_sent_as_it_is() -> None:
+    body: Body = {"role": "user", "parts": [{"type": "text"}, {"type": "text", "text": "hi"}]}
+    codec = CODECS["ai_sdk"]
+    turn = Turn(codec.parse(body), "ai_sdk", body)
+    assert codec.bodies(turn) == [{"role": "user", "content": body["parts"]}]
+
+
 def test_a_part_whose_type_is_no_text_is_unknown_content(log: Turnlog) -> None:
     part = {"type": "text", "text": "a", "toolResult": {"content": [{"type": ["x"]}]}}
     answer = log.sessions.create("s").append({"role": "user", "content": [part]}, format="ai_sdk")

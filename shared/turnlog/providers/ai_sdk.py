@@ -309,10 +309,9 @@ def _rendered(turn: Turn) -> list[JsonObject]:
 
 def _joined(parts: Sequence[JsonValue]) -> JsonValue:
     """Return texts as one text; parts as they are when one of them is no text."""
-    texts = [part["text"] for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    if len(texts) < len(parts):
-        return list(parts)
-    return "\n".join(text for text in texts if isinstance(text, str))
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    words = [text for text in texts if isinstance(text, str)]
+    return "\n".join(words) if len(words) == len(parts) else list(parts)
 
 
 _MEDIA_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}

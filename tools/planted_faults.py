@@ -553,7 +553,7 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/providers/alternation.py",
-                "repaired.sort(key=lambda block: not is_result(block))",
+                "repaired.sort(key=lambda block: not self.is_result(block))",
                 "pass",
             ),
         ),

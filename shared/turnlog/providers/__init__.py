@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Message
+from turnlog.providers.blocks import convert_tools, is_safe_id
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -68,29 +70,48 @@ class Rendered:
     bodies: Bodies = ()
 
 
-class Codec(Protocol):
+class Codec(ABC):
     """Parser and renderer of one provider format.
 
     Parsing accepts messages in any order. It raises `InvalidInputError` only for an object that is not a message.
     """
 
-    @property
-    def format(self) -> str: ...
+    format: ClassVar[str]
 
+    @abstractmethod
     def recognises(self, body: JsonObject) -> bool:
         """Return whether the body has a block or field that only this format has."""
 
+    @abstractmethod
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         """Return the body as a `Message`. ``is_error`` overrides the body's own mark of a failed result."""
 
     def legal_id(self, call_id: str) -> bool:
         """Return whether the provider accepts this call id."""
+        return is_safe_id(call_id)
 
+    @abstractmethod
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         """Return the provider's request. The turns must be in a valid order, with results behind their calls."""
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
         """Return the messages of one turn, whatever its neighbours are. Several when the format has no single message for it."""
+        return _bodies(turn, self)
+
+    @abstractmethod
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        """Return the turn's body as it was appended, or with repairs; None when it must be rendered from the message."""
+
+    @abstractmethod
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        """Return the messages that say what the turn's `Message` says."""
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         """Return the tool schemas in the provider's shape."""
+        return convert_tools(tools, self.format)
+
+
+@once
+def _bodies(turn: Turn, codec: Codec) -> list[JsonObject]:
+    own = codec.repaired(turn, turn.body) if turn.format == codec.format and turn.body is not None else None
+    return codec.rendered(turn) if own is None else own

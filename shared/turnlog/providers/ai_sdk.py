@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import End, Rendered, Turn
+from turnlog.providers import Codec, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER, length_of
 from turnlog.providers.blocks import (
     DATA_URL,
     convert_tools,
     given_role,
     invalid_message,
-    is_safe_id,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -37,7 +35,7 @@ _DENIED = "the user denied this call"
 _ROLES = ("user", "assistant", "tool")
 
 
-class AiSdkCodec:
+class AiSdkCodec(Codec):
     """Codec of the `ai_sdk` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -64,21 +62,59 @@ class AiSdkCodec:
         blocks = (tuple(content), tuple(calls), tuple(results))
         return Message(role, *blocks, given_role=given_role(body), closing=closing)
 
-    def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id)
-
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         messages, ends, bodies, names = list[JsonObject](), list[End](), list[Sequence[JsonObject]](), dict[str, str]()
         for turn in turns:
-            sent = [_with_names(body, names) for body in _bodies(turn)]
+            sent = [_with_names(body, names) for body in self.bodies(turn)]
             messages += sent
             bodies.append(sent)
             ends.append(End(len(messages) - 1, length_of(messages[-1]) if messages else 0))
         messages = messages or [{"role": "user", "content": FIRST_USER}]
         return Rendered(messages, system=system, tools=self.tools(tools), ends=tuple(ends), bodies=bodies)
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _bodies(turn)
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        """Return the model message as it was appended, with the ids to send; None when it must be rendered."""
+        message, content, role = turn.message, body.get("content"), body.get("role")
+        has_results = any(not result.hosted for result in message.tool_results)
+        if "parts" in body or role not in (*_ROLES, "system") or (has_results and role != "tool"):
+            return None
+        if isinstance(content, str):
+            return [body] if role != "tool" and content else None
+        if (
+            not isinstance(content, list)
+            or not content
+            or not all(is_tool_name(call.name) for call in message.tool_calls)
+        ):
+            return None
+        calls, results = iter(turn.call_ids), iter(turn.result_ids)
+        parts = [_with_id(part, calls, results) for part in content]
+        return [body if parts == content else {**body, "content": parts}]
+
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        message = turn.message
+        calls: list[JsonValue] = [
+            {
+                "type": "tool-call",
+                "toolCallId": call_id,
+                "toolName": legal_tool_name(call.name),
+                "input": tool_input(call),
+            }
+            for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+        ]
+        results: list[JsonValue] = [
+            {"type": "tool-result", "toolCallId": call_id, "toolName": result.name, "output": _output_of(result)}
+            for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+        ]
+        role = "assistant" if calls else message.role
+        has_media = role not in ("system", "tool")
+        content = [part for block in message.content if (part := _part(block, has_media=has_media)) is not None]
+        said: JsonObject = {
+            "role": "user" if role in ("tool", "unknown") else role,
+            "content": [*content, *calls] if calls else _joined(content),
+        }
+        answers: JsonObject = {"role": "tool", "content": results}
+        bodies = [said, answers] if turn.has_own_results else [answers, said]
+        return [body for body in bodies if body["content"]]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return convert_tools(tools, "openai_chat")
@@ -239,27 +275,6 @@ def _with_detail(part: JsonObject, media: Media) -> JsonObject:
 # ---------------------------------------------------------------- rendering
 
 
-@once
-def _bodies(turn: Turn) -> list[JsonObject]:
-    own = _repaired(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
-    return _rendered(turn) if own is None else [own]
-
-
-def _repaired(turn: Turn, body: JsonObject) -> JsonObject | None:
-    """Return the model message as it was appended, with the ids to send; None when it must be rendered."""
-    message, content, role = turn.message, body.get("content"), body.get("role")
-    has_results = any(not result.hosted for result in message.tool_results)
-    if "parts" in body or role not in (*_ROLES, "system") or (has_results and role != "tool"):
-        return None
-    if isinstance(content, str):
-        return body if role != "tool" and content else None
-    if not isinstance(content, list) or not content or not all(is_tool_name(call.name) for call in message.tool_calls):
-        return None
-    calls, results = iter(turn.call_ids), iter(turn.result_ids)
-    parts = [_with_id(part, calls, results) for part in content]
-    return body if parts == content else {**body, "content": parts}
-
-
 def _with_id(part: JsonValue, calls: Iterator[str], results: Iterator[str]) -> JsonValue:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in ("tool-call", "tool-result"):
@@ -283,28 +298,6 @@ def _with_names(body: JsonObject, names: dict[str, str]) -> JsonObject:
             continue
         parts.append(part)
     return body if parts == content else {**body, "content": parts}
-
-
-def _rendered(turn: Turn) -> list[JsonObject]:
-    message = turn.message
-    calls: list[JsonValue] = [
-        {"type": "tool-call", "toolCallId": call_id, "toolName": legal_tool_name(call.name), "input": tool_input(call)}
-        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
-    ]
-    results: list[JsonValue] = [
-        {"type": "tool-result", "toolCallId": call_id, "toolName": result.name, "output": _output_of(result)}
-        for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
-    ]
-    role = "assistant" if calls else message.role
-    has_media = role not in ("system", "tool")
-    content = [part for block in message.content if (part := _part(block, has_media=has_media)) is not None]
-    said: JsonObject = {
-        "role": "user" if role in ("tool", "unknown") else role,
-        "content": [*content, *calls] if calls else _joined(content),
-    }
-    answers: JsonObject = {"role": "tool", "content": results}
-    bodies = [said, answers] if turn.has_own_results else [answers, said]
-    return [body for body in bodies if body["content"]]
 
 
 def _joined(parts: Sequence[JsonValue]) -> JsonValue:

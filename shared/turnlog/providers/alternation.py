@@ -7,19 +7,24 @@ conversation that begins with the user, and some models of both refuse one that 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.messages import Message, Text, ToolCall
-from turnlog.providers import BEFORE_ALL, Bodies, End, Turn
-from turnlog.providers.blocks import SYSTEM_KIND, fenced, text_with_placeholders
+from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolCall
+from turnlog.providers import BEFORE_ALL, Bodies, Codec, End, Rendered, Turn
+from turnlog.providers.blocks import (
+    SYSTEM_KIND,
+    fenced,
+    placeholder_text,
+    text_with_placeholders,
+)
 
 FIRST_USER = "[the conversation begins]"
 CONTINUE = "[continue]"
 
-IsKind = Callable[[JsonValue], bool]
+_IsKind = Callable[[JsonValue], bool]
 
 
 def split_system(turns: Sequence[Turn], system: str | None) -> tuple[str | None, list[Turn]]:
@@ -49,7 +54,7 @@ class Layout:
     only the new blocks.
     """
 
-    def __init__(self, is_result: IsKind, *, in_system: int) -> None:
+    def __init__(self, is_result: _IsKind, *, in_system: int) -> None:
         """``in_system``: the number of turns at the beginning that are part of the system text."""
         self._is_result = is_result
         self._messages: list[JsonObject] = []
@@ -75,14 +80,14 @@ class Layout:
         """Begin a new message of the request with this body."""
         self._complete_message()
         self._messages.append(body)
-        blocks = _blocks(body)
+        blocks = blocks_of(body)
         self._results, self._others = self._split_blocks(blocks)
         self._is_extended, self._is_sorted = False, not self._others or blocks == [*self._results, *self._others]
         self._first_turn = self._moved_turns = len(self._ends)
 
     def extend_message(self, body: JsonObject) -> None:
         """Add the blocks of ``body`` to the newest message, results before all other blocks. Both contents must be lists."""
-        results, others = self._split_blocks(_blocks(body))
+        results, others = self._split_blocks(blocks_of(body))
         is_moved = not self._is_sorted or bool(results and self._others)
         self._results += results
         self._others += others
@@ -159,143 +164,247 @@ class IdsToSend:
     is_altered: bool = False
 
 
-def repaired_blocks(
-    turn: Turn,
-    content: Sequence[JsonValue],
-    repair: Callable[[JsonObject, IdsToSend], JsonObject],
-    *,
-    is_thinking: IsKind,
-    is_result: IsKind,
-) -> list[JsonValue]:
-    """Repair each block of a body, and put tool results before the user's other blocks; drop thinking when a call was altered."""
-    message = turn.message
-    ids = IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
-    repaired = [repair(block, ids) if isinstance(block, dict) else block for block in content]
-    if ids.is_altered:
-        repaired = [block for block in repaired if not is_thinking(block)]
-    if message.tool_results and message.role != "assistant":
-        repaired.sort(key=lambda block: not is_result(block))
-    return repaired
-
-
-def with_thinking_first(turns: Bodies, is_thinking: IsKind) -> list[list[JsonObject]]:
-    """Return the messages of each turn without the thinking of assistant turns that do not begin with thinking.
-
-    The provider reads consecutive messages of one role as one turn, and wants a turn's thinking first.
-    """
-    valid, previous, starts_with_thinking = list[list[JsonObject]](), "", False
-    for bodies in turns:
-        valid.append([])
-        for body in bodies:
-            role, content = str(body["role"]), _blocks(body)
-            if role == "assistant" and previous != "assistant":
-                starts_with_thinking = bool(content) and is_thinking(content[0])
-            is_misplaced = role == "assistant" and not starts_with_thinking and any(map(is_thinking, content))
-            said: list[JsonValue] = [block for block in content if not is_thinking(block)]
-            if said or not is_misplaced:
-                previous = role
-                valid[-1].append({**body, "content": said} if is_misplaced else body)
-    return valid
-
-
-class ServerBlocks(NamedTuple):
-    """Readers of a format's blocks for server calls, which are calls of tools that the provider itself runs.
-
-    ``call_id_of`` returns the id of the call in a block, ``result_id_of`` the id of the call that a block is the result of. Each
-    returns an empty string for any other block.
-    """
-
-    call_id_of: Callable[[JsonValue], str]
-    result_id_of: Callable[[JsonValue], str]
-
-    def is_open(self, message: JsonObject) -> bool:
-        """Return whether a call of the message has no result in it."""
-        blocks = _blocks(message)
-        return not set(map(self.call_id_of, blocks)) <= {"", *map(self.result_id_of, blocks)}
-
-
-def with_paired_server_calls(
-    turns: Bodies, server: ServerBlocks, is_result: IsKind, legal: Callable[[JsonObject], JsonObject | None]
-) -> Bodies:
-    """Return the messages of each turn without server calls that were cut off, and without results whose call is not there.
-
-    The provider refuses a call without its result once the user has said something else than results
-    (https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons). Until then the call may be going on.
-    ``legal`` returns the legal form of what is left of a message.
-    """
-    sendable = _complete_or_going_on([body for bodies in turns for body in bodies], server, is_result)
-    if sendable is None:
-        return turns
-    called, sent, answered = set[str](), set[str](), set[str]()
-
-    def is_sent(block: JsonValue) -> bool:
-        call_id, result_id = server.call_id_of(block), server.result_id_of(block)
-        if result_id:
-            is_answer = result_id in sent and result_id not in answered
-            answered.update({result_id} if is_answer else ())
-            return is_answer
-        is_new = call_id not in called and call_id in sendable
-        called.add(call_id)
-        sent.update({call_id} if is_new else ())
-        return is_new or not call_id
-
-    paired = list[list[JsonObject]]()
-    for turn in turns:
-        paired.append([])
-        for body in turn:
-            content = [block for block in _blocks(body) if is_sent(block)]
-            kept = body if content == _blocks(body) else legal({**body, "content": content})
-            paired[-1] += [kept] if kept is not None else []
-    return paired
-
-
-def _complete_or_going_on(
-    bodies: Sequence[JsonObject], server: ServerBlocks, is_result: IsKind
-) -> frozenset[str] | None:
-    """Return the ids of server calls that have their result, or may still get one; None when there are no server blocks.
-
-    A result is in the turn of its call, or in the next one when only results of other calls are between them. A call may still get
-    one in the newest message, or when only results follow its turn.
-    """
-    called, complete, open_turns = set[str](), set[str](), dict[str, int]()
-    turn, role, newest, has_server_blocks = 0, "", set[str](), False
-    for body in bodies:
-        newest = set[str]()
-        content = _blocks(body)
-        if body["role"] != role:
-            turn, role = turn + 1, str(body["role"])
-            open_turns = {call_id: number for call_id, number in open_turns.items() if number >= turn - 2}
-        if role == "user" and not (content and all(map(is_result, content))):
-            open_turns = {}
-        for block in content:
-            call_id, result_id = server.call_id_of(block), server.result_id_of(block)
-            has_server_blocks = has_server_blocks or bool(call_id or result_id)
-            if result_id in open_turns:
-                complete.add(result_id)
-                del open_turns[result_id]
-            if call_id and call_id not in called:
-                open_turns[call_id] = turn
-                newest.add(call_id)
-            called.add(call_id)
-    going_on = {
-        call_id
-        for call_id, number in open_turns.items()
-        if call_id in newest or (role == "user" and number == turn - 1)
-    }
-    return frozenset(complete | going_on) if has_server_blocks else None
-
-
-def has_results(message: JsonObject, is_result: IsKind) -> bool:
-    """Return whether the message has tool results."""
-    return any(map(is_result, _blocks(message)))
-
-
 def length_of(message: JsonObject) -> int:
     """Return the number of blocks of a message; a text counts as one."""
     content = message.get("content")
     return len(content) if isinstance(content, list) else 1
 
 
-def _blocks(message: JsonObject) -> list[JsonValue]:
+def blocks_of(message: JsonObject) -> list[JsonValue]:
+    """Return the blocks of a message; none of a text."""
     content = message.get("content")
     return content if isinstance(content, list) else []
+
+
+class AlternatingCodec(Codec):
+    """Codec of a format whose messages of user and assistant hold calls and results as blocks.
+
+    A subclass reads and writes the format's blocks. Server calls are calls of tools that the provider itself runs.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def is_result(block: JsonValue) -> bool:
+        """Return whether the block is the result of a caller's tool."""
+
+    @staticmethod
+    @abstractmethod
+    def is_thinking(block: JsonValue) -> bool:
+        """Return whether the block is thinking."""
+
+    @staticmethod
+    @abstractmethod
+    def server_call_id(block: JsonValue) -> str:
+        """Return the id of the server call in a block; empty for any other block."""
+
+    @staticmethod
+    @abstractmethod
+    def server_result_id(block: JsonValue) -> str:
+        """Return the id of the server call that a block is the result of; empty for any other block."""
+
+    @abstractmethod
+    def legal(self, body: JsonObject) -> JsonObject | None:
+        """Return the legal form of a message; None when nothing of it can be sent."""
+
+    @abstractmethod
+    def repaired_block(self, block: JsonObject, ids: IdsToSend) -> JsonObject:
+        """Return a block of an appended body with the ids to send, and with a legal call."""
+
+    @abstractmethod
+    def text_block(self, text: str) -> JsonObject:
+        """Return the block of a text."""
+
+    @abstractmethod
+    def media_block(self, media: Media) -> JsonObject:
+        """Return the block of the media, or its name as text when the provider does not accept such media."""
+
+    @abstractmethod
+    def call_block(self, call: ToolCall, call_id: str) -> JsonObject:
+        """Return the block of a call."""
+
+    @abstractmethod
+    def result_block(self, call_id: str, content: list[JsonValue], *, is_error: bool) -> JsonObject:
+        """Return the block of a result."""
+
+    @abstractmethod
+    def continues(self, layout: Layout, body: JsonObject) -> bool:
+        """Return whether a message is sent as a part of the newest one."""
+
+    def message(self, role: str, blocks: list[JsonValue]) -> JsonObject:
+        """Return the message with these blocks."""
+        return {"role": role, "content": blocks}
+
+    def is_going_on(self, message: JsonObject) -> bool:
+        """Return whether the provider continues the answer when the conversation ends with it."""
+        return False
+
+    def may_begin(self, message: JsonObject) -> bool:
+        """Return whether a conversation may begin with the message of an assistant."""
+        return False
+
+    def arranged(self, turns: Bodies) -> Bodies:
+        """Return the messages of each turn without blocks that the provider refuses where they stand."""
+        return self.with_thinking_first(self.with_paired_server_calls(turns))
+
+    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
+        system_text, conversation = split_system(turns, system)
+        in_system = len(turns) - len(conversation)
+        layout = Layout(self.is_result, in_system=in_system)
+        sent_turns = self.arranged([self.bodies(turn) for turn in conversation])
+        for turn_bodies in sent_turns:
+            for body in turn_bodies:
+                if self.continues(layout, body):
+                    layout.extend_message(body)
+                else:
+                    layout.add_message(body)
+            layout.end_turn()
+        messages, ends = layout.finish(
+            lambda text: self.message("user", [self.text_block(text)]), self.is_going_on, self.may_begin
+        )
+        bodies = [*([()] * in_system), *sent_turns]
+        return Rendered(messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=bodies)
+
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        message, content = turn.message, body.get("content")
+        role = "user" if message.role == "tool" else message.role
+        if body.get("role") != role or role not in ("user", "assistant"):
+            return None
+        is_native = role == "assistant" and all(result.hosted for result in message.tool_results)
+        if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user" and not is_native):
+            return None
+        if isinstance(content, list):
+            # Results of an assistant are hosted here: a message with others has been refused.
+            has_hosted = bool(message.tool_results) or any(call.hosted for call in message.tool_calls)
+            if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
+                return None
+            repaired = self._repaired_blocks(turn, content)
+            body = body if repaired == content else {**body, "content": repaired}
+        legal = self.legal(body)
+        return [] if legal is None else [legal]
+
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        """Return one message, or two when an assistant message has results."""
+        message = turn.message
+        results: list[JsonValue] = [
+            self.result_block(call_id, self._blocks(result.content), is_error=result.is_error)
+            for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
+        ]
+        calls: list[JsonValue] = [
+            self.call_block(call, call_id) for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+        ]
+        if message.role == "assistant" or calls:
+            said = self.message("assistant", [*self._blocks(message.content, has_media=False), *calls])
+            answers = self.message("user", results)
+            bodies = [said, answers] if turn.has_own_results else [answers, said]
+        else:
+            bodies = [self.message("user", [*results, *self._blocks(message.content)])]
+        return [legal for body in bodies if body["content"] and (legal := self.legal(body)) is not None]
+
+    def _blocks(self, blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
+        """Return the content blocks that this format has: no thinking, no blank text; other formats' blocks as text.
+
+        Without ``has_media``, as in an assistant message, media are only named.
+        """
+        made = list[JsonValue]()
+        for block in blocks:
+            if isinstance(block, Media) and has_media:
+                made.append(self.media_block(block))
+            elif isinstance(block, Opaque) and block.format == self.format:
+                made.append(block.value)
+            elif (text := placeholder_text(block)).strip():
+                made.append(self.text_block(text))
+        return made
+
+    def _repaired_blocks(self, turn: Turn, content: Sequence[JsonValue]) -> list[JsonValue]:
+        """Repair each block, and put tool results before the user's other blocks; drop thinking when a call was altered."""
+        message = turn.message
+        ids = IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
+        repaired = [self.repaired_block(block, ids) if isinstance(block, dict) else block for block in content]
+        if ids.is_altered:
+            repaired = [block for block in repaired if not self.is_thinking(block)]
+        if message.tool_results and message.role != "assistant":
+            repaired.sort(key=lambda block: not self.is_result(block))
+        return repaired
+
+    def with_thinking_first(self, turns: Bodies) -> list[list[JsonObject]]:
+        """Return the messages of each turn without the thinking of assistant turns that do not begin with thinking.
+
+        The provider reads consecutive messages of one role as one turn, and wants a turn's thinking first.
+        """
+        valid, previous, starts_with_thinking = list[list[JsonObject]](), "", False
+        for bodies in turns:
+            valid.append([])
+            for body in bodies:
+                role, content = str(body["role"]), blocks_of(body)
+                if role == "assistant" and previous != "assistant":
+                    starts_with_thinking = bool(content) and self.is_thinking(content[0])
+                is_misplaced = role == "assistant" and not starts_with_thinking and any(map(self.is_thinking, content))
+                said: list[JsonValue] = [block for block in content if not self.is_thinking(block)]
+                if said or not is_misplaced:
+                    previous = role
+                    valid[-1].append({**body, "content": said} if is_misplaced else body)
+        return valid
+
+    def with_paired_server_calls(self, turns: Bodies) -> Bodies:
+        """Return the messages of each turn without server calls that were cut off, and without results whose call is not there.
+
+        The provider refuses a call without its result once the user has said something else than results
+        (https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons). Until then the call may be going on.
+        """
+        sendable = self._complete_or_going_on([body for bodies in turns for body in bodies])
+        if sendable is None:
+            return turns
+        called, sent, answered = set[str](), set[str](), set[str]()
+
+        def is_sent(block: JsonValue) -> bool:
+            call_id, result_id = self.server_call_id(block), self.server_result_id(block)
+            if result_id:
+                is_answer = result_id in sent and result_id not in answered
+                answered.update({result_id} if is_answer else ())
+                return is_answer
+            is_new = call_id not in called and call_id in sendable
+            called.add(call_id)
+            sent.update({call_id} if is_new else ())
+            return is_new or not call_id
+
+        paired = list[list[JsonObject]]()
+        for turn in turns:
+            paired.append([])
+            for body in turn:
+                content = [block for block in blocks_of(body) if is_sent(block)]
+                kept = body if content == blocks_of(body) else self.legal({**body, "content": content})
+                paired[-1] += [kept] if kept is not None else []
+        return paired
+
+    def _complete_or_going_on(self, bodies: Sequence[JsonObject]) -> frozenset[str] | None:
+        """Return the ids of server calls that have their result, or may still get one; None when there are no server blocks.
+
+        A result is in the turn of its call, or in the next one when only results of other calls are between them. A call may still
+        get one in the newest message, or when only results follow its turn.
+        """
+        called, complete, open_turns = set[str](), set[str](), dict[str, int]()
+        turn, role, newest, has_server_blocks = 0, "", set[str](), False
+        for body in bodies:
+            newest = set[str]()
+            content = blocks_of(body)
+            if body["role"] != role:
+                turn, role = turn + 1, str(body["role"])
+                open_turns = {call_id: number for call_id, number in open_turns.items() if number >= turn - 2}
+            if role == "user" and not (content and all(map(self.is_result, content))):
+                open_turns = {}
+            for block in content:
+                call_id, result_id = self.server_call_id(block), self.server_result_id(block)
+                has_server_blocks = has_server_blocks or bool(call_id or result_id)
+                if result_id in open_turns:
+                    complete.add(result_id)
+                    del open_turns[result_id]
+                if call_id and call_id not in called:
+                    open_turns[call_id] = turn
+                    newest.add(call_id)
+                called.add(call_id)
+        going_on = {
+            call_id
+            for call_id, number in open_turns.items()
+            if call_id in newest or (role == "user" and number == turn - 1)
+        }
+        return frozenset(complete | going_on) if has_server_blocks else None

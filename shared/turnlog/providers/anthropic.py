@@ -12,29 +12,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import Rendered, Turn
-from turnlog.providers.alternation import (
-    IdsToSend,
-    Layout,
-    ServerBlocks,
-    has_results,
-    repaired_blocks,
-    split_system,
-    with_paired_server_calls,
-    with_thinking_first,
-)
+from turnlog.providers import Bodies
+from turnlog.providers.alternation import AlternatingCodec, IdsToSend, Layout, blocks_of
 from turnlog.providers.blocks import (
     content_blocks,
-    convert_tools,
     given_role,
     invalid_message,
-    is_safe_id,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -49,13 +37,12 @@ from turnlog.providers.shapes import fitted
 
 FORMAT = "anthropic"
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_THINKING = ("thinking", "redacted_thinking")
 _OWN_BLOCK_TYPES = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result", "mcp_tool_use"}
 )
 
 
-class AnthropicCodec:
+class AnthropicCodec(AlternatingCodec):
     """Codec of the `anthropic` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -84,42 +71,116 @@ class AnthropicCodec:
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
         closing = len(content) - said if is_answered and not has_user_results else 0
         blocks = (tuple(content), tuple(calls), tuple(results))
-        return Message(role, *blocks, given_role=role_name, closing=closing, compacts=_begins_with_compaction(body))
+        return Message(role, *blocks, given_role=role_name, closing=closing, compacts=self.may_begin(body))
 
-    def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id)
+    def arranged(self, turns: Bodies) -> Bodies:
+        return self.with_thinking_first(self._with_compaction_first(self.with_paired_server_calls(turns)))
 
-    def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        system_text, conversation = split_system(turns, system)
-        in_system = len(turns) - len(conversation)
-        layout = Layout(_is_tool_result, in_system=in_system)
-        rendered_turns = [_bodies(turn) for turn in conversation]
-        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_tool_result, _legal)
-        sent_turns = with_thinking_first(_with_compaction_first(paired), _is_thinking)
-        for turn_bodies in sent_turns:
-            for body in turn_bodies:
-                if layout.has_only_results and has_results(body, _is_tool_result):
-                    layout.extend_message(body)
-                else:
-                    layout.add_message(body)
-            layout.end_turn()
-        messages, ends = layout.finish(_user_message, _SERVER_BLOCKS.is_open, _begins_with_compaction)
-        return Rendered(
-            messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=[*([()] * in_system), *sent_turns]
-        )
+    def _with_compaction_first(self, turns: Bodies) -> Bodies:
+        """Return the messages of each turn with a summary of the provider's only as the first block of all.
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _bodies(turn)
+        Elsewhere a signed summary is refused (https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand), and
+        another one hides from the model what stands before it.
+        """
+        first = next((body for bodies in turns for body in bodies), None)
 
-    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return convert_tools(tools, FORMAT)
+        def kept(body: JsonObject) -> JsonObject | None:
+            blocks, is_base = blocks_of(body), body is first and self.may_begin(body)
+            left = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
+            return body if len(left) == len(blocks) else self.legal({**body, "content": left})
 
+        return [[left for body in bodies if (left := kept(body)) is not None] for bodies in turns]
 
-@once
-def _bodies(turn: Turn) -> list[JsonObject]:
-    repaired = _repaired_bodies(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
-    bodies = _rendered_message(turn) if repaired is None else repaired
-    return [legal for body in bodies if (legal := _legal(body)) is not None]
+    def continues(self, layout: Layout, body: JsonObject) -> bool:
+        return layout.has_only_results and any(map(self.is_result, blocks_of(body)))
+
+    def is_going_on(self, message: JsonObject) -> bool:
+        """Return whether a server call of the message has no result in it."""
+        blocks = blocks_of(message)
+        return not set(map(self.server_call_id, blocks)) <= {"", *map(self.server_result_id, blocks)}
+
+    def may_begin(self, message: JsonObject) -> bool:
+        """Return whether the message begins with a summary of the provider's, which nothing may precede.
+
+        https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand
+        """
+        return any(map(_is_compaction, blocks_of(message)[:1]))
+
+    @staticmethod
+    def is_result(block: JsonValue) -> bool:
+        return isinstance(block, dict) and block.get("type") == "tool_result"
+
+    @staticmethod
+    def is_thinking(block: JsonValue) -> bool:
+        return isinstance(block, dict) and block.get("type") in ("thinking", "redacted_thinking")
+
+    @staticmethod
+    def server_call_id(block: JsonValue) -> str:
+        if not isinstance(block, dict) or block.get("type") not in ("server_tool_use", "mcp_tool_use"):
+            return ""
+        return string_of(block.get("id"))
+
+    @staticmethod
+    def server_result_id(block: JsonValue) -> str:
+        if not isinstance(block, dict) or not string_of(block.get("type")).endswith("_tool_result"):
+            return ""
+        return string_of(block.get("tool_use_id"))
+
+    def legal(self, body: JsonObject) -> JsonObject | None:
+        """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""
+        legal = fitted(body, FORMAT)
+        content = legal["content"] if legal is not None else None
+        if legal is None or not isinstance(content, list):
+            return legal
+        said = len(content)
+        while said and self.is_thinking(content[said - 1]):
+            said -= 1
+        if not said:
+            return None
+        return legal if said == len(content) else {**legal, "content": content[:said]}
+
+    def repaired_block(self, block: JsonObject, ids: IdsToSend) -> JsonObject:
+        kind = string_of(block.get("type"))
+        if is_call(kind) and (kind == "tool_use" or block.get("id")):
+            call, call_id = next(ids.calls)
+            if kind != "tool_use":
+                return block if call_id == call.id else {**block, "id": _hosted_id(call_id, kind)}
+            if is_tool_name(call.name) and isinstance(block.get("input"), dict):
+                return block if block.get("id") == call_id else {**block, "id": call_id}
+            ids.is_altered = True
+            return {**block, **self.call_block(call, call_id)}
+        if is_result(kind) and (kind == "tool_result" or block.get("tool_use_id")):
+            call_id = next(ids.results)
+            if call_id == block.get("tool_use_id"):
+                return block
+            return {**block, "tool_use_id": call_id if kind == "tool_result" else _hosted_id(call_id, kind)}
+        return block
+
+    def text_block(self, text: str) -> JsonObject:
+        return {"type": "text", "text": text}
+
+    def media_block(self, media: Media) -> JsonObject:
+        source = _source(media)
+        if source is None:
+            return self.text_block(placeholder_text(media))
+        if media.kind == "image":
+            return {"type": "image", "source": source}
+        document: JsonObject = {"type": "document", "source": source}
+        return document | ({"title": media.name} if media.name else {})
+
+    def call_block(self, call: ToolCall, call_id: str) -> JsonObject:
+        return {"type": "tool_use", "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
+
+    def result_block(self, call_id: str, content: list[JsonValue], *, is_error: bool) -> JsonObject:
+        block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
+        return block | ({"content": content} if content else {}) | ({"is_error": True} if is_error else {})
+
+    def message(self, role: str, blocks: list[JsonValue]) -> JsonObject:
+        """Return the message with these blocks; a single text is sent as a string, as most callers write it."""
+        only = blocks[0] if len(blocks) == 1 else None
+        if isinstance(only, dict) and only.keys() == {"type", "text"}:
+            return {"role": role, "content": only["text"]}
+        return {"role": role, "content": blocks}
 
 
 def _is_own_block(block: JsonValue) -> bool:
@@ -196,10 +257,6 @@ def _media(source: JsonObject, kind: Literal["image", "file"], name: str | None)
     return None
 
 
-def _is_tool_result(block: JsonValue) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_result"
-
-
 def _is_compaction(block: JsonValue) -> bool:
     """Return whether the API drops what stands before the block; one without a summary failed and has no effect.
 
@@ -210,177 +267,9 @@ def _is_compaction(block: JsonValue) -> bool:
     return bool(string_of(block.get("content")).strip())
 
 
-def _with_compaction_first(turns: Sequence[Sequence[JsonObject]]) -> list[list[JsonObject]]:
-    """Return the messages of each turn with a summary of the provider's only as the first block of all.
-
-    Elsewhere a signed summary is refused (https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand), and another
-    one hides from the model what stands before it.
-    """
-    first = next((body for bodies in turns for body in bodies), None)
-
-    def kept(body: JsonObject) -> JsonObject | None:
-        content = body.get("content")
-        blocks = content if isinstance(content, list) else []
-        is_base = body is first and _begins_with_compaction(body)
-        left = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
-        return body if len(left) == len(blocks) else _legal({**body, "content": left})
-
-    return [[left for body in bodies if (left := kept(body)) is not None] for bodies in turns]
-
-
-def _begins_with_compaction(message: JsonObject) -> bool:
-    """Return whether the conversation begins with a summary of the provider's, which nothing may precede.
-
-    https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand
-    """
-    content = message.get("content")
-    return isinstance(content, list) and bool(content) and _is_compaction(content[0])
-
-
-def _server_call_id(block: JsonValue) -> str:
-    if not isinstance(block, dict) or block.get("type") not in ("server_tool_use", "mcp_tool_use"):
-        return ""
-    return string_of(block.get("id"))
-
-
-def _server_result_id(block: JsonValue) -> str:
-    if not isinstance(block, dict) or not string_of(block.get("type")).endswith("_tool_result"):
-        return ""
-    return string_of(block.get("tool_use_id"))
-
-
-_SERVER_BLOCKS = ServerBlocks(_server_call_id, _server_result_id)
-
-
-def _user_message(text: str) -> JsonObject:
-    return {"role": "user", "content": text}
-
-
-# ---------------------------------------------------------------- rendering
-
-
-def _repaired_bodies(turn: Turn, body: JsonObject) -> list[JsonObject] | None:
-    """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
-    message = turn.message
-    role = "user" if message.role == "tool" else message.role
-    content = body.get("content")
-    if body.get("role") != role or role not in ("user", "assistant"):
-        return None
-    is_native = role == "assistant" and all(result.hosted for result in message.tool_results)
-    if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user" and not is_native):
-        return None
-    if not isinstance(content, list):
-        return [body]
-    # Results of an assistant are hosted here: a message with others has been refused.
-    has_hosted = bool(message.tool_results) or any(call.hosted for call in message.tool_calls)
-    if role == "assistant" and any(isinstance(block, Media) for block in message.content) and not has_hosted:
-        return None
-    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_thinking, is_result=_is_tool_result)
-    return [body] if repaired == content else [{**body, "content": repaired}]
-
-
-def _repaired_block(block: JsonObject, ids: IdsToSend) -> JsonObject:
-    if block.get("type") == "tool_use":
-        call, call_id = next(ids.calls)
-        if is_tool_name(call.name) and isinstance(block.get("input"), dict):
-            return block if block.get("id") == call_id else {**block, "id": call_id}
-        ids.is_altered = True
-        return {**block, "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
-    kind = string_of(block.get("type"))
-    if is_call(kind) and block.get("id"):
-        call, call_id = next(ids.calls)
-        return block if call_id == call.id else {**block, "id": _hosted_id(call_id, kind)}
-    if _is_tool_result(block) or (is_result(kind) and block.get("tool_use_id")):
-        call_id = next(ids.results)
-        if call_id == block.get("tool_use_id"):
-            return block
-        return {**block, "tool_use_id": call_id if _is_tool_result(block) else _hosted_id(call_id, kind)}
-    return block
-
-
 def _hosted_id(call_id: str, kind: str) -> str:
     """Return a made id as the provider's own tools have it."""
     return call_id if kind.startswith("mcp_") else f"srvtoolu_{call_id}"
-
-
-def _legal(body: JsonObject) -> JsonObject | None:
-    """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""
-    legal = fitted(body, FORMAT)
-    content = legal["content"] if legal is not None else None
-    if legal is None or not isinstance(content, list):
-        return legal
-    said = len(content)
-    while said and _is_thinking(content[said - 1]):
-        said -= 1
-    if not said:
-        return None
-    return legal if said == len(content) else {**legal, "content": content[:said]}
-
-
-def _is_thinking(block: JsonValue) -> bool:
-    return isinstance(block, dict) and block.get("type") in _THINKING
-
-
-def _rendered_message(turn: Turn) -> list[JsonObject]:
-    """Render a message without its body: as one body, or as two when an assistant message has results."""
-    message = turn.message
-    results: list[JsonValue] = [
-        _result_block(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
-    ]
-    calls: list[JsonValue] = [
-        {"type": "tool_use", "id": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
-        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
-    ]
-    is_assistant = message.role == "assistant" or bool(calls)
-    content = _rendered_blocks(message.content, has_media=not is_assistant)
-    if is_assistant:
-        said, answers = _message("assistant", [*content, *calls]), _message("user", results)
-        bodies = [said, answers] if turn.has_own_results else [answers, said]
-    else:
-        bodies = [_message("user", [*results, *content])]
-    return [body for body in bodies if body["content"]]
-
-
-def _message(role: str, blocks: list[JsonValue]) -> JsonObject:
-    """Return a message; a single text is sent as a string, as most callers write it."""
-    only = blocks[0] if len(blocks) == 1 else None
-    if isinstance(only, dict) and only.keys() == {"type", "text"}:
-        return {"role": role, "content": only["text"]}
-    return {"role": role, "content": blocks}
-
-
-def _result_block(result: ToolResult, call_id: str) -> JsonObject:
-    block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
-    if content := _rendered_blocks(result.content):
-        block["content"] = content
-    return block | ({"is_error": True} if result.is_error else {})
-
-
-def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """Return the content blocks that this format has: no thinking, no blank text; other formats' blocks as text.
-
-    Without ``has_media``, as in an assistant message, media are only named.
-    """
-    made = list[JsonValue]()
-    for block in blocks:
-        if isinstance(block, Media):
-            made.append(_media_block(block) if has_media else {"type": "text", "text": placeholder_text(block)})
-        elif isinstance(block, Opaque) and block.format == FORMAT:
-            made.append(block.value)
-        elif (text := placeholder_text(block)).strip():
-            made.append({"type": "text", "text": text})
-    return made
-
-
-def _media_block(media: Media) -> JsonObject:
-    """Return the block of the media, or its name as text when the provider does not accept such media."""
-    source = _source(media)
-    if source is None:
-        return {"type": "text", "text": placeholder_text(media)}
-    if media.kind == "image":
-        return {"type": "image", "source": source}
-    document: JsonObject = {"type": "document", "source": source}
-    return document | ({"title": media.name} if media.name else {})
 
 
 def _source(media: Media) -> JsonObject | None:

@@ -10,27 +10,16 @@ User and assistant must alternate, so consecutive messages of one role are merge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.providers import Rendered, Turn
-from turnlog.providers.alternation import (
-    IdsToSend,
-    Layout,
-    ServerBlocks,
-    ends_after_additions,
-    repaired_blocks,
-    split_system,
-    with_paired_server_calls,
-    with_thinking_first,
-)
+from turnlog.providers.alternation import AlternatingCodec, IdsToSend, Layout, ends_after_additions
 from turnlog.providers.blocks import (
     content_blocks,
-    convert_tools,
     given_role,
-    is_safe_id,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -79,22 +68,6 @@ def media_of(block: JsonObject) -> Media | None:
 def is_document(block: JsonValue) -> bool:
     """Return whether the block is a document."""
     return isinstance(block, dict) and "document" in block
-
-
-def media_block(media: Media) -> JsonObject:
-    """Return the block of the media, or its name as text when the provider does not accept such media."""
-    is_image = media.kind == "image"
-    default = "png" if is_image else "pdf"
-    known = _IMAGE_TYPES if is_image else _FILE_TYPES
-    kind = known.get(media.media_type) if media.media_type else default
-    source: JsonObject | None = {"bytes": media.data} if media.data else None
-    if source is None and media.url and media.url.startswith("s3://"):
-        source = {"s3Location": {"uri": media.url}}
-    if source is None or kind is None or media.kind == "audio":
-        return {"text": placeholder_text(media)}
-    if is_image:
-        return {"image": {"format": kind, "source": source}}
-    return {"document": {"format": kind, "name": document_name(media.name or ""), "source": source}}
 
 
 def document_name(name: str) -> str:
@@ -162,7 +135,7 @@ _KEYS = frozenset(
 """Keys of a content block: an object with one of these keys and without ``type``."""
 
 
-class BedrockConverseCodec:
+class BedrockConverseCodec(AlternatingCodec):
     """Codec of the `bedrock_converse` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -192,42 +165,75 @@ class BedrockConverseCodec:
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
         return Message(role, tuple(content), tuple(calls), tuple(results), given_role=role_name)
 
-    def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id)
-
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        system_text, conversation = split_system(turns, system)
-        in_system = len(turns) - len(conversation)
-        layout = Layout(_is_result, in_system=in_system)
-        rendered_turns = [_bodies(turn) for turn in conversation]
-        paired = with_paired_server_calls(rendered_turns, _SERVER_BLOCKS, _is_result, _legal)
-        sent_turns = with_thinking_first(paired, _is_reasoning)
-        for turn_bodies in sent_turns:
-            for body in turn_bodies:
-                if layout.role == body["role"]:
-                    layout.extend_message(body)
-                else:
-                    layout.add_message(body)
-            layout.end_turn()
-        framed, ends = layout.finish(_user_message, lambda _: False)
-        messages = with_documents(framed)
-        ends = ends_after_additions(ends, framed, messages)
-        return Rendered(
-            messages, system=system_text, tools=self.tools(tools), ends=ends, bodies=[*([()] * in_system), *sent_turns]
+        rendered = super().render(turns, system=system, tools=tools)
+        messages = with_documents(rendered.messages)
+        return replace(
+            rendered, messages=messages, ends=ends_after_additions(rendered.ends, rendered.messages, messages)
         )
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _bodies(turn)
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        return super().repaired(turn, body) if isinstance(body.get("content"), list) else None
 
-    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return convert_tools(tools, FORMAT)
+    def continues(self, layout: Layout, body: JsonObject) -> bool:
+        return layout.role == body["role"]
 
+    @staticmethod
+    def is_result(block: JsonValue) -> bool:
+        return isinstance(block, dict) and "toolResult" in block
 
-@once
-def _bodies(turn: Turn) -> list[JsonObject]:
-    repaired = _repaired_bodies(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
-    bodies = _rendered_message(turn) if repaired is None else repaired
-    return [legal for body in bodies if (legal := _legal(body)) is not None]
+    @staticmethod
+    def is_thinking(block: JsonValue) -> bool:
+        return isinstance(block, dict) and "reasoningContent" in block
+
+    @staticmethod
+    def server_call_id(block: JsonValue) -> str:
+        return _server_id(block, "toolUse")
+
+    @staticmethod
+    def server_result_id(block: JsonValue) -> str:
+        return _server_id(block, "toolResult")
+
+    def legal(self, body: JsonObject) -> JsonObject | None:
+        """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
+        legal = fitted(body, FORMAT)
+        content = legal["content"] if legal is not None else None
+        return None if not isinstance(content, list) or all(map(self.is_thinking, content)) else legal
+
+    def repaired_block(self, block: JsonObject, ids: IdsToSend) -> JsonObject:
+        use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
+        if use is not None:
+            call, call_id = next(ids.calls)
+            if is_tool_name(call.name) and isinstance(use.get("input"), dict):
+                return block if use.get("toolUseId") == call_id else {**block, "toolUse": {**use, "toolUseId": call_id}}
+            ids.is_altered = True
+            return {**block, "toolUse": {**use, **_use(call, call_id)}}
+        if result is not None and result.get("toolUseId") != (call_id := next(ids.results)):
+            return {**block, "toolResult": {**result, "toolUseId": call_id}}
+        return block
+
+    def text_block(self, text: str) -> JsonObject:
+        return {"text": text}
+
+    def media_block(self, media: Media) -> JsonObject:
+        is_image = media.kind == "image"
+        known, default = (_IMAGE_TYPES, "png") if is_image else (_FILE_TYPES, "pdf")
+        kind = known.get(media.media_type) if media.media_type else default
+        source: JsonObject | None = {"bytes": media.data} if media.data else None
+        if source is None and media.url and media.url.startswith("s3://"):
+            source = {"s3Location": {"uri": media.url}}
+        if source is None or kind is None or media.kind == "audio":
+            return self.text_block(placeholder_text(media))
+        if is_image:
+            return {"image": {"format": kind, "source": source}}
+        return {"document": {"format": kind, "name": document_name(media.name or ""), "source": source}}
+
+    def call_block(self, call: ToolCall, call_id: str) -> JsonObject:
+        return {"toolUse": _use(call, call_id)}
+
+    def result_block(self, call_id: str, content: list[JsonValue], *, is_error: bool) -> JsonObject:
+        block: JsonObject = {"toolUseId": call_id, "content": content}
+        return {"toolResult": block | ({"status": "error"} if is_error else {})}
 
 
 def _block(block: JsonObject) -> Block:
@@ -248,115 +254,18 @@ def _block(block: JsonObject) -> Block:
     return media_of(block) or Opaque(FORMAT, block)
 
 
-def _is_result(block: JsonValue) -> bool:
-    return isinstance(block, dict) and "toolResult" in block
-
-
 def _run_by_caller(block: JsonObject, member: str) -> JsonObject | None:
     """Return the call or result in a block; None when there is none, or when its type says that the provider runs the tool."""
     value = block.get(member)
     return value if isinstance(value, dict) and not isinstance(value.get("type"), str) else None
 
 
-def _server_id(member: str) -> Callable[[JsonValue], str]:
-    def id_of(block: JsonValue) -> str:
-        value = block.get(member) if isinstance(block, dict) else None
-        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-            return ""
-        return string_of(value.get("toolUseId"))
-
-    return id_of
+def _server_id(block: JsonValue, member: str) -> str:
+    """Return the id of the call or result in a block whose type says that the provider runs the tool; empty for other blocks."""
+    value = block.get(member) if isinstance(block, dict) else None
+    is_of_server = isinstance(value, dict) and isinstance(value.get("type"), str)
+    return string_of(value.get("toolUseId")) if isinstance(value, dict) and is_of_server else ""
 
 
-_SERVER_BLOCKS = ServerBlocks(_server_id("toolUse"), _server_id("toolResult"))
-
-
-def _user_message(text: str) -> JsonObject:
-    return {"role": "user", "content": [{"text": text}]}
-
-
-# ---------------------------------------------------------------- rendering
-
-
-def _repaired_bodies(turn: Turn, body: JsonObject) -> list[JsonObject] | None:
-    """Return the body as it was appended, or a copy with repairs; None when it must be rendered from the message."""
-    message = turn.message
-    role = "user" if message.role == "tool" else message.role
-    content = body.get("content")
-    if body.get("role") != role or role not in ("user", "assistant") or not isinstance(content, list):
-        return None
-    if (message.tool_calls and role != "assistant") or (message.tool_results and role != "user"):
-        return None
-    if role == "assistant" and any(isinstance(block, Media) for block in message.content):
-        return None
-    repaired = repaired_blocks(turn, content, _repaired_block, is_thinking=_is_reasoning, is_result=_is_result)
-    return [body] if repaired == content else [{**body, "content": repaired}]
-
-
-def _repaired_block(block: JsonObject, ids: IdsToSend) -> JsonObject:
-    use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
-    if use is not None:
-        call, call_id = next(ids.calls)
-        if is_tool_name(call.name) and isinstance(use.get("input"), dict):
-            return block if use.get("toolUseId") == call_id else {**block, "toolUse": {**use, "toolUseId": call_id}}
-        ids.is_altered = True
-        repaired: JsonObject = {"toolUseId": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}
-        return {**block, "toolUse": {**use, **repaired}}
-    if result is not None:
-        call_id = next(ids.results)
-        return (
-            block if result.get("toolUseId") == call_id else {**block, "toolResult": {**result, "toolUseId": call_id}}
-        )
-    return block
-
-
-def _legal(body: JsonObject) -> JsonObject | None:
-    """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
-    legal = fitted(body, FORMAT)
-    content = legal["content"] if legal is not None else None
-    return None if not isinstance(content, list) or all(map(_is_reasoning, content)) else legal
-
-
-def _is_reasoning(block: JsonValue) -> bool:
-    return isinstance(block, dict) and "reasoningContent" in block
-
-
-def _rendered_message(turn: Turn) -> list[JsonObject]:
-    """Render a message without its body: as one body, or as two when an assistant message has results."""
-    message = turn.message
-    results: list[JsonValue] = [
-        _result_block(result, call_id) for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
-    ]
-    calls: list[JsonValue] = [
-        {"toolUse": {"toolUseId": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}}
-        for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
-    ]
-    if message.role == "assistant" or calls:
-        content = _rendered_blocks(message.content, has_media=False)
-        said: JsonObject = {"role": "assistant", "content": [*content, *calls]}
-        answers: JsonObject = {"role": "user", "content": results}
-        bodies = [said, answers] if turn.has_own_results else [answers, said]
-    else:
-        bodies = [{"role": "user", "content": [*results, *_rendered_blocks(message.content)]}]
-    return [body for body in bodies if body["content"]]
-
-
-def _result_block(result: ToolResult, call_id: str) -> JsonObject:
-    block: JsonObject = {"toolUseId": call_id, "content": _rendered_blocks(result.content)}
-    return {"toolResult": block | ({"status": "error"} if result.is_error else {})}
-
-
-def _rendered_blocks(blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:
-    """Return the content blocks that this format has: no reasoning, no blank text; other formats' blocks as text.
-
-    Without ``has_media``, as in an assistant message, media are only named.
-    """
-    made = list[JsonValue]()
-    for block in blocks:
-        if isinstance(block, Media):
-            made.append(media_block(block) if has_media else {"text": placeholder_text(block)})
-        elif isinstance(block, Opaque) and block.format == FORMAT:
-            made.append(block.value)
-        elif (text := placeholder_text(block)).strip():
-            made.append({"text": text})
-    return made
+def _use(call: ToolCall, call_id: str) -> JsonObject:
+    return {"toolUseId": call_id, "name": legal_tool_name(call.name), "input": tool_input(call)}

@@ -26,7 +26,7 @@ _PLAIN = ("arguments", "code", "tools", "queries", "results")
 """Members whose inner names are the caller's or the provider's."""
 
 
-class OpenAIAgentsJsCodec:
+class OpenAIAgentsJsCodec(OpenAIResponsesCodec):
     """Codec of the `openai_agents_js` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -44,10 +44,7 @@ class OpenAIAgentsJsCodec:
         )
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        return _RESPONSES.parse(as_responses(body), is_error=is_error)
-
-    def legal_id(self, call_id: str) -> bool:
-        return _RESPONSES.legal_id(call_id)
+        return super().parse(as_responses(body), is_error=is_error)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         made = [_as_turn_of_responses(turn) for turn in turns]

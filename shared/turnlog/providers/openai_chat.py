@@ -13,11 +13,9 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
-from turnlog.providers import BEFORE_ALL, End, Rendered, Turn
+from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.blocks import (
-    convert_tools,
     given_role,
     invalid_message,
     is_tool_name,
@@ -32,7 +30,7 @@ from turnlog.providers.blocks import (
     string_of,
     text_with_placeholders,
 )
-from turnlog.providers.shapes import fitted
+from turnlog.providers.shapes import fitted_messages
 
 FORMAT = "openai_chat"
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -48,7 +46,7 @@ _PARTS_OF: dict[str, frozenset[str]] = {
 _TEXT_ONLY = frozenset({"text"})
 
 
-class OpenAIChatCodec:
+class OpenAIChatCodec(Codec):
     """Codec of the `openai_chat` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -85,17 +83,35 @@ class OpenAIChatCodec:
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         layout = _Layout([] if system is None else [{"role": "system", "content": system}])
-        bodies = [_bodies(turn) for turn in turns]
+        bodies = [self.bodies(turn) for turn in turns]
         for turn_bodies in bodies:
             layout.add_turn(turn_bodies)
         layout.end_results()
         return Rendered(messages=layout.messages, tools=list(tools), ends=tuple(layout.ends), bodies=bodies)
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _bodies(turn)
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        """Return the body as it was appended, or a copy with repairs where the provider would refuse it."""
+        message = turn.message
+        if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
+            return None
+        repaired = dict(body)
+        if message.tool_calls:
+            calls = body["tool_calls"]
+            assert isinstance(calls, list)  # noqa: S101 - checked by `_calls`
+            repaired["tool_calls"] = [
+                _repaired_call(call, parsed, call_id)
+                for call, parsed, call_id in zip(calls, message.tool_calls, turn.call_ids, strict=True)
+            ]
+        elif repaired.get("tool_calls") is not None:
+            del repaired["tool_calls"]
+        if message.tool_results and repaired.get("tool_call_id") != turn.result_ids[0]:
+            repaired["tool_call_id"] = turn.result_ids[0]
+        if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
+            del repaired["name"]
+        return fitted_messages([repaired], FORMAT)
 
-    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return convert_tools(tools, FORMAT)
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        return fitted_messages(_rendered_message(turn), FORMAT)
 
 
 class _Layout:
@@ -143,13 +159,6 @@ def _texts_and_media(body: JsonObject) -> tuple[JsonObject, list[JsonValue]]:
     ]
     label: JsonObject = {"type": "text", "text": RESULT_OF.format(body["tool_call_id"])}
     return {**body, "content": texts}, [label, *media]
-
-
-@once
-def _bodies(turn: Turn) -> list[JsonObject]:
-    own_body = turn.body if turn.format == FORMAT else None
-    bodies = _rendered_message(turn) if own_body is None else _repaired_body(turn, own_body)
-    return [legal for body in bodies if (legal := fitted(body, FORMAT)) is not None]
 
 
 def _content(value: JsonValue) -> tuple[Block, ...]:
@@ -209,28 +218,6 @@ def _call(call: JsonValue, index: int) -> ToolCall:
 
 
 # ---------------------------------------------------------------- rendering
-
-
-def _repaired_body(turn: Turn, body: JsonObject) -> list[JsonObject]:
-    """Return the body as it was appended, or a copy with repairs where the provider would refuse it."""
-    message = turn.message
-    if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
-        return _rendered_message(turn)
-    repaired = dict(body)
-    if message.tool_calls:
-        calls = body["tool_calls"]
-        assert isinstance(calls, list)  # noqa: S101 - checked by `_calls`
-        repaired["tool_calls"] = [
-            _repaired_call(call, parsed, call_id)
-            for call, parsed, call_id in zip(calls, message.tool_calls, turn.call_ids, strict=True)
-        ]
-    elif repaired.get("tool_calls") is not None:
-        del repaired["tool_calls"]
-    if message.tool_results and repaired.get("tool_call_id") != turn.result_ids[0]:
-        repaired["tool_call_id"] = turn.result_ids[0]
-    if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
-        del repaired["name"]
-    return [repaired]
 
 
 def _legal_content(body: JsonObject, message: Message) -> bool:

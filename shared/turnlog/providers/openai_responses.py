@@ -13,16 +13,13 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import BEFORE_ALL, End, Rendered, Turn
+from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
     content_blocks,
-    convert_tools,
     given_role,
     invalid_message,
-    is_safe_id,
     is_tool_name,
     legal_tool_name,
     marked_error,
@@ -35,7 +32,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
 )
 from turnlog.providers.hosted_calls import CallShape, call_of, result_of, shape_of_call, shape_of_output
-from turnlog.providers.shapes import fitted
+from turnlog.providers.shapes import fitted, fitted_messages
 
 FORMAT = "openai_responses"
 _WITH_NAME = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -49,7 +46,7 @@ _PARTS_OF_OTHER_ROLES = {
 _ITEM_TYPE = re.compile(r"[a-z_]{1,64}")
 
 
-class OpenAIResponsesCodec:
+class OpenAIResponsesCodec(Codec):
     """Codec of the `openai_responses` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -85,13 +82,10 @@ class OpenAIResponsesCodec:
         compacts = kind == "compaction" and bool(string_of(body.get("encrypted_content")))
         return Message("assistant", (Opaque(FORMAT, body),), given_role=kind, compacts=compacts)
 
-    def legal_id(self, call_id: str) -> bool:
-        return is_safe_id(call_id)
-
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         items = list[JsonObject]() if system is None else [_message("system", system)]
         lengths = [len(items)]
-        for turn_bodies in map(_bodies, turns):
+        for turn_bodies in map(self.bodies, turns):
             items.extend(turn_bodies)
             lengths.append(len(items))
         kept_items = _without_lone_reasoning(_with_matching_outputs(_without_repeated_ids(items)))
@@ -105,20 +99,13 @@ class OpenAIResponsesCodec:
             bodies=[sent[start:end] for start, end in pairwise(borders)],
         )
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return _bodies(turn)
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
+        repaired = _repaired_item(turn, body)
+        legal = fitted(repaired, FORMAT) if repaired is not None else None
+        return None if legal is None else [legal]
 
-    def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return convert_tools(tools, FORMAT)
-
-
-@once
-def _bodies(turn: Turn) -> list[JsonObject]:
-    repaired = _repaired_item(turn, turn.body) if turn.format == FORMAT and turn.body is not None else None
-    legal = fitted(repaired, FORMAT) if repaired is not None else None
-    if legal is not None:
-        return [legal]
-    return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        return fitted_messages(_rendered_items(turn), FORMAT)
 
 
 def _part(part: JsonObject) -> Block:

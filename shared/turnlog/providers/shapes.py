@@ -18,7 +18,7 @@ it does not know (https://github.com/strands-agents/harness-sdk/issues/736). Ope
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -669,6 +669,11 @@ def fitted(body: JsonObject, format: str) -> JsonObject | None:
     except UnfitError:
         return None
     return legal if isinstance(legal, dict) else None
+
+
+def fitted_messages(bodies: Iterable[JsonObject], format: str) -> list[JsonObject]:
+    """Return the legal forms of a provider's messages, without those that have none."""
+    return [legal for body in bodies if (legal := fitted(body, format)) is not None]
 
 
 # ---------------------------------------------------------------- what no rule knows

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
-from turnlog.providers import End, Rendered, Turn
+from turnlog.providers import Codec, End, Rendered, Turn
 from turnlog.providers.blocks import (
     arguments_value,
     content_blocks,
@@ -31,7 +30,7 @@ FORMAT = "turnlog"
 _MEDIA = ("image", "file", "audio")
 
 
-class TurnlogCodec:
+class TurnlogCodec(Codec):
     """Codec of the `turnlog` format; see `turnlog.providers.Codec`."""
 
     format = FORMAT
@@ -57,13 +56,36 @@ class TurnlogCodec:
         return call_id != ""
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        messages = [_rendered(turn) for turn in turns]
-        ends = tuple(End(index, 1) for index in range(len(messages)))
-        sent_turns = [(message,) for message in messages]
-        return Rendered(messages=messages, system=system, tools=list(tools), ends=ends, bodies=sent_turns)
+        bodies = [self.bodies(turn) for turn in turns]
+        ends = tuple(End(index, 1) for index in range(len(bodies)))
+        return Rendered([body for (body,) in bodies], system=system, tools=list(tools), ends=ends, bodies=bodies)
 
-    def bodies(self, turn: Turn) -> list[JsonObject]:
-        return [_rendered(turn)]
+    def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject]:
+        return [_with_ids(body, turn)]
+
+    def rendered(self, turn: Turn) -> list[JsonObject]:
+        message = turn.message
+        body: JsonObject = {
+            "role": message.given_role if message.role == "unknown" else message.role,
+            "content": _rendered_content(message),
+        }
+        if message.name:
+            body["author"] = message.name
+        if message.tool_calls:
+            body["tool_calls"] = [
+                {"id": call.id, "name": call.name, "args": arguments_value(call)} for call in message.tool_calls
+            ]
+        if message.tool_results:
+            body["tool_results"] = [
+                {
+                    "tool_call_id": result.tool_call_id,
+                    "result": _result_text(result),
+                    "is_error": result.is_error,
+                    **({"media": media} if (media := media_blocks(result.content)) else {}),
+                }
+                for result in message.tool_results
+            ]
+        return [_with_ids(body, turn)]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return list(tools)
@@ -120,50 +142,22 @@ def _media_block(media: Media) -> JsonObject:
     return {"type": media.kind, **fields}
 
 
-@once
-def _rendered(turn: Turn) -> JsonObject:
-    message = turn.message
-    if turn.format == FORMAT and turn.body is not None:
-        body = dict(turn.body)
-    else:
-        body = {
-            "role": message.given_role if message.role == "unknown" else message.role,
-            "content": _rendered_content(message),
-        }
-        if message.name:
-            body["author"] = message.name
-        if message.tool_calls:
-            body["tool_calls"] = [
-                {"id": call.id, "name": call.name, "args": arguments_value(call)} for call in message.tool_calls
-            ]
-        if message.tool_results:
-            body["tool_results"] = [
-                {
-                    "tool_call_id": result.tool_call_id,
-                    "result": _result_text(result),
-                    "is_error": result.is_error,
-                    **({"media": media} if (media := media_blocks(result.content)) else {}),
-                }
-                for result in message.tool_results
-            ]
-    _set_ids(body, "tool_calls", "id", turn.call_ids)
-    _set_ids(body, "tool_results", "tool_call_id", turn.result_ids)
-    return body
-
-
 def _result_text(result: ToolResult) -> str:
     others = (block for block in result.content if not isinstance(block, Media))
     return "\n".join(text for text in map(placeholder_text, others) if text)
 
 
-def _set_ids(body: JsonObject, key: str, field: str, ids: Sequence[str]) -> None:
-    entries = body.get(key)
-    if not isinstance(entries, list) or not ids:
-        return
-    body[key] = [
-        {**entry, field: call_id} if isinstance(entry, dict) and entry.get(field) != call_id else entry
-        for entry, call_id in zip(entries, ids, strict=True)
-    ]
+def _with_ids(body: JsonObject, turn: Turn) -> JsonObject:
+    """Return a copy of the body with the ids to send."""
+    body = dict(body)
+    for key, field, ids in (("tool_calls", "id", turn.call_ids), ("tool_results", "tool_call_id", turn.result_ids)):
+        entries = body.get(key)
+        if isinstance(entries, list) and ids:
+            body[key] = [
+                {**entry, field: call_id} if isinstance(entry, dict) and entry.get(field) != call_id else entry
+                for entry, call_id in zip(entries, ids, strict=True)
+            ]
+    return body
 
 
 def _rendered_content(message: Message) -> JsonValue:

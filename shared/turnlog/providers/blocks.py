@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
@@ -114,6 +115,41 @@ def result_text(result: ToolResult) -> str:
     """Return the result as one text, for formats without an error field: a failed result begins with ``[error]``."""
     text = "\n".join(placeholder_text(block) for block in result.content)
     return f"{ERROR_PREFIX} {text}" if result.is_error and not marked_error(text) else text
+
+
+def parts_of(blocks: Iterable[Block], media_part: Callable[[Media], JsonObject], text_type: str) -> list[JsonValue]:
+    """Return content parts for OpenAI: ``media_part`` makes those of media; the others are texts of the type ``text_type``."""
+    parts = list[JsonValue]()
+    for block in blocks:
+        if isinstance(block, Media):
+            parts.append(media_part(block))
+        elif text := placeholder_text(block):
+            parts.append({"type": text_type, "text": text})
+    return parts
+
+
+def result_parts(result: ToolResult, media_part: Callable[[Media], JsonObject], text_type: str) -> JsonValue:
+    """Return the content of a result for OpenAI: one text, or parts as in `parts_of` when it has media that are sent."""
+    media = [block for block in result.content if isinstance(block, Media)]
+    if all(media_part(block)["type"] == text_type for block in media):
+        return result_text(result)
+    others = tuple(block for block in result.content if not isinstance(block, Media))
+    return parts_of((Text(result_text(replace(result, content=others))), *media), media_part, text_type)
+
+
+def file_fields(media: Media) -> JsonObject:
+    """Return the members of a file for OpenAI: its id, its data or its URL, and its name."""
+    named: JsonObject = {"filename": media.name} if media.name else {}
+    if media.file_id:
+        return {"file_id": media.file_id, **named}
+    if media.data:
+        return {"file_data": data_url(media, "") if media.media_type else media.data, **named}
+    return {"file_url": media.url, **named}
+
+
+def data_url(media: Media, default_type: str) -> str:
+    """Return the data of media as a data URL."""
+    return f"data:{media.media_type or default_type};base64,{media.data}"
 
 
 def placeholder_text(block: object) -> str:

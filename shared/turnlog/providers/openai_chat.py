@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeGuard
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    data_url,
+    file_fields,
     given_role,
     invalid_message,
     is_tool_name,
@@ -24,8 +25,9 @@ from turnlog.providers.blocks import (
     marked_error,
     media_from_file,
     media_from_url,
+    parts_of,
     placeholder_text,
-    result_text,
+    result_parts,
     role_of,
     string_of,
     text_with_placeholders,
@@ -256,7 +258,7 @@ def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObjec
 def _rendered_message(turn: Turn) -> list[JsonObject]:
     message = turn.message
     results: list[JsonObject] = [
-        {"role": "tool", "tool_call_id": call_id, "content": _result_content(result)}
+        {"role": "tool", "tool_call_id": call_id, "content": result_parts(result, _media_part, "text")}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     if message.role == "tool" or (results and not message.content and not message.tool_calls):
@@ -273,32 +275,12 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
             for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
     elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
-        made["content"] = _parts(message.content)
+        made["content"] = parts_of(message.content, _media_part, "text")
     else:
         made["content"] = text_with_placeholders(message)
     if message.name and _AUTHOR_NAME.fullmatch(message.name):
         made["name"] = message.name
     return [*results, made]
-
-
-def _result_content(result: ToolResult) -> JsonValue:
-    """Return the content of a tool message: a text, or parts when the result has media that this format sends."""
-    if not any(isinstance(block, Media) and _media_part(block)["type"] != "text" for block in result.content):
-        return result_text(result)
-    texts = tuple(block for block in result.content if not isinstance(block, Media))
-    marked = result_text(replace(result, content=texts))
-    media = (block for block in result.content if isinstance(block, Media))
-    return _parts((*((Text(marked),) if marked else ()), *media))
-
-
-def _parts(blocks: Sequence[Block]) -> list[JsonValue]:
-    parts = list[JsonValue]()
-    for block in blocks:
-        if isinstance(block, Media):
-            parts.append(_media_part(block))
-        elif text := placeholder_text(block):
-            parts.append({"type": "text", "text": text})
-    return parts
 
 
 def _media_part(media: Media) -> JsonObject:
@@ -312,12 +294,8 @@ def _media_part(media: Media) -> JsonObject:
             "input_audio": {"data": media.data, "format": (media.media_type or "audio/wav").split("/")[-1]},
         }
     if media.kind == "file" and (media.file_id or media.data):
-        data = f"data:{media.media_type};base64,{media.data}" if media.media_type else media.data
-        file: JsonObject = {"file_id": media.file_id} if media.file_id else {"file_data": data}
-        return {"type": "file", "file": file | ({"filename": media.name} if media.name else {})}
+        return {"type": "file", "file": file_fields(media)}
     if media.kind != "image" or not (media.url or media.data):
         return {"type": "text", "text": placeholder_text(media)}
-    image: JsonObject = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
-    if media.detail:
-        image["detail"] = media.detail
-    return {"type": "image_url", "image_url": image}
+    image: JsonObject = {"url": media.url or data_url(media, "image/png")}
+    return {"type": "image_url", "image_url": image | ({"detail": media.detail} if media.detail else {})}

@@ -18,6 +18,8 @@ from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
     content_blocks,
+    data_url,
+    file_fields,
     given_role,
     invalid_message,
     is_tool_name,
@@ -25,8 +27,9 @@ from turnlog.providers.blocks import (
     marked_error,
     media_from_file,
     media_from_url,
+    parts_of,
     placeholder_text,
-    result_text,
+    result_parts,
     role_of,
     string_of,
     text_with_placeholders,
@@ -203,7 +206,7 @@ def _as_output_of(shape: CallShape, item: JsonObject, own: CallShape, call_id: J
     result = result_of(item, own)
     if shape.write is None or shape.output in _WITH_PARTS or any(isinstance(part, Media) for part in result.content):
         kind = shape.output if shape.output in _WITH_PARTS else "function_call_output"
-        return {"type": kind, "call_id": call_id, "output": _output(result)}
+        return {"type": kind, "call_id": call_id, "output": result_parts(result, _media_part, "input_text")}
     return {"type": shape.output, shape.answered_id[0]: call_id, **shape.write(result.text, result.is_error)}
 
 
@@ -267,7 +270,7 @@ def _without_lone_reasoning(items: list[JsonObject | None]) -> list[JsonObject |
 def _rendered_items(turn: Turn) -> list[JsonObject]:
     message = turn.message
     results: list[JsonObject] = [
-        {"type": "function_call_output", "call_id": call_id, "output": _output(result)}
+        {"type": "function_call_output", "call_id": call_id, "output": result_parts(result, _media_part, "input_text")}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
     ]
     calls: list[JsonObject] = [
@@ -275,8 +278,9 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
     ]
     messages = list[JsonObject]()
     if message.role == "user":
-        content = _user_content(message)
-        messages = [_message("user", content)] if content else []
+        has_media = any(isinstance(block, Media) for block in message.content)
+        parts = parts_of(message.content, _media_part, "input_text") if has_media else text_with_placeholders(message)
+        messages = [_message("user", parts)] if parts else []
     elif message.role in ("assistant", "system"):
         text = text_with_placeholders(message)
         role = "developer" if message.given_role == "developer" else message.role
@@ -285,44 +289,13 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
     return [*said, *results] if turn.has_own_results else [*results, *said]
 
 
-def _output(result: ToolResult) -> JsonValue:
-    """Return the output of a result: text as a string, or a list of parts when it has images or files."""
-    parts = [_media_part(block) for block in result.content if isinstance(block, Media)]
-    if all(part["type"] == "input_text" for part in parts):
-        return result_text(result)
-    others = tuple(block for block in result.content if not isinstance(block, Media))
-    text = result_text(ToolResult("", others, is_error=result.is_error))
-    texts: list[JsonValue] = [{"type": "input_text", "text": text}] if text else []
-    return [*texts, *parts]
-
-
-def _user_content(message: Message) -> JsonValue:
-    if not any(isinstance(block, Media) for block in message.content):
-        return text_with_placeholders(message)
-    parts = list[JsonValue]()
-    for block in message.content:
-        if isinstance(block, Media):
-            parts.append(_media_part(block))
-        elif text := placeholder_text(block):
-            parts.append({"type": "input_text", "text": text})
-    return parts
-
-
 def _media_part(media: Media) -> JsonObject:
     """Return the part of the media, or its name as text when the provider does not accept such media."""
     if media.kind == "image" and (media.data or media.url or media.file_id):
         source: JsonObject = {"file_id": media.file_id}
         if media.data or media.url:
-            source = {"image_url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+            source = {"image_url": media.url or data_url(media, "image/png")}
         return {"type": "input_image", **source, "detail": media.detail or "auto"}
     if media.kind == "file" and (media.data or media.file_id or media.url):
-        return {"type": "input_file", **_file(media)} | ({"filename": media.name} if media.name else {})
+        return {"type": "input_file", **file_fields(media)}
     return {"type": "input_text", "text": placeholder_text(media)}
-
-
-def _file(media: Media) -> JsonObject:
-    if media.file_id:
-        return {"file_id": media.file_id}
-    if media.data:
-        return {"file_data": f"data:{media.media_type};base64,{media.data}" if media.media_type else media.data}
-    return {"file_url": media.url}

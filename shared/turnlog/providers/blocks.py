@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
@@ -258,16 +257,6 @@ def _is_thinking(block: JsonValue) -> bool:
     )
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class _Tool:
-    """A tool schema, independent of any provider's shape."""
-
-    name: str
-    description: str
-    parameters: JsonObject
-    strict: bool | None = None
-
-
 def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
     """Return the tools in the shape of ``format``, without the tools that only another provider runs."""
     sent = list[JsonObject]()
@@ -275,8 +264,8 @@ def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
         shape = shape_of(schema)
         if shape == format or shape is None:
             sent.append(schema)
-        elif (tool := _read(schema, shape)) is not None:
-            sent.append(_write(tool, format))
+        elif (tool := _converted(schema, shape, format)) is not None:
+            sent.append(tool)
     return sent
 
 
@@ -322,41 +311,38 @@ def nested_tools(tool: JsonObject) -> list[JsonObject]:
     return [inner for inner in tools if isinstance(inner, dict)] if isinstance(tools, list) else []
 
 
-def _read(tool: JsonObject, shape: str) -> _Tool | None:
-    if shape == "openai_chat":
-        return _tool(tool.get("function"), "parameters")
-    if shape == "openai_responses":
-        return _tool(tool, "parameters") if tool.get("type") == "function" else None
-    if shape == "anthropic":
-        return _tool(tool, "input_schema") if tool.get("type") in (None, "custom") else None
-    spec = tool.get("toolSpec")
-    if not isinstance(spec, dict):
+_FUNCTIONS: Mapping[str, tuple[str, str]] = {
+    "openai_chat": ("function", "parameters"),
+    "openai_responses": ("", "parameters"),
+    "anthropic": ("", "input_schema"),
+    "bedrock_converse": ("toolSpec", "inputSchema"),
+}
+"""Format -> the member of a tool that holds its function (empty: the tool does), and the function's member with the schema."""
+_CALLERS_TYPES: Mapping[str, tuple[str | None, ...]] = {
+    "openai_responses": ("function",),
+    "anthropic": (None, "custom"),
+}
+"""Format whose types tell the caller's tools from the provider's own -> types of the caller's."""
+
+
+def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
+    """Return the tool of the format ``shape`` in another format; None for one without a name, or that the provider runs."""
+    member, schema_key = _FUNCTIONS[shape]
+    function = tool.get(member) if member else tool
+    is_callers = shape not in _CALLERS_TYPES or tool.get("type") in _CALLERS_TYPES[shape]
+    if not is_callers or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return None
-    schema = spec.get("inputSchema")
-    return _tool({**spec, "schema": schema.get("json") if isinstance(schema, dict) else None}, "schema")
-
-
-def _tool(fields: JsonValue, schema: str) -> _Tool | None:
-    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
-        return None
-    parameters, description, strict = fields.get(schema), fields.get("description"), fields.get("strict")
-    return _Tool(
-        legal_tool_name(str(fields["name"])),
-        description if isinstance(description, str) else "",
-        parameters if isinstance(parameters, dict) else {"type": "object", "properties": {}},
-        strict if isinstance(strict, bool) else None,
-    )
-
-
-def _write(tool: _Tool, format: str) -> JsonObject:
-    named: JsonObject = {"name": tool.name}
-    if tool.description:
-        named["description"] = tool.description
-    if format == "anthropic":
-        return {**named, "input_schema": tool.parameters}
-    if format == "bedrock_converse":
-        return {"toolSpec": {**named, "inputSchema": {"json": tool.parameters}}}
-    function: JsonObject = {**named, "parameters": tool.parameters}
-    if tool.strict is not None:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function} if format == "openai_chat" else {"type": "function", **function}
+    schema, strict = function.get(schema_key), function.get("strict")
+    if shape == "bedrock_converse":
+        schema = schema.get("json") if isinstance(schema, dict) else None
+    parameters: JsonObject = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
+    made: JsonObject = {"name": legal_tool_name(str(function["name"]))}
+    if description := string_of(function.get("description")):
+        made["description"] = description
+    member, schema_key = _FUNCTIONS[format]
+    made[schema_key] = {"json": parameters} if format == "bedrock_converse" else parameters
+    if format not in ("openai_chat", "openai_responses"):
+        return {member: made} if member else made
+    if isinstance(strict, bool):
+        made["strict"] = strict
+    return {"type": "function", **({member: made} if member else made)}

@@ -12,58 +12,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 MAX_DEPTH = 32
-Test: TypeAlias = Callable[[str], object]
+_Test: TypeAlias = Callable[[str], object]
 
 
 class PatternError(ValueError):
     """A pattern outside the supported syntax. The message names the fault and its index, and quotes no text."""
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Character:
-    """A character that passes a test. ``cost`` is the greatest number of comparisons in the test."""
-
-    test: Test
-    cost: int = 1
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Anchor:
-    """An assertion about the place between two characters: ``start``, ``end``, ``word`` or ``no_word``."""
-
-    kind: str
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Sequence:
-    """Nodes that match one after the other."""
-
-    nodes: tuple[Node, ...]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Choice:
-    """Nodes of which any may match."""
-
-    nodes: tuple[Node, ...]
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Repeated:
-    """A node that matches ``minimum`` to ``maximum`` times; without a limit when ``maximum`` is None."""
-
-    node: Node
-    minimum: int
-    maximum: int | None
-
-
-Node: TypeAlias = "Character | Anchor | Sequence | Choice | Repeated"
+_Emit: TypeAlias = "Callable[[_Program], object]"
+"""Adds the states of a part of a pattern. A part that is repeated is added several times."""
 
 _ANCHORS = {r"\b": "word", r"\B": "no_word", r"\A": "start", r"\Z": "end"}
 _BRACES = re.compile(r"\{(\d{0,4})(?:(,)(\d{0,4}))?\}")
@@ -75,21 +38,21 @@ _RANGE = re.compile(rf"(?:(\\[dwsDWS])|({_MEMBER}))(?(2)(?:(-)({_MEMBER}))?)")
 _is_word = re.compile(r"\w").match
 
 
-class Parser:
+class _Parser:
     """A recursive descent parser of a pattern. Raises `PatternError`."""
 
     def __init__(self, pattern: str) -> None:
-        self.ignores_case = pattern.startswith("(?i)")
-        self._text = pattern[4:] if self.ignores_case else pattern
+        self._ignores_case = pattern.startswith("(?i)")
+        self._text = pattern[4:] if self._ignores_case else pattern
         self._index = 0
         self._depth = 0
 
-    def parse(self) -> Node:
-        """Return the node of the whole pattern."""
-        node = self._choice()
+    def parse(self) -> _Emit:
+        """Return what adds the states of the whole pattern."""
+        emit = self._choice()
         if self._index < len(self._text):
             raise self._error("unbalanced )")
-        return node
+        return emit
 
     def _error(self, message: str) -> PatternError:
         return PatternError(f"{message} at {self._index}")
@@ -104,7 +67,7 @@ class Parser:
         self._index += 1
         return char
 
-    def _choice(self) -> Node:
+    def _choice(self) -> _Emit:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._error("groups are too deep")
@@ -113,26 +76,24 @@ class Parser:
             self._index += 1
             choices.append(self._sequence())
         self._depth -= 1
-        return choices[0] if len(choices) == 1 else Choice(tuple(choices))
+        return choices[0] if len(choices) == 1 else lambda program: program.add_choice(choices)
 
-    def _sequence(self) -> Node:
-        nodes = list[Node]()
+    def _sequence(self) -> _Emit:
+        parts = list[_Emit]()
         while self._peek() not in ("", "|", ")"):
-            nodes.append(self._repeated())
-        return Sequence(tuple(nodes))
+            parts.append(self._repeated())
+        return lambda program: [emit(program) for emit in parts]
 
-    def _repeated(self) -> Node:
-        node = self._atom()
+    def _repeated(self) -> _Emit:
+        emit = self._atom()
         limits = self._limits()
         if limits is None:
-            return node
-        if isinstance(node, Anchor):
-            raise self._error("nothing to repeat")
+            return emit
         if self._peek() == "?":
             self._index += 1
         if self._peek() == "+" or self._limits() is not None:
             raise self._error("multiple repeat")
-        return Repeated(node, *limits)
+        return lambda program: program.add_repeated(emit, *limits)
 
     def _limits(self) -> tuple[int, int | None] | None:
         char = self._peek()
@@ -149,41 +110,46 @@ class Parser:
             raise self._error("a repeat whose maximum is below its minimum")
         return minimum, maximum
 
-    def _atom(self) -> Node:
+    def _atom(self) -> _Emit:
         char = self._take()
         if char == "(":
             return self._group()
         if char == "[":
             return self._set()
         if char in "^$":
-            return Anchor("start" if char == "^" else "end")
+            return self._anchor("start" if char == "^" else "end")
         if char in "*+?":
             raise self._error("nothing to repeat")
         if char == "\\":
             return self._escape()
         return self._character("." if char == "." else re.escape(char))
 
-    def _group(self) -> Node:
+    def _group(self) -> _Emit:
         if self._peek() == "?":
             self._index += 1
             name = re.compile(r":|P<[A-Za-z_]\w*>").match(self._text, self._index)
             if name is None:
                 raise self._error("only the groups (...), (?:...) and (?P<name>...) are supported")
             self._index = name.end()
-        node = self._choice()
+        emit = self._choice()
         if self._peek() != ")":
             raise self._error("a group is not closed")
         self._index += 1
-        return node
+        return emit
 
-    def _escape(self) -> Node:
+    def _escape(self) -> _Emit:
         escape = _ESCAPE.match(self._text, self._index - 1)
         if escape is None:
             raise self._error("unknown escape")
         self._index = escape.end()
-        return Anchor(_ANCHORS[escape[0]]) if escape[0] in _ANCHORS else self._character(escape[0])
+        return self._anchor(_ANCHORS[escape[0]]) if escape[0] in _ANCHORS else self._character(escape[0])
 
-    def _set(self) -> Node:
+    def _anchor(self, place: str) -> _Emit:
+        if self._limits() is not None:
+            raise self._error("nothing to repeat")
+        return lambda program: program.add("anchor", place=place)
+
+    def _set(self) -> _Emit:
         whole = _SET.match(self._text, self._index - 1)
         if whole is None:
             raise self._error("a set of characters is not closed, or has an unknown escape")
@@ -192,12 +158,13 @@ class Parser:
         inside = "".join(kind + _member(low) + dash + _member(high) for kind, low, dash, high in members)
         return self._character(f"[{whole[1]}{inside}]", 1 + sum(bool(kind or dash) for kind, _, dash, _ in members))
 
-    def _character(self, expression: str, cost: int = 1) -> Character:
-        """Return a node that asks `re` about one character, which takes bounded time."""
+    def _character(self, expression: str, cost: int = 1) -> _Emit:
+        """Return a state that asks `re` about one character, which takes at most ``cost`` comparisons."""
         try:
-            return Character(re.compile(expression, re.IGNORECASE if self.ignores_case else 0).fullmatch, cost)
+            test = re.compile(expression, re.IGNORECASE if self._ignores_case else 0).fullmatch
         except re.error as error:
             raise self._error("a bad range of characters") from error
+        return lambda program: program.add("character", test, cost=cost)
 
 
 def _member(text: str) -> str:
@@ -231,9 +198,8 @@ class Pattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN_CHARS:
             raise PatternError(f"a pattern has at most {MAX_PATTERN_CHARS} characters")
-        parser = Parser(pattern)
-        self._program = _Program(parser.ignores_case)
-        self._program.emit(parser.parse())
+        self._program = _Program()
+        _Parser(pattern).parse()(self._program)
         self._program.add("match")
 
     def lines(self, lines: Iterable[str], *, max_steps: int = MAX_STEPS) -> MatchedLines:
@@ -262,7 +228,7 @@ class _State:
 
     kind: str
     next: tuple[int, ...]
-    test: Test | None = None
+    test: _Test | None = None
     place: str = ""
     cost: int = 1
 
@@ -270,57 +236,41 @@ class _State:
 class _Program:
     """The states of a compiled pattern; the first is the start state."""
 
-    def __init__(self, ignores_case: bool) -> None:
+    def __init__(self) -> None:
         self.states: list[_State] = []
-        self.ignores_case = ignores_case
 
-    def add(self, kind: str, test: Test | None = None, place: str = "", cost: int = 1) -> int:
+    def add(self, kind: str, test: _Test | None = None, place: str = "", cost: int = 1) -> int:
         if len(self.states) >= MAX_STATES:
             raise PatternError(f"the pattern is too large: over {MAX_STATES} states")
         number = len(self.states)
         self.states.append(_State(kind, (number + 1,), test, place, cost))
         return number
 
-    def emit(self, node: Node) -> None:
-        """Add states for the node. The states of the next node are added after them."""
-        match node:
-            case Character(test, cost):
-                self.add("character", test, cost=cost)
-            case Anchor(place):
-                self.add("anchor", place=place)
-            case Sequence(nodes):
-                for child in nodes:
-                    self.emit(child)
-            case Choice(nodes):
-                self._choice(nodes)
-            case Repeated(inner, minimum, maximum):
-                self._repeated(inner, minimum, maximum)
-
-    def _choice(self, nodes: tuple[Node, ...]) -> None:
+    def add_choice(self, parts: Sequence[_Emit]) -> None:
         ends = list[int]()
-        for node in nodes[:-1]:
+        for emit in parts[:-1]:
             split = self.add("split")
-            self.emit(node)
+            emit(self)
             ends.append(self.add("split"))
             self.states[split].next = (split + 1, len(self.states))
-        self.emit(nodes[-1])
+        parts[-1](self)
         for end in ends:
             self.states[end].next = (len(self.states),)
 
-    def _repeated(self, node: Node, minimum: int, maximum: int | None) -> None:
+    def add_repeated(self, emit: _Emit, minimum: int, maximum: int | None) -> None:
         for _ in range(minimum):
-            self.add("split")  # gives an empty node a state too, so that MAX_STATES limits repeats of it
-            self.emit(node)
+            self.add("split")  # gives an empty part a state too, so that MAX_STATES limits repeats of it
+            emit(self)
         if maximum is None:
             split = self.add("split")
-            self.emit(node)
+            emit(self)
             self.states[self.add("split")].next = (split,)
             self.states[split].next = (split + 1, len(self.states))
             return
         splits = list[int]()
         for _ in range(maximum - minimum):
             splits.append(self.add("split"))
-            self.emit(node)
+            emit(self)
         for split in splits:
             self.states[split].next = (split + 1, len(self.states))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from turnlog.core.errors import PatchError, Problem, TooMuchWorkError
 from turnlog.core.json_values import MAX_DEPTH, JsonObject, JsonValue, copied_json, encode_json, json_pointer, measured
@@ -174,27 +174,26 @@ class _Document:
         return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
     def _value_at(self, path: Sequence[str], member: str) -> JsonValue:
-        value = self.root
+        value: Any = self.root
         for part in path:
-            value = self._child(value, part, member)
-        return value
+            value = value[self._key(value, part, member)]
+        return cast("JsonValue", value)
 
-    def _child(self, value: JsonValue, part: str, member: str) -> JsonValue:
+    def _key(self, value: JsonValue, part: str, member: str) -> Any:
+        """Return the name or the index that a part of a path has in a value. Raises `PatchError` where nothing exists."""
         if isinstance(value, dict) and part in value:
-            return value[part]
-        if isinstance(value, list):
-            return value[self._index(part, len(value), member)]
+            return part
+        if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
+            return int(part)
         raise self._error(member, "nothing exists at this path")
 
-    def _parent(self, path: Sequence[str], member: str) -> JsonValue:
+    def _parent(self, path: Sequence[str], member: str) -> Any:
         """Return the container of a path's last part, after copying it and all containers above it."""
-        self.root = value = self._own(self.root)
+        self.root = self._own(self.root)
+        value: Any = self.root
         for part in path[:-1]:
-            child = self._own(self._child(value, part, member))
-            if isinstance(value, dict):
-                value[part] = child
-            elif isinstance(value, list):
-                value[int(part)] = child
+            key = self._key(value, part, member)
+            child = value[key] = self._own(value[key])
             value = child
         return value
 
@@ -210,12 +209,12 @@ class _Document:
             self.root = value
             return
         parent, last = self._parent(path, "path"), path[-1]
-        if isinstance(parent, dict):
-            parent[last] = value
-        elif isinstance(parent, list):
-            index = len(parent) if last == "-" else self._index(last, len(parent) + 1, "path")
+        if isinstance(parent, list):
+            index = len(parent) if last in ("-", str(len(parent))) else self._key(parent, last, "path")
             self._shift(len(parent) - index)
             parent.insert(index, value)
+        elif isinstance(parent, dict):
+            parent[last] = value
         else:
             raise self._error("path", "the parent is neither an object nor a list")
 
@@ -223,29 +222,18 @@ class _Document:
         if not path:
             self.root = value
             return
-        parent, last = self._parent(path, "path"), path[-1]
-        self._child(parent, last, "path")
-        if isinstance(parent, dict):
-            parent[last] = value
-        elif isinstance(parent, list):
-            parent[int(last)] = value
+        parent = self._parent(path, "path")
+        parent[self._key(parent, path[-1], "path")] = value
 
     def _remove(self, path: Sequence[str], member: str) -> None:
         if not path:
             self.root = None
             return
-        parent, last = self._parent(path, member), path[-1]
-        self._child(parent, last, member)
-        if isinstance(parent, dict):
-            del parent[last]
-        elif isinstance(parent, list):
-            self._shift(len(parent) - int(last))
-            del parent[int(last)]
-
-    def _index(self, part: str, length: int, member: str) -> int:
-        if not _INDEX.fullmatch(part) or int(part) >= length:
-            raise self._error(member, "nothing exists at this path")
-        return int(part)
+        parent = self._parent(path, member)
+        key = self._key(parent, path[-1], member)
+        if isinstance(parent, list):
+            self._shift(len(parent) - key)
+        del parent[key]
 
     def _shift(self, elements: int) -> None:
         self._work.spend(elements // _ELEMENTS_PER_STEP)

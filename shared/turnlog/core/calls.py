@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import InvalidInputError
@@ -152,7 +153,9 @@ def _result_fact(result: ToolResult) -> ResultOutline:
 
 MAX_LISTED_CALLS = 16
 _KEY_BYTES = 6
-_ENTRY_BYTES = 4 + 2 + _KEY_BYTES + _KEY_BYTES
+_ENTRY = Struct(f">IH{_KEY_BYTES}s{_KEY_BYTES}s")
+"""An open call in a header: its position, its index, and the hashes of its id and its name, of zeros when it has none."""
+_NO_KEY = bytes(_KEY_BYTES)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -195,21 +198,20 @@ class OpenCalls:
         """Encode the `listed` open calls for a header, in 18 bytes each, and the count of the others."""
         listed = self.listed()
         data = b"".join(
-            call.ref.position.to_bytes(4, "big")
-            + min(call.ref.index, 65535).to_bytes(2, "big")
-            + call.id_hash.ljust(_KEY_BYTES, b"\0")
-            + call.name_hash.ljust(_KEY_BYTES, b"\0")
+            _ENTRY.pack(call.ref.position, min(call.ref.index, 65535), call.id_hash, call.name_hash)
             for call in listed.calls
         )
         return data, listed.more
 
     @classmethod
     def decode(cls, data: bytes, more: int) -> OpenCalls:
-        if len(data) % _ENTRY_BYTES:
+        if len(data) % _ENTRY.size:
             raise ValueError("open calls are cut short")
-        return cls(
-            tuple(_decode(data[start : start + _ENTRY_BYTES]) for start in range(0, len(data), _ENTRY_BYTES)), more
+        calls = (
+            UnansweredCall(Ref(position, index), id_hash.replace(_NO_KEY, b""), name_hash.replace(_NO_KEY, b""))
+            for position, index, id_hash, name_hash in _ENTRY.iter_unpack(data)
         )
+        return cls(tuple(calls), more)
 
 
 class OpenIndex:
@@ -346,15 +348,3 @@ def _pair_result(
 def call_hash(text: str) -> bytes:
     """Return the hash by which an unanswered call remembers its key or its name; empty for an empty text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES] if text else b""
-
-
-def _decode(data: bytes) -> UnansweredCall:
-    return UnansweredCall(
-        Ref(int.from_bytes(data[:4], "big"), int.from_bytes(data[4:6], "big")),
-        _unpad(data[6 : 6 + _KEY_BYTES]),
-        _unpad(data[6 + _KEY_BYTES :]),
-    )
-
-
-def _unpad(data: bytes) -> bytes:
-    return b"" if data == bytes(_KEY_BYTES) else data

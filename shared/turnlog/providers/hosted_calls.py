@@ -163,17 +163,10 @@ def call_of(item: JsonObject, shape: CallShape) -> ToolCall:
     if isinstance(action, dict):
         item = {**item, "action": {key: value for key, value in action.items() if key != "sources"}}
     values: JsonObject = {key: item[key] for key in shape.arguments if item.get(key) is not None}
-    only = values.get(shape.arguments[0]) if len(shape.arguments) == 1 else None
-    is_whole = isinstance(only, dict) or shape.arguments in (("arguments",), ("input",))
-    arguments = only if is_whole else _only_object(values)
-    call_id, name = string_of(item.get(shape.call_id)), shape.name or string_of(item.get("name"))
-    return ToolCall(call_id, name, json_text(arguments), hosted=shape.output == "")
-
-
-def _only_object(values: JsonObject) -> JsonValue:
-    """Return the object that is the only value, or all values."""
     only = next(iter(values.values())) if len(values) == 1 else None
-    return only if isinstance(only, dict) else values
+    is_whole = isinstance(only, dict) or shape.arguments in (("arguments",), ("input",))
+    call_id, name = string_of(item.get(shape.call_id)), shape.name or string_of(item.get("name"))
+    return ToolCall(call_id, name, json_text(only if is_whole else values), hosted=shape.output == "")
 
 
 def result_of(item: JsonObject, shape: CallShape, *, is_error: bool | None = None) -> ToolResult:

@@ -65,8 +65,13 @@ def optional(shape: Shape) -> Shape:
     return lambda value: None if value is None else shape(value)
 
 
-def fields(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
-    """Return the shape of an object. Unknown and unfit members are left out; every one of ``required`` must fit."""
+def fields(
+    required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None, *, rest: Shape | None = None
+) -> Shape:
+    """Return the shape of an object; every one of ``required`` must fit.
+
+    Unfit members are left out, and unknown ones unless they fit ``rest``.
+    """
     shapes = {**(others or {}), **required}
 
     def shape(value: JsonValue) -> JsonValue:
@@ -74,7 +79,7 @@ def fields(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = N
             raise UnfitError
         kept, is_same = JsonObject(), True
         for key, member in value.items():
-            shape_of_member = shapes.get(key)
+            shape_of_member = shapes.get(key, rest)
             if shape_of_member is None:
                 is_same = False
                 continue
@@ -151,21 +156,6 @@ def tagged(kinds: Mapping[str, Shape], *, others: Shape | None = None, refused: 
         if shape_of_kind is None:
             raise UnfitError
         return shape_of_kind(value)
-
-    return shape
-
-
-def without_unfit(members: Mapping[str, Shape]) -> Shape:
-    """Return the shape of an object of which only some members are known; unfit ones of these are left out."""
-
-    def shape(value: JsonValue) -> JsonValue:
-        if not isinstance(value, dict):
-            raise UnfitError
-        kept = JsonObject()
-        for key, member in value.items():
-            with suppress(UnfitError):
-                kept[key] = members[key](member) if key in members else member
-        return value if kept == value else kept
 
     return shape
 
@@ -291,7 +281,7 @@ _NOT_IN_RESULTS = _OF_OTHER_APIS | {"tool_use", "tool_result", "thinking", "reda
 
 
 def _anthropic_content(kinds: Mapping[str, Shape], refused: frozenset[str]) -> Shape:
-    block = tagged(kinds, others=without_unfit(_MARK), refused=refused)
+    block = tagged(kinds, others=fields({}, _MARK, rest=anything), refused=refused)
 
     def name(value: JsonObject) -> str:
         return str(value.get("type")) if value.get("type") in _SHOWN else ""
@@ -628,7 +618,7 @@ _ITEMS = tagged(
         "item_reference": fields({"type": text, "id": _pattern("[a-zA-Z0-9_-]+")}),
         **{kind: fields({"type": text}, {**_any_of(keys), "id": _id("")}) for kind, keys in HOSTED.items()},
     },
-    others=without_unfit({"id": _id("")}),
+    others=fields({}, {"id": _id("")}, rest=anything),
     refused=frozenset(
         {
             *("text", "image", "image_url", "document", "file", "refusal", "thinking", "redacted_thinking"),

@@ -70,6 +70,7 @@ _NUMBERS = {
     "limit": (1, 50),
     "loop": (1, 10**9),
 }
+_TEXTS = ("tool", "after", "before", "pattern", "pointer")
 _ROLES = ("system", "user", "assistant", "tool")
 Option: TypeAlias = str | int
 
@@ -106,16 +107,12 @@ def ref_of(place: str) -> str | None:
 def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -> RecallRequest:
     """Return the request in a model's arguments for a tool. Raises `ArgumentsError` when it is not clear."""
     fields = _fields(tool, arguments)
+    options = _options(fields)
     if tool == SEARCH_TOOL:
-        options = _options(fields, ("limit", "loop"), ("tool", "after", "before"))
         words = _texts(fields.get("q"))
         if not words:
             raise ArgumentsError("give q, the words to look for")
-        role = _text(fields.get("role"))
-        if role is not None and role.lower() in _ROLES:
-            options["role"] = role.lower()
         return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
-    options = _options(fields, ("from_line", "to_line", "max_tokens"), ("pattern", "pointer"))
     span = _RANGE.fullmatch("-".join(_texts(fields.get("lines"))))
     if span is not None:
         options = {"from_line": max(1, int(span[1])), "to_line": max(1, int(span[2])), **options}
@@ -125,18 +122,17 @@ def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -
     return RecallRequest(places, options)
 
 
-def _options(fields: Mapping[str, Any], numbers: Iterable[str], texts: Iterable[str]) -> dict[str, Option]:
-    """Return the named options that are there, with numbers brought into their bounds."""
+def _options(fields: Mapping[str, Any]) -> dict[str, Option]:
+    """Return the options that are there, with numbers brought into their bounds."""
     options = dict[str, Option]()
-    for name in numbers:
-        number, (low, high) = _number(fields.get(name)), _NUMBERS[name]
-        if number is not None:
+    for name, (low, high) in _NUMBERS.items():
+        if (number := _number(fields.get(name))) is not None:
             options[name] = min(max(number, low), high)
-    for name in texts:
-        text = _text(fields.get(name))
-        if text is not None:
+    for name in _TEXTS:
+        if (text := _text(fields.get(name))) is not None:
             options[name] = int(text) if name in ("after", "before") and text.isascii() and text.isdigit() else text
-    return options
+    role = (_text(fields.get("role")) or "").lower()
+    return options | ({"role": role} if role in _ROLES else {})
 
 
 # ------------------------------------------------------------ places

@@ -25,7 +25,10 @@ class LintHistories:
                 body.messages, body.made_behind, format=format, system=body.system, tools=body.tools
             )
         fingerprint = thinking.fingerprint(body.messages, format=format, system=body.system, tools=body.tools)
-        return answer_of(format, violations, fingerprint)
+        problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
+        return LintAnswer(
+            valid=not violations, format=format, total=len(violations), problems=problems, fingerprint=fingerprint
+        )
 
 
 def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
@@ -41,14 +44,6 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
         )
         raise InvalidInputError.at("/format", message, "no_rules")
     return cast("LintFormat", format_name)
-
-
-def answer_of(format: LintFormat, violations: Sequence[Violation], fingerprint: str | None) -> LintAnswer:
-    """Return the answer for ``violations``, of which it lists the first `MAX_PROBLEMS`."""
-    problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
-    return LintAnswer(
-        valid=not violations, format=format, total=len(violations), problems=problems, fingerprint=fingerprint
-    )
 
 
 def problem_of(violation: Violation) -> RuleBroken:

@@ -98,9 +98,7 @@ def count_media(media: Media) -> int:
     File: text by `TEXT_FILE_BYTES_PER_TOKEN`; others (PDF) `FILE_PAGE` for each `FILE_PAGE_BYTES` begun.
     Audio: `AUDIO_TOKENS_PER_SECOND`, with the length estimated from the number of bytes.
     """
-    data, media_type = media.data, media.media_type or ""
-    if not data and media.url and (match := _DATA_URL.match(media.url)):
-        data, media_type = media.url[match.end() :], match["type"] or media_type
+    data, media_type = _data_of(media)
     if media.kind == "image":
         return _count_image(data, media.detail)
     size_bytes = len(data) * 3 // 4 if data else 0
@@ -112,15 +110,20 @@ def count_media(media: Media) -> int:
     return FILE_PAGE * max(1, math.ceil(size_bytes / FILE_PAGE_BYTES))
 
 
+def _data_of(media: Media) -> tuple[str | None, str]:
+    """Return the base64 of media, also that of a data URL, and its type."""
+    if not media.data and media.url and (match := _DATA_URL.match(media.url)):
+        return media.url[match.end() :], match["type"] or media.media_type or ""
+    return media.data, media.media_type or ""
+
+
 def count_image_of_claude(media: Media) -> int:
     """Return the most tokens of an image for Claude: one for each patch of 28 x 28 pixels.
 
     The image is first scaled to 2,576 pixels and 4,784 tokens (https://platform.claude.com/docs/en/build-with-claude/vision);
     models before 4.7 scale it to 1,568 of each, which an image of unknown size counts as.
     """
-    data = media.data
-    if not data and media.url and (match := _DATA_URL.match(media.url)):
-        data = media.url[match.end() :]
+    data, _ = _data_of(media)
     size = image_size(data) if data else None
     if size is None:
         return CLAUDE_UNKNOWN

@@ -125,6 +125,10 @@ def test_each_value_of_a_body_is_counted(text: str, count: int) -> None:
         (object(), ""),
         ({"a": 1, "b/~": [0, (1, {"x": b""})]}, "/b~1~0/1/1/x"),
         (MappingProxyType({"a": {1}}), "/a"),
+        ({"a": [1, math.nan]}, "/a/1"),
+        ({"a": {"b": 2**64}}, "/a/b"),
+        ({"a": [{1: 2}]}, "/a/0"),
+        ({"a": [datetime(2026, 1, 31, tzinfo=UTC)]}, "/a/0"),
     ],
 )
 def test_an_object_that_is_no_json_is_refused_with_its_place(value: object, pointer: str) -> None:
@@ -132,6 +136,7 @@ def test_an_object_that_is_no_json_is_refused_with_its_place(value: object, poin
         json_values.checked_json(value)
     assert [problem.pointer for problem in raised.value.problems] == [pointer]
     assert ("base64" in raised.value.detail) == (pointer == "/b~1~0/1/1/x")
+    assert ("such as 2026-01-31T12:00:00Z" in raised.value.detail) == ("datetime" in raised.value.detail)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,10 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 MAX_DEPTH = 32
 _WIDE_INTEGER = re.compile(r"[0-9]{19}")
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+_HINTS = {
+    "bytes": "; give bytes as base64 text",
+    "datetime": "; give a time as text, such as 2026-01-31T12:00:00Z",
+}
 # `json.dumps` makes an encoder for each call that has options.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
@@ -147,32 +151,33 @@ def checked_json(value: _Json) -> _Json:
     Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it has no surrogate.
     """
     stack: list[tuple[object, int]] = [(value, 1)]
-    is_joined = True
-    while stack:
-        item, depth = stack.pop()
-        if isinstance(item, str):
-            is_joined = is_joined and is_unicode(item)
-            continue
-        if item is None or isinstance(item, bool):
-            continue
-        if isinstance(item, (dict, Mapping)):
-            for key in item:
-                if not isinstance(key, str):
-                    raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
-                is_joined = is_joined and is_unicode(key)
-            children: Iterable[object] = item.values()
-        elif isinstance(item, list | tuple):
-            children = item
-        elif isinstance(item, int | float):
-            _check_number(item)
-            continue
-        else:
-            hint = "; give bytes as base64 text" if isinstance(item, bytes) else ""
-            pointer = _pointer_to(item, value)
-            message = f"a value of type {type(item).__name__} is not JSON, at {pointer!r}{hint}"
-            raise MalformedError.at(pointer, message, "not_json")
-        _check_depth(depth)
-        stack.extend((child, depth + 1) for child in children)
+    is_joined, item = True, cast("object", value)
+    try:
+        while stack:
+            item, depth = stack.pop()
+            if isinstance(item, str):
+                is_joined = is_joined and is_unicode(item)
+                continue
+            if item is None or isinstance(item, bool):
+                continue
+            if isinstance(item, (dict, Mapping)):
+                for key in item:
+                    if not isinstance(key, str):
+                        raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
+                    is_joined = is_joined and is_unicode(key)
+                children: Iterable[object] = item.values()
+            elif isinstance(item, list | tuple):
+                children = item
+            elif isinstance(item, int | float):
+                _check_number(item)
+                continue
+            else:
+                raise MalformedError(f"a value of type {type(item).__name__} is not JSON")
+            _check_depth(depth)
+            stack.extend((child, depth + 1) for child in children)
+    except MalformedError as error:
+        pointer, hint = _pointer_to(item, value), _HINTS.get(type(item).__name__, "")
+        raise MalformedError.at(pointer, f"{error.detail}, at {pointer!r}{hint}", "not_json") from error
     return value if is_joined else cast("_Json", _joined(value))
 
 
@@ -202,7 +207,8 @@ def _pointer_to(item: object, value: object) -> str:
 
 def _check_number(value: float) -> None:
     if isinstance(value, int):
-        _check_int(value)
+        if not _MIN_INT <= value <= _MAX_INT:
+            raise MalformedError("an integer is wider than 64 bits")
     elif not math.isfinite(value):
         raise MalformedError("NaN and infinity are not JSON")
 
@@ -210,11 +216,6 @@ def _check_number(value: float) -> None:
 def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
         raise MalformedError(f"JSON is deeper than {MAX_DEPTH} levels")
-
-
-def _check_int(value: int) -> None:
-    if not _MIN_INT <= value <= _MAX_INT:
-        raise MalformedError("an integer is wider than 64 bits")
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -234,7 +235,7 @@ def _int(text: str) -> int:
     if len(text) > 21:
         raise MalformedError("an integer is wider than 64 bits")
     value = int(text)
-    _check_int(value)
+    _check_number(value)
     return value
 
 

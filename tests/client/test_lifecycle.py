@@ -8,6 +8,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsE
 from turnlog.testing.fixed import FixedClock
 
 USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "find"}}
 
 
 @pytest.fixture
@@ -269,6 +271,19 @@ def test_calls_and_their_jobs_have_the_correlation_id_of_the_block(url: str) -> 
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("tools", [{}, {"find": TOOL}, "find", b"", 5, True])
+def test_tools_that_are_no_list_are_refused_in_words(url: str, tools: Any) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("s", tools=(TOOL,))
+        session.append(USER)
+        assert session.context().tools == session.context(tools=(TOOL,)).tools == [TOOL]
+        calls = (log.sessions.create, session.update, session.context, partial(log.build_window, [USER]))
+        for call in calls:
+            with pytest.raises(InvalidInputError, match="tools"):
+                call(tools=tools)
+
+
+@pytest.mark.network
 def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(url: str) -> None:
     with Turnlog.open(url) as log:
         session = log.sessions.create("s", title="<script>", system="x")
@@ -278,6 +293,9 @@ def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(ur
             session.append(question, {"role": "assistant", "content": "a " * 100})
         window = session.context(budget=1_500, policy="run_loops")
         assert repr(session) == "Session('s')"
+        assert repr(session.messages()) == "<Paged: iterate over it once, or take list() of it>"
+        messages = AsyncTurnlog(log).sessions.of("s").messages()
+        assert repr(messages) == "<AsyncPaged: iterate over it once, with async for>"
         assert repr(window) == str(window)
         assert repr(window).startswith(f"<Window: {len(window.messages)} messages, ")
         for text in (repr(window), repr(window.manifest)):

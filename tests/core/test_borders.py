@@ -153,6 +153,10 @@ def test_an_object_behind_a_border_of_json_is_refused(value: object) -> None:
     json_values.checked_json(deep[0])
 
 
+def test_tuples_and_other_mappings_become_lists_and_objects() -> None:
+    assert json_values.checked_json({"a": (MappingProxyType({"b": ()}), 1)}) == {"a": [{"b": []}, 1]}
+
+
 @pytest.mark.parametrize(
     ("value", "joined", "sent"),
     [

@@ -95,6 +95,9 @@ class Paged(Iterator[T], Generic[T]):
         self._is_over = False
         self._left = deque[T]()
 
+    def __repr__(self) -> str:
+        return "<Paged: iterate over it once, or take list() of it>"
+
     def __next__(self) -> T:
         while not self._left:
             page = self.page()

@@ -200,6 +200,9 @@ class AsyncPaged(AsyncIterator[T], Generic[T]):
         self._left = deque[T]()
         self._coming: asyncio.Future[Sequence[T] | None] | None = None
 
+    def __repr__(self) -> str:
+        return "<AsyncPaged: iterate over it once, with async for>"
+
     async def __anext__(self) -> T:
         while not self._left:
             page = await self._page()

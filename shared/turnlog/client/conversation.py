@@ -206,7 +206,7 @@ class ConversationCalls(SessionResource):
             "budget": budget,
             "policy": policy_field(policy),
             "model": model,
-            "tools": list(tools) if tools is not None else None,
+            "tools": tools,
             "output_reserve": output_reserve,
             "include_current_loop": include_current_loop,
             "answer_open_calls": answer_open_calls,

@@ -206,7 +206,7 @@ class Sessions(SessionImports):
             "title": title,
             "system": system,
             "model": model,
-            "tools": list(tools) if tools is not None else None,
+            "tools": tools,
             "output_reserve": output_reserve,
             "policy": policy_field(policy),
             "metadata": metadata,
@@ -299,11 +299,8 @@ class Session(
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
-        fields = sent_settings(settings)
-        if fields.get("tools") is not None:
-            fields["tools"] = list(fields["tools"])
         answer: SessionInfo = self._backend.call(
-            "update_session", path=self._path, body=fields, idempotency_key=idempotency_key
+            "update_session", path=self._path, body=sent_settings(settings), idempotency_key=idempotency_key
         )
         return answer
 

@@ -123,7 +123,7 @@ def build_window(  # noqa: PLR0913
         "policy": policy_field(policy),
         "input_format": input_format,
         "system": system,
-        "tools": list(tools) if tools is not None else None,
+        "tools": tools,
         "model": model,
         "output_reserve": output_reserve,
     }

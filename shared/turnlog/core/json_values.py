@@ -146,27 +146,29 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
 
 
 def checked_json(value: _Json) -> _Json:
-    """Return ``value`` (a Python object from a caller), with each surrogate pair in its strings joined, as a JSON parser does.
+    """Return ``value`` (a Python object from a caller) as a JSON parser would: with objects and lists, and surrogate pairs joined.
 
-    Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it has no surrogate.
+    Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it is so already.
     """
     stack: list[tuple[object, int]] = [(value, 1)]
-    is_joined, item = True, cast("object", value)
+    is_parsed, item = True, cast("object", value)
     try:
         while stack:
             item, depth = stack.pop()
             if isinstance(item, str):
-                is_joined = is_joined and is_unicode(item)
+                is_parsed = is_parsed and is_unicode(item)
                 continue
             if item is None or isinstance(item, bool):
                 continue
             if isinstance(item, (dict, Mapping)):
+                is_parsed = is_parsed and isinstance(item, dict)
                 for key in item:
                     if not isinstance(key, str):
                         raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
-                    is_joined = is_joined and is_unicode(key)
+                    is_parsed = is_parsed and is_unicode(key)
                 children: Iterable[object] = item.values()
             elif isinstance(item, list | tuple):
+                is_parsed = is_parsed and isinstance(item, list)
                 children = item
             elif isinstance(item, int | float):
                 _check_number(item)
@@ -178,15 +180,15 @@ def checked_json(value: _Json) -> _Json:
     except MalformedError as error:
         pointer, hint = _pointer_to(item, value), _HINTS.get(type(item).__name__, "")
         raise MalformedError.at(pointer, f"{error.detail}, at {pointer!r}{hint}", "not_json") from error
-    return value if is_joined else cast("_Json", _joined(value))
+    return value if is_parsed else cast("_Json", _parsed(value))
 
 
-def _joined(value: object) -> object:
+def _parsed(value: object) -> object:
     if isinstance(value, str):
         return joined_pairs(value)
     if isinstance(value, (dict, Mapping)):
-        return _unique([(joined_pairs(key), cast("JsonValue", _joined(item))) for key, item in value.items()])
-    return [_joined(item) for item in value] if isinstance(value, list | tuple) else value
+        return _unique([(joined_pairs(key), cast("JsonValue", _parsed(item))) for key, item in value.items()])
+    return [_parsed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _pointer_to(item: object, value: object) -> str:

@@ -249,6 +249,13 @@ def test_a_redacted_message_is_not_said_again_behind_an_edited_one(harness: Harn
     assert shown[edited] == "****" and "secret" not in [one.body["content"] for one in graph.session.messages()]
 
 
+def test_runs_without_a_thread_id_share_no_session(harness: Harness) -> None:
+    log = harness.log()
+    with pytest.raises(InvalidInputError, match="thread_id is None"):
+        Graph(log).ask("my number is 4711", at={"configurable": {"thread_id": None}})
+    assert not list(log.sessions.list())
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fault_anywhere_and_a_repeated_put_append_once(harness: Harness, when: Any) -> None:
     first, second = HumanMessage("first", id="1"), AIMessage("second", id="2")

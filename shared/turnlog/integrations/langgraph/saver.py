@@ -198,7 +198,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         if self._channel is None:
             raise InvalidInputError("this saver keeps no messages; make it with messages= the name of their channel")
         messages = state[self._channel] if isinstance(state, Mapping) else getattr(state, self._channel)
-        thread_id = str(configurable["thread_id"])
+        thread_id = _thread_id(configurable)
         if _IN_SUBGRAPH in configurable.get("checkpoint_ns", ""):
             self._logs.keep_beside(thread_id, messages)
         else:
@@ -415,7 +415,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def _spaces(self, config: RunnableConfig | None) -> Sequence[Namespace]:
         if config is None:
             return [namespace for thread_id in self._threads.all() for namespace in self._threads.namespaces(thread_id)]
-        thread_id, name = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns")
+        thread_id, name = _thread_id(config["configurable"]), config["configurable"].get("checkpoint_ns")
         return self._threads.namespaces(thread_id) if name is None else [Namespace(thread_id, name)]
 
     def _iter_checkpoints(
@@ -459,7 +459,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
 def _namespace(config: RunnableConfig) -> Namespace:
     configurable = config["configurable"]
-    return Namespace(str(configurable["thread_id"]), configurable.get("checkpoint_ns", ""))
+    return Namespace(_thread_id(configurable), configurable.get("checkpoint_ns", ""))
+
+
+def _thread_id(configurable: Mapping[str, Any]) -> str:
+    if configurable["thread_id"] is None:
+        raise InvalidInputError("the run's thread_id is None; give it the id of its conversation")
+    return str(configurable["thread_id"])
 
 
 def _config(namespace: Namespace, checkpoint_id: str, thread_id: Any = None) -> RunnableConfig:

@@ -189,6 +189,17 @@ def test_a_message_that_the_log_does_not_take_refuses_its_session_and_no_other(l
     assert [one.session_id for one in log.sessions.list()] == ["b"]
 
 
+def test_a_text_is_one_path_not_one_for_each_letter(
+    log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "a", [{"id": "a", "messages": CHAT}])
+    (tmp_path / "b").mkdir()
+    path = written(tmp_path, "b/ab", [{"id": "b", "messages": CHAT}])
+    for paths in ("b/ab", path, "b"):
+        assert [row.session_id for row in import_files(log, paths).sessions] == ["b"]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that the loader leaves open
 def test_real_conversations_are_kept_whole(log: Turnlog, real_data: ModuleType, tmp_path: Path) -> None:
     sources = [

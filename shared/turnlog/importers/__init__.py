@@ -138,7 +138,7 @@ def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = T
 
 def import_files(
     log: Turnlog,
-    paths: Iterable[Path | str],
+    paths: Path | str | Iterable[Path | str],
     *,
     shape: str | None = None,
     dry_run: bool = False,
@@ -146,14 +146,15 @@ def import_files(
     on_bytes: OnBytes | None = None,
     clock: Clock | None = None,
 ) -> Report:
-    """Import the sessions of files and folders, and return a report.
+    """Import the sessions of a file or folder, or of several, and return a report.
 
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
     nothing, an interrupted one continues, and a source that has grown adds its new messages; an export is never added to a
     session. A refused session is a row of the report and does not stop the others; `Report.check` raises its error.
     ``on_bytes`` is called with the bytes of the files that are done, and those of all files.
     """
-    candidates = find(map(Path, paths), shape=shape, documents=documents)
+    names = (paths,) if isinstance(paths, Path | str) else paths
+    candidates = find(map(Path, names), shape=shape, documents=documents)
     return run(log, candidates, dry_run=dry_run, on_bytes=on_bytes, clock=clock)
 
 

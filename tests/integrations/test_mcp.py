@@ -188,8 +188,10 @@ def test_over_http(tmp_path: Path, token: str | None) -> None:
             if token is not None:
                 refused = [{}, {"Authorization": token}, {"Authorization": "Bearer s3cre"}]
                 assert [status_of(port, **headers) for headers in refused] == [401] * 3
-                bearer = {"Authorization": f"Bearer {token}"}
-                assert status_of(port, **bearer) == status_of(port, **bearer, Host="turnlog.example") not in (401, 421)
+                for scheme in ("Bearer", "bearer"):
+                    bearer = {"Authorization": f"{scheme} {token}"}
+                    assert status_of(port, **bearer) not in (401, 421)
+                    assert status_of(port, **bearer, Host="turnlog.example") == status_of(port, **bearer)
                 return
             answers = asyncio.run(asked(url, ("search_history", {"session_id": "desk", "q": "parcel"})))
             assert "⟦parcel⟧" in answers[0][0]

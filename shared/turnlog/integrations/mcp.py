@@ -367,11 +367,11 @@ def serve_http(server: MCPServer[Any], *, host: str, port: int, token: str | Non
 
 def require_token(app: AsgiApp, token: str) -> AsgiApp:
     """Return the ASGI application with a check before it: requests without the bearer token are answered with 401."""
-    expected = f"Bearer {token}".encode()
 
     async def checked(scope: Any, receive: Any, send: Any) -> None:
-        header = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] != "http" or hmac.compare_digest(header, expected):
+        scheme, _, credentials = dict(scope.get("headers") or ()).get(b"authorization", b"").partition(b" ")
+        is_authorized = scheme.lower() == b"bearer" and hmac.compare_digest(credentials, token.encode())
+        if scope["type"] != "http" or is_authorized:
             await app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]

@@ -138,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TurnlogError as error:
         sys.stderr.write(f"local_stack: {error.detail}\n")
         return 1
+    except OSError as error:
+        sys.stderr.write(f"local_stack: {error.filename}: {error.strerror}\n")
+        return 1
     return 0
 
 

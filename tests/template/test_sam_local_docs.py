@@ -109,6 +109,14 @@ def test_without_docker_a_target_says_so_in_one_line(tmp_path: Path, target: str
     assert len(said) == 1 and "sam local needs Docker" in said[0]
 
 
+def test_a_template_that_is_not_there_is_named(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = tmp_path / "template.yaml"
+    assert tool.main(["template", str(built), str(tmp_path / "local.yaml")]) == 1
+    assert capsys.readouterr().err == f"local_stack: {built}: No such file or directory\n"
+
+
 @pytest.fixture
 def resources() -> Iterator[str]:
     """The address of what `make sam-resources` serves."""

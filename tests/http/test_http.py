@@ -107,6 +107,13 @@ def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
     assert session.handler({**made, "body": "***", "isBase64Encoded": True}, None)["statusCode"] == 400
 
 
+def test_an_event_in_another_payload_format_says_which_is_needed(session: Service) -> None:
+    made = event("GET", "/v1/sessions/s")
+    first_version = {"version": "1.0", "httpMethod": "GET", "path": made["rawPath"], "requestContext": {}}
+    answer = session.handler(first_version, None)
+    assert answer["statusCode"] == 400 and "payload format 2.0" in json.loads(answer["body"])["detail"]
+
+
 INVALID: list[tuple[str, str, Any]] = [
     ("POST", "/v1/sessions", {"unknown": 1}),
     ("POST", "/v1/sessions", {"fork": {"session_id": "s", "at": 0}}),

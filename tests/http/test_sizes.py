@@ -412,6 +412,8 @@ def test_an_append_refers_to_what_was_uploaded_for_its_session(harness: Harness)
     assert api("POST", "/v1/sessions/other/messages", body={"upload": digest})[0] == 404
     blobs.put(f"{answers_prefix(owner, 's')}upload-{digest}.json", body + b" ")
     assert api("POST", path, body={"upload": digest})[0] == 400
+    nobody = api("POST", "/v1/sessions/nobody/messages", body={"upload": digest, "size_bytes": len(body)})
+    assert (nobody[0], nobody[1]["code"]) == (404, "not_found")
     assert api("POST", path, body={"upload": digest, "size_bytes": 50_000_000})[0] == 413
     assert api("POST", path, body={"upload": digest, "size_bytes": 0})[0] == 422
     assert api("POST", path, body={"upload": "../x"})[0] == 422

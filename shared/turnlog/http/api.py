@@ -48,7 +48,7 @@ from turnlog.routing import (
 
 if TYPE_CHECKING:
     from turnlog.app import Application
-    from turnlog.log.links import Links, Upload
+    from turnlog.log.links import Upload
 
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
@@ -170,7 +170,7 @@ class Api:
         body = _body(request.body, media_type, route, MAX_UPLOAD_BYTES if is_direct else MAX_BODY_BYTES)
         if may_upload and isinstance(body, dict) and "upload" in body:
             with serving(caller.owner.tenant_id):
-                upload, data = _upload(app.links, caller.owner, path["session_id"], body)
+                upload, data = _upload(app, caller.owner, path["session_id"], body)
             if upload is not None:
                 return ApiAnswer(200, encode_json(upload.model_dump()))
             body = parse_strict_json(data, max_values=MAX_BODY_VALUES)
@@ -254,12 +254,13 @@ class _AskedUpload(Body):
     size_bytes: int | None = Field(default=None, ge=1)
 
 
-def _upload(links: Links, owner: Owner, session_id: str, body: JsonObject) -> tuple[Upload | None, bytes]:
+def _upload(app: Application, owner: Owner, session_id: str, body: JsonObject) -> tuple[Upload | None, bytes]:
     """Return where the body of an append is to be uploaded to, or the body that was uploaded."""
     asked = read_body(body, _AskedUpload)
     if asked.size_bytes is None:
-        return None, links.uploaded(owner, session_id, asked.upload)
-    return links.upload(owner, session_id, sha256=asked.upload, size_bytes=asked.size_bytes), b""
+        return None, app.links.uploaded(owner, session_id, asked.upload)
+    app.get_session(owner, session_id)  # refuses one that is not there before its messages are uploaded
+    return app.links.upload(owner, session_id, sha256=asked.upload, size_bytes=asked.size_bytes), b""
 
 
 def _body(data: bytes, media_type: str, route: Route, limit: int) -> object:

@@ -179,8 +179,10 @@ def _prepare(get_app: Callable[[], Application], routes: tuple[Route, ...]) -> N
 
 
 def _request(event: Mapping[str, Any]) -> ApiRequest:
+    if "rawPath" not in event:
+        raise MalformedError("the event has no rawPath: give the integration of this function payload format 2.0")
     context, text = event.get("requestContext") or {}, str(event.get("body") or "")
-    stage, path = context.get("stage", "$default"), str(event.get("rawPath", ""))
+    stage, path = context.get("stage", "$default"), str(event["rawPath"])
     if stage != "$default" and path.startswith(f"/{stage}/"):
         path = path[len(stage) + 1 :]  # API Gateway puts the name of a stage before its paths
     try:

@@ -507,6 +507,12 @@ def test_tools_are_functions_by_name(session: Session) -> None:
         session.run(Script(), [find])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("option", [{"max_iterations": 0}, {"max_iterations": "3"}, {"on_busy": "queue"}])
+def test_an_option_that_no_run_can_have_is_refused_before_a_message_is_stored(session: Session, option: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"{next(iter(option))} is "):
+        session.run(Script(says("Here it is.")), **option)
+
+
 def test_a_run_gives_the_epoch_of_each_window_back(session: Session) -> None:
     """So thinking that was made under another budget is left out of the next window, and the provider accepts it."""
     made_behind, budgets = dict[str, str](), (4_000, 600, 4_000, 600, 900, 4_000)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from turnlog.agents.functions import (
     NEEDS_ASYNC,
@@ -106,6 +106,13 @@ class RunPlan:
     on_busy: OnBusy | None
     lease_seconds: int
     parent: ExecutingCall | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.max_iterations
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InvalidInputError(f"max_iterations is {limit!r}; it is an integer from 1")
+        if self.on_busy not in (None, *get_args(OnBusy)):
+            raise InvalidInputError(f"on_busy is {self.on_busy!r}; it is one of {', '.join(get_args(OnBusy))}")
 
     @property
     def caller(self) -> ExecutingCall | None:

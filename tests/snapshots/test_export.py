@@ -332,6 +332,13 @@ def test_surrogate_pairs_that_earlier_versions_stored_come_back(
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_an_export_into_a_folder_names_the_folder(harness: Harness, tmp_path: Path) -> None:
+    session = harness.log().sessions.create("s")
+    with pytest.raises(IsADirectoryError) as refusal:
+        session.export(tmp_path)
+    assert refusal.value.filename == str(tmp_path) and not list(tmp_path.parent.glob(".*"))
+
+
 def test_a_pipe_is_written_to_and_a_link_stays(harness: Harness, tmp_path: Path) -> None:
     """A file in their place would take them away, as it would `/dev/null`."""
     session = harness.log().sessions.create("s")

@@ -178,8 +178,8 @@ def _opened(into: Into) -> Iterator[BinaryIO]:
         yield into
         return
     path = Path(into)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("wb") as device:  # or a pipe, which a file must not replace
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:  # or a pipe, which a file must not replace; a folder is refused
             yield device
         return
     target = path.resolve()  # a symbolic link stays

@@ -61,23 +61,48 @@ def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+T = TypeVar("T")
+
+
 class OwnerResource:
     """Base of objects whose calls concern everything of one owner."""
+
+    _path: Mapping[str, str] = {}
+    """The names that every call has in its path."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
+    def _call(
+        self,
+        answer_type: type[T],
+        operation: str,
+        *,
+        path: Mapping[str, str] | None = None,
+        query: Mapping[str, str | int | None] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | BaseModel | None = None,
+        idempotency_key: str | None = None,
+        media_type: str | None = None,
+    ) -> T:
+        """Call a route that answers with ``answer_type``. ``path`` has the names that are not in every call's path."""
+        answer: T = self._backend.call(
+            operation,
+            path={**self._path, **(path or {})},
+            query=query,
+            body=body,
+            idempotency_key=idempotency_key,
+            media_type=media_type,
+        )
+        return answer
 
-class SessionResource:
+
+class SessionResource(OwnerResource):
     """Base of objects whose calls concern one session."""
 
     def __init__(self, backend: Backend, session_id: str) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self.id = session_id
         self._path = {"session_id": session_id}
-
-
-T = TypeVar("T")
 
 
 class Paged(Iterator[T], Generic[T]):

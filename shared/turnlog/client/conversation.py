@@ -217,8 +217,7 @@ class ConversationCalls(SessionResource):
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
             "parent": dict(parent) if parent is not None else None,
         }
-        answer: WindowAnswer = self._backend.call("build_context", path=self._path, body=without_none(fields))
-        return answer
+        return self._call(WindowAnswer, "build_context", body=without_none(fields))
 
     def page(
         self,
@@ -238,8 +237,7 @@ class ConversationCalls(SessionResource):
         """
         query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
         query["in_view"] = "true" if in_view else None
-        answer: MessagePage = self._backend.call("read_messages", path=self._path, query=query)
-        return answer
+        return self._call(MessagePage, "read_messages", query=query)
 
     def messages(
         self,
@@ -262,7 +260,7 @@ class ConversationCalls(SessionResource):
         """Iterate over run loops, newest first, page by page."""
 
         def fetch(before: int | None) -> tuple[Sequence[LoopAnswer], int | None]:
-            page: LoopPage = self._backend.call("read_loops", path=self._path, query={"before": before})
+            page = self._call(LoopPage, "read_loops", query={"before": before})
             return page.loops, page.next
 
         return Paged(fetch)
@@ -288,12 +286,11 @@ class ConversationCalls(SessionResource):
     def summary(self) -> SummaryAnswer | None:
         """Return the current summary, or None."""
         try:
-            answer: SummaryAnswer = self._backend.call("get_summary", path=self._path)
+            return self._call(SummaryAnswer, "get_summary")
         except NotFoundError as error:
             if error.error_code != "no_summary":
                 raise
             return None
-        return answer
 
     def discard_summary(self, *, idempotency_key: str | None = None) -> Job:
         """Discard the current summary; a job makes a new one from the history.
@@ -301,8 +298,7 @@ class ConversationCalls(SessionResource):
         The log keeps the discarded summary for windows of earlier moments (``at``). Until the job is done, windows have no
         summary.
         """
-        answer: Job = self._backend.call("discard_summary", path=self._path, idempotency_key=idempotency_key)
-        return answer
+        return self._call(Job, "discard_summary", idempotency_key=idempotency_key)
 
 
 class RunCalls(SessionResource):
@@ -347,10 +343,7 @@ class RunCalls(SessionResource):
         self._lease({"token": token, "release": True}, idempotency_key)
 
     def _lease(self, body: Mapping[str, Any], idempotency_key: str | None) -> LeaseAnswer:
-        answer: LeaseAnswer = self._backend.call(
-            "lease_session", path=self._path, body=body, idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(LeaseAnswer, "lease_session", body=body, idempotency_key=idempotency_key)
 
     def send_to_run(
         self,
@@ -366,9 +359,8 @@ class RunCalls(SessionResource):
         what it does (``interrupt``). Raises `ConflictError`, code ``no_run``, when no run has the session.
         """
         body = without_none({"messages": list(messages), "mode": mode, "format": format})
-        path = {**self._path, "agent_id": agent_id}
-        answer: SentToRun = self._backend.call("send_to_run", path=path, body=body, idempotency_key=idempotency_key)
-        return answer
+        path = {"agent_id": agent_id}
+        return self._call(SentToRun, "send_to_run", path=path, body=body, idempotency_key=idempotency_key)
 
     def run(  # noqa: PLR0913
         self,

@@ -65,8 +65,7 @@ class FindingCalls(SessionResource):
             "pointer": pointer,
             "max_tokens": max_tokens,
         }
-        answer: Recalled = self._backend.call("recall", path=self._path, query=query)
-        return answer
+        return self._call(Recalled, "recall", query=query)
 
     def search(
         self,
@@ -81,8 +80,7 @@ class FindingCalls(SessionResource):
     ) -> SearchAnswer:
         """Search messages by the words of a question, best match first. ``after`` and ``before`` are a position or a time."""
         query = {"q": q, "limit": limit, "role": role, "loop": loop, "tool": tool, "after": after, "before": before}
-        answer: SearchAnswer = self._backend.call("search_session", path=self._path, query=query)
-        return answer
+        return self._call(SearchAnswer, "search_session", query=query)
 
     @staticmethod
     def handles(name: str) -> bool:

@@ -110,8 +110,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         """Build a window over messages, as `Session.append` takes them. Options are the fields of ``POST /v1/window``."""
         messages, input_format = plain_messages(messages, options.get("input_format"))
         body = {**sent_settings(options), "messages": messages, "input_format": input_format}
-        answer: WindowAnswer = self._backend.call("build_window", body=body)
-        return answer
+        return self._call(WindowAnswer, "build_window", body=body)
 
     def lint(
         self, /, messages: Sequence[Mapping[str, Any]], *, format: str | None = None, **request: Any
@@ -120,16 +119,14 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         messages. ``request`` may have ``system``, ``tools`` and ``made_behind``, as in `turnlog.lint`.
         """
         fields = {"messages": list(messages), "format": format, **request}
-        answer: LintAnswer = self._backend.call("lint_messages", body=without_none(fields))
-        return answer
+        return self._call(LintAnswer, "lint_messages", body=without_none(fields))
 
     def erase_me(self, *, idempotency_key: str | None = None) -> Job:
         """Erase everything of the owner for good. Only the job's receipt stays.
 
         Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
         """
-        answer: Job = self._backend.call("erase_user", idempotency_key=idempotency_key)
-        return answer
+        return self._call(Job, "erase_user", idempotency_key=idempotency_key)
 
     def search(
         self,
@@ -148,13 +145,11 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         them.
         """
         query = {"q": q, "limit": limit, "role": role, "tool": tool, "after": after, "before": before}
-        answer: SearchSessionsAnswer = self._backend.call("search_sessions", query=query)
-        return answer
+        return self._call(SearchSessionsAnswer, "search_sessions", query=query)
 
     def health(self) -> Health:
         """Return the health of the engine or the service."""
-        answer: Health = self._backend.call("health")
-        return answer
+        return self._call(Health, "health")
 
     def close(self) -> None:
         """Close the engine, or the connections to the service."""
@@ -221,9 +216,7 @@ class Sessions(SessionImports):
             "if_exists": if_exists,
             "bootstrap": bootstrap,
         }
-        info: SessionInfo = self._backend.call(
-            "create_session", body=without_none(fields), idempotency_key=idempotency_key
-        )
+        info = self._call(SessionInfo, "create_session", body=without_none(fields), idempotency_key=idempotency_key)
         return Session(self._backend, info.session_id)
 
     def get(self, session_id: str) -> Session:
@@ -253,8 +246,7 @@ class Sessions(SessionImports):
     ) -> SessionPage:
         """Return one page of sessions, newest activity first. ``user`` is for operators, as in `list`."""
         query = {"limit": limit, "cursor": cursor, "status": status, "user": user}
-        answer: SessionPage = self._backend.call("list_sessions", query=query)
-        return answer
+        return self._call(SessionPage, "list_sessions", query=query)
 
     def list(self, *, status: Status | None = None, user: str | None = None) -> Paged[SessionInfo]:
         """Iterate over all sessions, newest activity first, page by page.
@@ -290,8 +282,7 @@ class Session(
 
     def info(self) -> SessionInfo:
         """Return settings and totals as of the newest commit."""
-        answer: SessionInfo = self._backend.call("get_session", path=self._path)
-        return answer
+        return self._call(SessionInfo, "get_session")
 
     def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
@@ -299,22 +290,19 @@ class Session(
 
         Settings that are left out stay; None restores the default. Windows of earlier moments use the settings of their time.
         """
-        answer: SessionInfo = self._backend.call(
-            "update_session", path=self._path, body=sent_settings(settings), idempotency_key=idempotency_key
-        )
-        return answer
+        body = sent_settings(settings)
+        return self._call(SessionInfo, "update_session", body=body, idempotency_key=idempotency_key)
 
     def end(self, *, idempotency_key: str | None = None) -> SessionInfo:
         """End the session. It stays readable; appends and state changes raise `SessionEndedError`."""
-        answer: SessionInfo = self._backend.call("end_session", path=self._path, idempotency_key=idempotency_key)
-        return answer
+        return self._call(SessionInfo, "end_session", idempotency_key=idempotency_key)
 
     def reset(self, *, idempotency_key: str | None = None) -> Session:
         """End the session, and return its successor: the same settings, no messages and no state.
 
         Each session has one successor; a repeated call returns the same one.
         """
-        info: SessionInfo = self._backend.call("reset_session", path=self._path, idempotency_key=idempotency_key)
+        info = self._call(SessionInfo, "reset_session", idempotency_key=idempotency_key)
         return Session(self._backend, info.session_id)
 
     def erase(self, *, idempotency_key: str | None = None) -> Job:
@@ -322,8 +310,7 @@ class Session(
 
         The job reports the progress. It is done after a second pass 15 minutes later.
         """
-        answer: Job = self._backend.call("erase_session", path=self._path, idempotency_key=idempotency_key)
-        return answer
+        return self._call(Job, "erase_session", idempotency_key=idempotency_key)
 
     def redact(self, position: int, *, idempotency_key: str | None = None) -> Job:
         """Overwrite the text of one message for good. Reads return the redacted message from then on.
@@ -331,6 +318,4 @@ class Session(
         The job removes data derived from the message: summaries, segments, snapshots, copies in forks, exports. It is done
         after a second pass 15 minutes later.
         """
-        path = {**self._path, "position": str(position)}
-        answer: Job = self._backend.call("redact_message", path=path, idempotency_key=idempotency_key)
-        return answer
+        return self._call(Job, "redact_message", path={"position": str(position)}, idempotency_key=idempotency_key)

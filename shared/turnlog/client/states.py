@@ -22,8 +22,7 @@ class StateCalls(SessionResource):
 
     def state(self, *, at: int | str | None = None) -> StateAnswer:
         """Return the state and its version: the newest, or as it was ``at`` a position or time (RFC 3339)."""
-        answer: StateAnswer = self._backend.call("get_state", path=self._path, query={"at": at})
-        return answer
+        return self._call(StateAnswer, "get_state", query={"at": at})
 
     def put_state(
         self,
@@ -35,10 +34,7 @@ class StateCalls(SessionResource):
     ) -> StateAnswer:
         """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
         body = without_none({"state": dict(state), "action": action, "if_version": if_version})
-        answer: StateAnswer = self._backend.call(
-            "put_state", path=self._path, body=body, idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(StateAnswer, "put_state", body=body, idempotency_key=idempotency_key)
 
     def patch_state(
         self,
@@ -54,20 +50,18 @@ class StateCalls(SessionResource):
         ``if_version``.
         """
         is_merge = isinstance(patch, Mapping)
-        answer: StateAnswer = self._backend.call(
+        return self._call(
+            StateAnswer,
             "patch_state",
-            path=self._path,
             query={"action": action, "if_version": if_version},
             body=dict(patch) if isinstance(patch, Mapping) else list(patch),
             idempotency_key=idempotency_key,
             media_type="application/merge-patch+json" if is_merge else "application/json-patch+json",
         )
-        return answer
 
     def agent(self, agent_id: str = "main") -> AgentState:
         """Return the execution state of an agent. Raises `NotFoundError` when there is none."""
-        answer: AgentState = self._backend.call("get_agent", path={**self._path, "agent_id": agent_id})
-        return answer
+        return self._call(AgentState, "get_agent", path={"agent_id": agent_id})
 
     def patch_agent(
         self,
@@ -81,14 +75,14 @@ class StateCalls(SessionResource):
 
         With ``lease``, raises `RunLostError` unless it is the token of the session's lease.
         """
-        answer: AgentState = self._backend.call(
+        return self._call(
+            AgentState,
             "patch_agent",
-            path={**self._path, "agent_id": agent_id},
+            path={"agent_id": agent_id},
             query={"lease": lease},
             body=dict(patch),
             idempotency_key=idempotency_key,
         )
-        return answer
 
     def cancel_run(self, *, agent_id: str = "main", idempotency_key: str | None = None) -> AgentState:
         """Cancel an agent's newest run: its process stops before its next model call or its next tools.
@@ -111,17 +105,16 @@ class StateCalls(SessionResource):
         A rejection is appended as the result of the waiting call, in the same commit. Raises `ConflictError` when nothing waits
         or a decision exists.
         """
-        path, body = {**self._path, "agent_id": agent_id}, without_none({"decision": decision, "reason": reason})
-        answer: Decided = self._backend.call("decide_pending", path=path, body=body, idempotency_key=idempotency_key)
-        return answer
+        body = without_none({"decision": decision, "reason": reason})
+        path = {"agent_id": agent_id}
+        return self._call(Decided, "decide_pending", path=path, body=body, idempotency_key=idempotency_key)
 
     def history_page(
         self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
     ) -> HistoryPage:
         """Return one page of history entries, newest first."""
         query = {"limit": limit, "before": before, "action": action, "agent": agent}
-        answer: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
-        return answer
+        return self._call(HistoryPage, "read_history", query=query)
 
     def record(
         self,
@@ -133,10 +126,7 @@ class StateCalls(SessionResource):
     ) -> HistoryEntry:
         """Add an entry of your own to the history. Nothing else changes."""
         body = without_none({"action": action, "agent_id": agent_id, "metadata": metadata})
-        answer: HistoryEntry = self._backend.call(
-            "record_history", path=self._path, body=body, idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(HistoryEntry, "record_history", body=body, idempotency_key=idempotency_key)
 
 
 class JobCalls(OwnerResource):
@@ -153,15 +143,14 @@ class JobCalls(OwnerResource):
 
     def job(self, job_id: str) -> Job:
         """Return one job. Raises `NotFoundError` when there is none."""
-        answer: Job = self._backend.call("get_job", path={"job_id": job_id})
-        return answer
+        return self._call(Job, "get_job", path={"job_id": job_id})
 
     def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Paged[Job]:
         """Iterate over the owner's jobs, newest first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[Job], str | None]:
             query = {"limit": 100, "cursor": cursor, "status": status}
-            page: JobPage = self._backend.call("list_jobs", query=query)
+            page = self._call(JobPage, "list_jobs", query=query)
             return page.jobs, page.next_cursor
 
         return Paged(fetch)
@@ -192,13 +181,11 @@ class MemoryCalls(OwnerResource):
         first.
         """
         query = {"limit": limit, "cursor": cursor, "q": q}
-        answer: MemoryList = self._backend.call("list_memories", query=query)
-        return answer
+        return self._call(MemoryList, "list_memories", query=query)
 
     def forget(self, memory_id: str) -> Forgotten:
         """Delete one memory for good; its source does not create it again. An unknown id is no error."""
-        answer: Forgotten = self._backend.call("forget_memory", path={"memory_id": memory_id})
-        return answer
+        return self._call(Forgotten, "forget_memory", path={"memory_id": memory_id})
 
 
 class UpkeepCalls(OwnerResource):

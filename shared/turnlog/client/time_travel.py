@@ -12,14 +12,12 @@ from turnlog.core.json_patch import apply_patches
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
-from turnlog.sessions.history_routes import HistoryEntry
+from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage
 from turnlog.sessions.models import Session as SessionInfo
 from turnlog.snapshots.routes import Snapshot, SnapshotDeleted, SnapshotPage, WholeSnapshot
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from turnlog.sessions.history_routes import Diff, HistoryPage
 
 
 class TimeTravel(SessionResource):
@@ -31,10 +29,7 @@ class TimeTravel(SessionResource):
         The log keeps what came after; a later rewind can return to it.
         """
         body = {"to": to} | ({"if_head": if_head} if if_head is not None else {})
-        answer: SessionInfo = self._backend.call(
-            "rewind_session", path=self._path, body=body, idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(SessionInfo, "rewind_session", body=body, idempotency_key=idempotency_key)
 
     def fork(
         self,
@@ -52,7 +47,7 @@ class TimeTravel(SessionResource):
         """
         fork = without_none({"session_id": self.id, "at": at})
         fields = {**sent_settings(settings), "fork": fork, **without_none({"session_id": session_id})}
-        info: SessionInfo = self._backend.call("create_session", body=fields, idempotency_key=idempotency_key)
+        info = self._call(SessionInfo, "create_session", body=fields, idempotency_key=idempotency_key)
         return type(self)(self._backend, info.session_id)
 
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
@@ -68,7 +63,7 @@ class TimeTravel(SessionResource):
 
         def fetch(before: int | None) -> tuple[Sequence[HistoryEntry], int | None]:
             query = {"before": before, "action": action, "agent": agent}
-            page: HistoryPage = self._backend.call("read_history", path=self._path, query=query)
+            page = self._call(HistoryPage, "read_history", query=query)
             return page.entries, page.next
 
         return Paged(fetch)
@@ -80,8 +75,7 @@ class TimeTravel(SessionResource):
         state and the names of changed settings.
         """
         query = {"from": from_, "to": to, "after": after or None, "limit": limit}
-        answer: Diff = self._backend.call("diff_session", path=self._path, query=query)
-        return answer
+        return self._call(Diff, "diff_session", query=query)
 
 
 class SnapshotCalls(SessionResource):
@@ -119,16 +113,14 @@ class SnapshotCalls(SessionResource):
 
         ``after`` is the ``next`` of the page of messages before.
         """
-        path = {**self._path, "snapshot": snapshot}
-        answer: WholeSnapshot = self._backend.call("get_snapshot", path=path, query={"after": after})
-        return answer
+        return self._call(WholeSnapshot, "get_snapshot", path={"snapshot": snapshot}, query={"after": after})
 
     def snapshots(self, *, name: str | None = None, agent: str | None = None) -> Paged[Snapshot]:
         """Iterate over snapshots, newest first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[Snapshot], str | None]:
             query = {"limit": 100, "cursor": cursor, "name": name, "agent": agent}
-            page: SnapshotPage = self._backend.call("list_snapshots", path=self._path, query=query)
+            page = self._call(SnapshotPage, "list_snapshots", query=query)
             return page.snapshots, page.next_cursor
 
         return Paged(fetch)
@@ -153,9 +145,8 @@ class SnapshotCalls(SessionResource):
 
     def delete_snapshot(self, snapshot: str, *, idempotency_key: str | None = None) -> SnapshotDeleted:
         """Delete a snapshot by id or name, and the parts of the session's history that only it needs."""
-        path = {**self._path, "snapshot": snapshot}
-        answer: SnapshotDeleted = self._backend.call("delete_snapshot", path=path, idempotency_key=idempotency_key)
-        return answer
+        path = {"snapshot": snapshot}
+        return self._call(SnapshotDeleted, "delete_snapshot", path=path, idempotency_key=idempotency_key)
 
 
 @lazy_dataclass(frozen=True, slots=True)

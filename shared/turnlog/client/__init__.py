@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, T
 
 from pydantic import BaseModel
 
-from turnlog.core.errors import CorruptError
+from turnlog.core.errors import CorruptError, HeadMismatchError, TurnlogError
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import event_bytes
 from turnlog.jobs.models import Redriven
@@ -165,6 +165,17 @@ def _bytes(value: object) -> int:
     with suppress(TypeError, ValueError, RecursionError):  # the append refuses a value that is not JSON
         return event_bytes(encode_json(value))
     return 0
+
+
+_MAX_TRIES = 100
+
+
+def retried(attempt: Callable[[], T], lost: type[TurnlogError] = HeadMismatchError) -> T:
+    """Return the result of ``attempt``; repeat it while another writer comes first, which is the error ``lost``."""
+    for _ in range(_MAX_TRIES - 1):
+        with suppress(lost):
+            return attempt()
+    return attempt()
 
 
 class ProviderObject(Protocol):

@@ -18,10 +18,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
-from turnlog.client import parts_of
+from turnlog.client import parts_of, retried
 from turnlog.client.async_calls import in_thread, reads, writes
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations.originals import packed, unpacked
 from turnlog.integrations.sessions import KeptDocuments, session_id_of
@@ -43,7 +43,7 @@ FORMAT = "anthropic"
 CLAUDE_METADATA = "claude_agent_sdk"
 _ROOT, _SESSIONS, _SUBKEYS = "claude", "sessions/", "subkeys/"
 _EMPTY: JsonObject = {"role": "assistant", "content": ""}
-_MAX_ID, _MAX_KNOWN, _TRIES = 128, 200, 100
+_MAX_ID, _MAX_KNOWN = 128, 200
 
 
 class TurnlogSessionStore:
@@ -68,14 +68,12 @@ class TurnlogSessionStore:
         copies = [cast("Entry", dict(entry)) for entry in entries]
         if key.get("subpath"):
             self._documents(_main_of(key)).put_many({_SUBKEYS + quote(key["subpath"], safe=""): b""})
-        for tries_left in reversed(range(_TRIES)):
+
+        def attempt() -> None:
             head, known = self._uuids(session)
-            try:
-                self._append_new(session, list(_unknown(copies, known)), head)
-                break
-            except HeadMismatchError:
-                if not tries_left:
-                    raise
+            self._append_new(session, list(_unknown(copies, known)), head)
+
+        retried(attempt)
         if not key.get("subpath"):
             self._summarise(key, copies)
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from turnlog.client import parts_of
+from turnlog.client import parts_of, retried
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds
 from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.providers.registry import codec_of
@@ -28,7 +28,6 @@ from turnlog.sessions.message_models import StoredMessage
 Item = dict[str, Any]
 FORMAT = "openai_responses"
 _BATCH, _ITEM = "openai_agents_batch", "openai_agents_item"
-_TRIES = 20
 _IDS = RandomIds()
 
 
@@ -74,18 +73,16 @@ class TurnlogSession:
     def pop_item(self) -> Item | None:
         """Remove the newest item from the view and return it; None when there is none."""
         session = self._session()
-        for _ in range(_TRIES):
-            try:
-                head = session.info().head
-            except NotFoundError:
-                return None
-            newest = next(newest_first(session), None)
-            if newest is None:
-                return None
-            with suppress(HeadMismatchError):
+
+        def attempt() -> Item | None:
+            head, newest = session.info().head, next(newest_first(session), None)
+            if newest is not None:
                 session.rewind(newest.position - 1, if_head=head)
-                return item_of(newest)
-        raise HeadMismatchError(f"session {self.session_id!r} changes too often to pop an item")
+            return item_of(newest) if newest is not None else None
+
+        with suppress(NotFoundError):
+            return retried(attempt)
+        return None
 
     @writes
     def clear_session(self) -> None:

@@ -14,9 +14,9 @@ from itertools import takewhile
 from typing import Any
 
 from turnlog.agents.graph_state.messages import GRAPH_METADATA, GraphMessage, Identity, identity_of
-from turnlog.client import parts_of
+from turnlog.client import parts_of, retried
 from turnlog.client.model import Session
-from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
+from turnlog.core.errors import InvalidInputError, LoopUnfinishedError, RunActiveError, TurnlogError
 from turnlog.core.json_values import JsonValue, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.message_models import StoredMessage
@@ -183,8 +183,6 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-_TRIES = 100
-"""Tries of an append; each lost one means that another writer has appended."""
 Options = Callable[[Sequence[GraphMessage]], Mapping[str, Any]]
 
 
@@ -192,8 +190,8 @@ def append_new(
     session: Session,
     messages: Sequence[GraphMessage | None],
     *,
-    is_compressed: bool,
-    is_same_run: Callable[[], bool | None],
+    is_compressed: bool = False,
+    is_same_run: Callable[[], bool | None] = lambda: None,
     refused: Callable[[TurnlogError], None] | None = None,
     options: Options = lambda batch: {},
 ) -> tuple[Aligned, list[int]]:
@@ -202,15 +200,12 @@ def append_new(
     ``refused`` is called with the error when the log refuses a message, and nothing is appended; without it the error is
     raised. ``options`` returns further arguments of `Session.append` for a batch.
     """
-    for tries_left in reversed(range(_TRIES)):
+
+    def attempt() -> tuple[Aligned, list[int]]:
         aligned = align(session, messages, is_compressed=is_compressed, is_same_run=is_same_run)
         new = [message for index in aligned.new if (message := messages[index]) is not None]
         try:
             positions, head = append_all(session, new, aligned.head, options)
-        except HeadMismatchError:
-            if not tries_left:
-                raise
-            continue
         except (InvalidInputError, LoopUnfinishedError, RunActiveError) as error:
             if refused is None:
                 raise
@@ -218,7 +213,8 @@ def append_new(
             positions, head = [], aligned.head
         known = zip((message.identity for message in reversed(new)), reversed(positions), strict=False)
         return replace(aligned, head=head, known=(*known, *aligned.known)), positions
-    raise AssertionError("a try returns or raises")
+
+    return retried(attempt)
 
 
 def append_all(
@@ -257,7 +253,8 @@ def leave_branch(
     at all, are shared.
     """
     listed = {message.identity.id: message.identity for message in messages if message is not None}
-    for tries_left in reversed(range(_TRIES)):
+
+    def attempt() -> tuple[int, int | None]:
         head = session.info().head
         shared = next((stored for stored in session.messages(order="desc") if _is_listed(stored, listed)), None)
         if shared is None:
@@ -265,12 +262,9 @@ def leave_branch(
         place = next(index for index, message in enumerate(messages) if message and message.identity.id == shared.id)
         if not _is_left(session, shared.position, listed, mark):
             return head, place
-        try:
-            return session.rewind(shared.position, if_head=head).head, place
-        except HeadMismatchError:
-            if not tries_left:
-                raise
-    raise AssertionError("a try returns or raises")
+        return session.rewind(shared.position, if_head=head).head, place
+
+    return retried(attempt)
 
 
 def leave_edits(

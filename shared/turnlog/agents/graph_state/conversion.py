@@ -37,6 +37,7 @@ from turnlog.agents.graph_state.messages import (
     to_graph_message,
     with_ids,
 )
+from turnlog.client import retried
 from turnlog.client.model import Session
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TurnlogError, VersionMismatchError
@@ -46,7 +47,6 @@ from turnlog.sessions.message_models import StoredMessage
 
 GRAPH = "graph"
 """The field of an agent's execution state that holds the graph's other values."""
-_TRIES = 10
 
 
 class Saving:
@@ -174,7 +174,8 @@ class Saving:
 
     def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
         """Store the fields; other fields of the agent stay as they are."""
-        for tries_left in reversed(range(_TRIES)):
+
+        def attempt() -> None:
             state = self._session.state()
             agents = state.state.get("agents")
             before = agents.get(self._agent_id) if isinstance(agents, dict) else None
@@ -185,14 +186,9 @@ class Saving:
             after = {**others, **fields, "agent_id": self._agent_id}
             patch = [] if isinstance(agents, dict) else [{"op": "add", "path": "/agents", "value": {}}]
             patch.append({"op": "add", "path": f"/agents/{self._agent_id}", "value": after})
-            try:
-                self._session.patch_state(patch, if_version=state.version)
-            except VersionMismatchError:
-                if not tries_left:
-                    raise
-            else:
-                return
-        raise AssertionError("a try returns or raises")
+            self._session.patch_state(patch, if_version=state.version)
+
+        retried(attempt, VersionMismatchError)
 
     def _set_system(self, before: Mapping[str, Any], system: Any) -> None:
         """Set the session's system prompt to the graph's, so that windows begin with it."""

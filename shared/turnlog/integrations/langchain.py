@@ -28,9 +28,10 @@ from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
     GraphMessage,
+    Limits,
     WindowObjects,
-    budget_arguments,
     is_removal,
+    limited_window,
     original_message,
     to_graph_message,
     with_changes,
@@ -90,7 +91,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._log = log
         self._id_of = stored_ids(log, unchanged_id)
         self._session_id = session_id
-        self._budget, self._policy, self._reserve = budget, policy, output_reserve
+        self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = settings if recall else {"recall": "never", **settings}
         self._window_objects = WindowObjects()
         self._done = dict[tuple[str, str], Messages]()
@@ -183,7 +184,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         listed = [self._graph_message(session, message) for message in _newest(messages, before)]
         if before is None and self._session_id is None and _is_thread():
             leave_branch(session, listed)
-        aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=self._options)
+        aligned, _ = append_new(session, listed, options=self._options)
         record_edits(session, listed, aligned)
         record_removals(session, before or (), messages)
         for message in messages:
@@ -224,27 +225,23 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._keep(request.state, session)
         own = {tool.name for tool in self.tools}
         tools = [tool for tool in request.tools if _name(tool) not in own]
-        window = session.context(
-            format=FORMAT,
-            policy=self._policy,
+        profile, system = getattr(request.model, "profile", None), request.system_message
+        window = limited_window(
+            session,
+            self._limits,
+            FORMAT,
+            system=system.text if system is not None else "",
             tools=[tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools],
-            **self._budget_arguments(request),
+            model_limit=profile.get("max_input_tokens") if isinstance(profile, Mapping) else None,
         )
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
         tools += [tool for tool in request.tools if _name(tool) in own & brought]
-        shown, system = self._window_objects.objects(session, window), request.system_message
+        shown = self._window_objects.objects(session, window)
         while shown and isinstance(shown[0], SystemMessage):
             system = _joined(system, shown.pop(0))
         shown = with_changes(shown, messages, request.messages)
         sent = {"position": window.head, "tokens": window.tokens}
         return request.override(messages=cast("list[AnyMessage]", shown), system_message=system, tools=tools), sent
-
-    def _budget_arguments(self, request: Request) -> dict[str, Any]:
-        """Return the budget arguments of the window, with the agent's own system text counted."""
-        system = request.system_message.text if request.system_message is not None else ""
-        profile = getattr(request.model, "profile", None)
-        limit = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-        return budget_arguments(budget=self._budget, reserve=self._reserve, system=system, limit=limit)
 
     def _after_call(self, window: Mapping[str, int], response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Remember the window of a reply and the provider's token counts until the reply is appended."""

@@ -10,13 +10,12 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from turnlog.agents.graph_state.messages import budget_arguments
-from turnlog.client import GivenPolicy, parts_of
+from turnlog.agents.graph_state.messages import Limits, limited_window
+from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -134,15 +133,6 @@ def said(body: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in body.items() if name != "metadata"}
 
 
-@dataclass(kw_only=True)
-class Limits:
-    """Options of `Session.context` that limit a window. What sends windows for a framework has them too."""
-
-    budget: int | None = None
-    policy: GivenPolicy | None = None
-    output_reserve: int | None = None
-
-
 class FrameworkWindow(NamedTuple, Generic[T]):
     """A window as messages of a framework, and its system text: a summary of what it leaves out, or nothing."""
 
@@ -227,12 +217,7 @@ class Originals(Generic[T]):
         self, session: Session, limits: Limits, *, system: str = "", tools: Sequence[JsonObject] = ()
     ) -> FrameworkWindow[T]:
         """Build the window for a model call. ``system`` and ``tools`` are the framework's own, and count in the budget."""
-        answer = session.context(
-            format=FORMAT,
-            policy=limits.policy,
-            tools=tools,
-            **budget_arguments(budget=limits.budget, reserve=limits.output_reserve, system=system, limit=None),
-        )
+        answer = limited_window(session, limits, FORMAT, system=system, tools=tools)
         names = {call["id"]: call["name"] for body in answer.messages for call in body.get("tool_calls") or ()}
         messages = [self.message(body, names) for body in answer.messages if any(body.get(name) for name in _SAYS)]
         return FrameworkWindow(messages, str(answer.system or ""))

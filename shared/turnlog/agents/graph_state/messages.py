@@ -10,9 +10,11 @@ import importlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from turnlog.agents.graph_state.checks import split_storable
+from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject, canonical_json
@@ -318,16 +320,36 @@ def _with_objects(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**body, "tool_calls": converted}
 
 
-def budget_arguments(*, budget: int | None, reserve: int | None, system: str, limit: int | None) -> dict[str, Any]:
-    """Return the budget arguments of `Session.context`, with the framework's own system text taken off.
+@dataclass(kw_only=True)
+class Limits:
+    """Options of `Session.context` that limit a window. What sends windows for a framework has them too."""
 
-    They are the budget, or the rest of the model's ``limit`` after the reserve for its output. When neither is known, they are
-    a reserve that includes the system text.
+    budget: int | None = None
+    policy: GivenPolicy | None = None
+    output_reserve: int | None = None
+
+
+def limited_window(
+    session: Session,
+    limits: Limits,
+    format: str,
+    *,
+    system: str,
+    tools: Sequence[Mapping[str, Any]],
+    model_limit: int | None = None,
+) -> WindowAnswer:
+    """Build a window for a model call in which the framework's own system text and tools count.
+
+    The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
+    the reserve includes the system text.
     """
     system_tokens = system_cost(upper_bound_tokens(system)) if system else 0
-    reserve_tokens = DEFAULT_OUTPUT_RESERVE if reserve is None else reserve
-    if budget is not None:
-        return {"budget": max(1, budget - system_tokens)}
-    if limit:
-        return {"budget": max(1, limit - reserve_tokens - system_tokens)}
-    return {"output_reserve": reserve_tokens + system_tokens}
+    reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve
+    budget = model_limit - reserve if limits.budget is None and model_limit else limits.budget
+    return session.context(
+        format=format,
+        policy=limits.policy,
+        tools=tools,
+        budget=max(1, budget - system_tokens) if budget is not None else None,
+        output_reserve=reserve + system_tokens if budget is None else None,
+    )

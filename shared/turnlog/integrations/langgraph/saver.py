@@ -191,6 +191,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         as ``tools`` do: tools of LangChain, or schemas. The other options are those of `Session.context`. Raises
         `InvalidInputError` outside of a node, and when the saver keeps no messages.
         """
+        from turnlog.agents.graph_state.messages import Limits
+
         try:
             configurable = get_config()["configurable"]
         except RuntimeError as error:
@@ -203,8 +205,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             self._logs.keep_beside(thread_id, messages)
         else:
             self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
-        limits: dict[str, Any] = {"budget": budget, "reserve": output_reserve, "limit": None}
-        return self._logs.window(thread_id, limits, policy=policy, system=system, tools=tools)
+        limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
+        return self._logs.window(thread_id, limits, system=system, tools=tools)
 
     def _keep_messages(
         self,

@@ -16,11 +16,12 @@ from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
     GraphMessage,
+    Limits,
     WindowObjects,
-    budget_arguments,
+    limited_window,
     to_graph_message,
 )
-from turnlog.client import GivenPolicy
+from turnlog.client import retried
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonValue
@@ -32,7 +33,7 @@ MARK = "langgraph"
 """Metadata key of messages that a checkpoint has brought; messages of subgraphs and of others do not have it."""
 _NEWEST = 50
 """How many of the newest messages of a thread are remembered, and compared with those of its next checkpoint."""
-_MAX_THREADS, _LOCKS, _TRIES = 1_000, 64, 100
+_MAX_THREADS, _LOCKS = 1_000, 64
 Messages = Sequence[BaseMessage]
 
 
@@ -103,27 +104,15 @@ class ThreadLogs:
 
         def write(session: Session) -> None:
             listed = self._listed(session, messages, {})
-            append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=_options)
+            append_new(session, listed, options=_options)
 
         self._threads.written(thread_id, write)
 
-    def window(
-        self,
-        thread_id: str,
-        limits: Mapping[str, int | None],
-        *,
-        policy: GivenPolicy | None,
-        system: str,
-        tools: Sequence[Any],
-    ) -> list[BaseMessage]:
-        """Return the window of the log as message objects, with ``system`` before it; ``limits`` as `budget_arguments` has them."""
+    def window(self, thread_id: str, limits: Limits, *, system: str, tools: Sequence[Any]) -> list[BaseMessage]:
+        """Return the window of the log as message objects, with ``system`` before it."""
         session = self._threads.session(thread_id)
-        answer = session.context(
-            format=FORMAT,
-            policy=policy,
-            tools=[dict(tool) if isinstance(tool, Mapping) else convert_to_openai_tool(tool) for tool in tools],
-            **budget_arguments(**limits, system=system),
-        )
+        schemas = [dict(tool) if isinstance(tool, Mapping) else convert_to_openai_tool(tool) for tool in tools]
+        answer = limited_window(session, limits, FORMAT, system=system, tools=schemas)
         shown: list[BaseMessage] = self._window_objects.objects(session, answer)
         return [SystemMessage(system), *shown] if system else shown
 
@@ -154,23 +143,22 @@ class ThreadLogs:
         """Rewind and append until the log ends with the messages, and return its head and last position."""
         listed = self._listed(session, messages, {MARK: True})
         has_ids = any(message is not None and message.identity.id is not None for message in listed)
-        for _ in range(_TRIES):
+
+        def attempt() -> tuple[int, int]:
             head, place = leave_branch(session, listed, MARK)
-            with suppress(HeadMismatchError):
-                if place is None and has_ids and (begun := _rewind_before(session, MARK, head)) is not None:
-                    head, place = begun, -1
-                if place is None:
-                    break
-                places: Sequence[int] = range(place + 1, len(listed))
-                if place > 0:
-                    head, places = leave_edits(session, listed, head, place)
-                new = [message for index in places if (message := listed[index]) is not None]
-                positions, head = append_all(session, new, head, _options)
-                return head, positions[-1] if positions else head
-        else:
-            raise HeadMismatchError(f"session {session.id!r} changes too often to append the messages of its graph")
-        aligned, _ = append_new(session, listed, is_compressed=False, is_same_run=lambda: None, options=_options)
-        return aligned.head, aligned.known[0][1] if aligned.known else 1
+            if place is None and has_ids and (begun := _rewind_before(session, MARK, head)) is not None:
+                head, place = begun, -1
+            if place is None:
+                aligned, _ = append_new(session, listed, options=_options)
+                return aligned.head, aligned.known[0][1] if aligned.known else 1
+            places: Sequence[int] = range(place + 1, len(listed))
+            if place > 0:
+                head, places = leave_edits(session, listed, head, place)
+            new = [message for index in places if (message := listed[index]) is not None]
+            positions, head = append_all(session, new, head, _options)
+            return head, positions[-1] if positions else head
+
+        return retried(attempt)
 
     def _listed(self, session: Session, messages: Messages, mark: Mapping[str, JsonValue]) -> list[GraphMessage | None]:
         return [self._graph_message(session, message, mark) for message in messages]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strands.agent.conversation_manager import ConversationManager
@@ -14,7 +15,7 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.content import Message, Messages, SystemPrompt
 
 from turnlog.agents.graph_state.aligning import append_new
-from turnlog.agents.graph_state.messages import GraphMessage, Identity, budget_arguments
+from turnlog.agents.graph_state.messages import GraphMessage, Identity, Limits, limited_window
 from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
@@ -62,7 +63,7 @@ class TurnlogConversationManager(ConversationManager):
         self._log = log
         self._session_id = session_id
         self._id_of = stored_ids(log, unchanged_id)
-        self._budget, self._policy, self._reserve = budget, policy, output_reserve
+        self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._keep = max(1, keep)
         self._recall = recall
         self._settings = settings if recall else {"recall": "never", **settings}
@@ -139,7 +140,7 @@ class TurnlogConversationManager(ConversationManager):
             self._redact(changed)
         new = [message for message in listed if message.identity.id not in done]
         if new:
-            append_new(self._session(), new, is_compressed=False, is_same_run=lambda: None)
+            append_new(self._session(), new)
         self._done[agent.agent_id] = now
 
     def _redact(self, ids: set[str]) -> None:
@@ -170,18 +171,15 @@ class TurnlogConversationManager(ConversationManager):
         )
 
     def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
-        limit = self._budget if self._budget is not None else agent.model.context_window_limit
-        options = budget_arguments(
-            budget=self._budget if self._most is None else min(self._most, limit or self._most),
-            reserve=self._reserve,
-            system=_text(system),
-            limit=agent.model.context_window_limit,
-        )
-        return self._session().context(
-            format=FORMAT,
-            policy=self._policy,
-            tools=[{"toolSpec": dict(tool)} for tool in tools if not self._recall or not Session.handles(tool["name"])],
-            **options,
+        limits, model_limit = self._limits, agent.model.context_window_limit
+        if self._most is not None:
+            limit = limits.budget if limits.budget is not None else model_limit
+            limits = replace(limits, budget=min(self._most, limit or self._most))
+        own_tools = [
+            {"toolSpec": dict(tool)} for tool in tools if not self._recall or not Session.handles(tool["name"])
+        ]
+        return limited_window(
+            self._session(), limits, FORMAT, system=_text(system), tools=own_tools, model_limit=model_limit
         )
 
 

@@ -14,7 +14,15 @@ from weakref import WeakKeyDictionary
 
 from turnlog.client.model import Turnlog
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.records import Base, ListPiece, Typed, ValueRef, Version
+from turnlog.integrations.langgraph.records import (
+    Base,
+    Elements,
+    ListPiece,
+    Typed,
+    ValueRef,
+    Version,
+    size_of,
+)
 from turnlog.integrations.langgraph.threads import Namespace
 
 LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024
@@ -55,6 +63,16 @@ def base_of(count: int, added_bytes: int, before: ListState) -> Base | None:
     if not count or 2 * count < len(before.items) or not is_short or before.tail_bytes + added_bytes > TAIL_BYTES:
         return None
     return Base(before.ref.home, before.ref.version, count)
+
+
+def following(before: ListState | None, ref: ValueRef, stored: Elements) -> ListState:
+    """Return the state, without its items, of a list that is stored like this after the list ``before``."""
+    size = size_of(stored)
+    if before is None or stored.base is None:
+        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
+        return ListState(ref, (), pieces, 0, size, ref.home)
+    pieces = pieces_within(before.pieces, stored.base.count)
+    return ListState(ref, (), pieces, before.depth + 1, before.tail_bytes + size, before.start)
 
 
 def pieces_within(pieces: Sequence[ListPiece], count: int) -> tuple[ListPiece, ...]:

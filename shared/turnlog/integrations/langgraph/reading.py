@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from turnlog.client.documents import Document, Documents
 from turnlog.core.errors import CorruptError, NotFoundError
-from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.known import CheckpointCache, KnownCheckpoint, ListState, pieces_within
+from turnlog.integrations.langgraph.known import CheckpointCache, KnownCheckpoint, ListState, following
 from turnlog.integrations.langgraph.records import (
     Checkpointed,
     Elements,
@@ -25,11 +25,11 @@ from turnlog.integrations.langgraph.records import (
     Writes,
     WrittenElements,
     checkpoint_of,
-    larges_of,
+    part_keys,
     patched,
-    size_of,
     stored_of,
     writes_of,
+    written_of,
 )
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions, task_of
 
@@ -40,32 +40,34 @@ Plain: TypeAlias = Typed | list[Typed]
 """A serialized value; a list is given by its serialized elements."""
 
 
-@lazy_dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint, and the keys of its tasks' writes by task name."""
+    """A checkpoint, and the keys of its tasks' writes by task name. ``load`` decodes a serialized value."""
 
     checkpoint_id: str
     record: Checkpointed
     writes: Mapping[str, str]
+    load: Load
 
+    @cached_property
+    def checkpoint(self) -> Mapping[str, Any]:
+        """The checkpoint as LangGraph has it, without its channel values."""
+        checkpoint: Mapping[str, Any] = self.load(self.record.checkpoint)
+        return checkpoint
 
-@lazy_dataclass(frozen=True, slots=True)
-class Loaded:
-    """A checkpoint without its channel values, its metadata, and the stored checkpoint that they come from."""
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = self.load(self.record.metadata)
+        return metadata
 
-    stored: StoredCheckpoint
-    checkpoint: Mapping[str, Any]
-    metadata: dict[str, Any]
-
-    @property
+    @cached_property
     def refs(self) -> dict[str, ValueRef]:
         """References to the values of the checkpoint by channel. Channels without a value are left out."""
-        record, checkpoint_id, refs = self.stored.record, self.stored.checkpoint_id, dict[str, ValueRef]()
-        places = dict(record.places)
+        refs, places = dict[str, ValueRef](), dict(self.record.places)
         for channel, version in self.checkpoint["channel_versions"].items():
-            stored = record.value(channel, version)
+            stored = self.record.value(channel, version)
             if stored is not None and not isinstance(stored, Nothing):
-                refs[channel] = ValueRef(checkpoint_id, channel, version)
+                refs[channel] = ValueRef(self.checkpoint_id, channel, version)
             elif stored is None and channel in places:
                 refs[channel] = ValueRef(places[channel], channel, version)
         return refs
@@ -82,6 +84,7 @@ class Reader:
         self,
         documents: Documents,
         namespace: Namespace,
+        load: Load,
         *,
         start: str | None = None,
         below: str | None = None,
@@ -89,6 +92,7 @@ class Reader:
     ) -> None:
         self.namespace = namespace
         self._documents = documents.reading()
+        self._load = load
         self._start = start
         self._data: dict[str, bytes] = {}
         self._checkpoints: dict[str, Checkpointed] = {}
@@ -110,7 +114,8 @@ class Reader:
             if task is not None:
                 writes.setdefault(checkpoint_id, {})[task] = key
             elif self._start is None or key <= self.namespace.checkpoint(self._start):
-                yield StoredCheckpoint(checkpoint_id, self.checkpoint_at(key), writes.pop(checkpoint_id, {}))
+                record = self.checkpoint_at(key)
+                yield StoredCheckpoint(checkpoint_id, record, writes.pop(checkpoint_id, {}), self._load)
 
     def visible(self) -> Iterator[StoredCheckpoint]:
         return (stored for stored in self.walk() if not stored.record.is_hidden)
@@ -157,39 +162,38 @@ class Reader:
         for page in self._listed(after=self.namespace.above(newest), until=last):
             self._kept(page)
 
-    def get(self, keys: Iterable[str]) -> None:
-        """Read the documents with these keys. Raises `CorruptError` when one is missing: other documents refer to it."""
-        wanted = sorted(keys)
-        documents = self._documents.get_many(wanted)
-        for key in wanted:
+    def need(self, keys: Iterable[str]) -> None:
+        """Read the documents with these keys that have not been read. Raises `CorruptError` when one of them does not exist."""
+        unread = self.unread(keys)
+        documents = self._documents.get_many(unread)
+        for key in unread:
             if key not in documents:
                 raise CorruptError("a document of a checkpoint is missing", item=key)
         self._kept(documents.values())
 
-    def unread(self, keys: Iterable[str]) -> set[str]:
-        return {key for key in keys if key not in self._data}
+    def unread(self, keys: Iterable[str]) -> list[str]:
+        return sorted({key for key in keys if key not in self._data})
 
     def checkpoint_at(self, key: str) -> Checkpointed:
-        """Return the checkpoint of a document that has been read."""
+        """Return the checkpoint of a document."""
         if key not in self._checkpoints:
+            self.need([key])
             self._checkpoints[key] = checkpoint_of(self._data[key], item=key)
         return self._checkpoints[key]
 
     def writes_at(self, key: str) -> Writes:
-        """Return the writes of a document that has been read."""
+        """Return the writes of a document."""
         if key not in self._writes:
+            self.need([key])
             self._writes[key] = writes_of(self._data[key], item=key)
         return self._writes[key]
 
     def large(self, large: Large) -> Stored:
-        """Return a large value whose parts have been read."""
+        """Return a large value."""
         if large.name not in self._large:
+            self.need(large.keys)
             self._large[large.name] = stored_of(b"".join(map(self._data.__getitem__, large.keys)), item=large.name)
         return self._large[large.name]
-
-
-Missing: TypeAlias = set[str | tuple[str, str]]
-"""What must be read before a value can be restored: keys of documents, and ranges from a checkpoint back to an older one."""
 
 
 class CheckpointValues:
@@ -200,76 +204,90 @@ class CheckpointValues:
     """
 
     def __init__(self, reader: Reader, lists: Mapping[ValueRef, ListState]) -> None:
-        self._reader = reader
+        self.reader = reader
+        self.namespace = reader.namespace
         self._lists = lists
-        self._namespace = reader.namespace
-        self._spans: set[tuple[str, str]] = set()
         self._restored: dict[str, ListState] = {}
         self.refs: set[ValueRef] = set()
         self.writes: set[str] = set()
 
-    def of(self, loaded: Loaded) -> dict[str, Typed | ListState]:
+    def of(self, checkpoint: StoredCheckpoint) -> dict[str, Typed | ListState]:
         """Return the values of a checkpoint by channel. Channels without a value are left out.
 
         Reads ranges of checkpoints with a request per megabyte, and the rest by key.
         """
-        while True:
-            missing: Missing = set()
-            values = {channel: self._value(ref, missing) for channel, ref in loaded.refs.items()}
-            restored = {channel: value for channel, value in values.items() if value is not None}
-            if not missing:
-                return restored
-            for span in (span for span in missing if not isinstance(span, str)):
-                self._spans.add(span)
-                self._reader.read_between(*span)
-            if keys := self._reader.unread(key for key in missing if isinstance(key, str)):
-                self._reader.get(keys)
+        refs = checkpoint.refs
+        while keys := self.reader.unread(key for ref in refs.values() for key in self._keys(ref)):
+            self.reader.need(keys)
+        values = {channel: self._value(ref) for channel, ref in refs.items()}
+        return {channel: value for channel, value in values.items() if value is not None}
 
     def written(self, checkpoint: StoredCheckpoint) -> list[tuple[str, str, Plain]]:
         """Return the writes to a checkpoint as (task id, channel, value), in the order of LangGraph's `writes_sort_key`."""
         pairs = list[tuple[str, Any]]()
         for name, key in checkpoint.writes.items():
-            writes = self._reader.writes_at(key)
+            writes = self.reader.writes_at(key)
             task_id = writes.task_id if writes.task_id is not None else task_of(name) or name
             pairs += [(task_id, write) for write in writes.writes]
-        if keys := self._reader.unread(
-            key for _, write in pairs for large in larges_of(write.stored) for key in large.keys
-        ):
-            self._reader.get(keys)
+        self.reader.need(part_keys(write.stored for _, write in pairs))
         pairs.sort(key=lambda pair: (pair[1].path, pair[0], pair[1].index))
         return [(task_id, write.channel, self._plain(write.stored)) for task_id, write in pairs]
 
-    def _value(self, ref: ValueRef, missing: Missing) -> Typed | ListState | None:
-        """Return a value, or None when there is none, or ``missing`` must be read first."""
+    def _value(self, ref: ValueRef) -> Typed | ListState | None:
         if (known := self.known(ref)) is not None:
             return known
-        stored = self._stored(ref, missing)
-        self.refs.add(ref)
-        if isinstance(stored, WholeValue):
-            return stored.value
-        return self._list(ref, missing) if isinstance(stored, Elements) else None
-
-    def _stored(self, ref: ValueRef, missing: Missing) -> Stored | None:
-        """Return the stored form of a value, or None when ``missing`` must be read first."""
-        key = self._namespace.checkpoint(ref.home)
-        if self._reader.unread([key]):
-            missing.add(key)
+        links = self._links(ref)
+        self.refs.update(links)
+        stored = links[ref]
+        if isinstance(stored, Nothing):  # the checkpoint is a copy of one in which the channel has no value
             return None
-        stored = self._reader.checkpoint_at(key).value(ref.channel, ref.version)
-        if stored is None:
-            raise CorruptError("a value is not where it should be", item=key)
-        if not isinstance(stored, Large):
-            return stored
-        unread = self._reader.unread(stored.keys)
-        missing.update(unread)
-        return self._reader.large(stored) if not unread else None
+        return stored.value if isinstance(stored, WholeValue) else self._list(links)
+
+    def _keys(self, ref: ValueRef) -> set[str]:
+        """Return the keys of the documents that have a value, as far as those that have been read name them."""
+        if self.known(ref) is not None:
+            return set()
+        if self.reader.unread([self._key(ref)]):
+            return {self._key(ref)}
+        links = self._links(ref).values()
+        written = {self._writes_key(item): item for stored in links for item in written_of(stored)}
+        read = [self._write(item) for key, item in written.items() if not self.reader.unread([key])]
+        return {*written, *part_keys([*links, *read])}
+
+    def _links(self, ref: ValueRef) -> dict[ValueRef, Stored]:
+        """Return the stored forms of a value: its own, and of a list those that it is built on, back to a known one.
+
+        Ends with a large value that has not been read.
+        """
+        links, low = dict[ValueRef, Stored](), ""
+        while self.known(ref) is None:
+            key = self._key(ref)
+            if ref in links:
+                raise CorruptError("a list continues itself", item=key)
+            if self.reader.unread([key]):
+                self.reader.read_between(ref.home, low or ref.home)
+            checkpoint = self.reader.checkpoint_at(key)
+            stored = checkpoint.value(ref.channel, ref.version)
+            if stored is None:
+                raise CorruptError("a value is not where it should be", item=key)
+            if isinstance(stored, Large) and not self.reader.unread(stored.keys):
+                stored = self.reader.large(stored)
+            links[ref] = stored
+            if not isinstance(stored, Elements) or stored.base is None:
+                break
+            low = checkpoint.low or ""
+            ref = ValueRef(stored.base.home, ref.channel, stored.base.version)
+        return links
 
     def _plain(self, stored: Stored) -> Plain:
         if isinstance(stored, Large):
-            stored = self._reader.large(stored)
+            stored = self.reader.large(stored)
         if isinstance(stored, WholeValue):
             return stored.value
         return self._elements(stored.items) if isinstance(stored, Elements) else []
+
+    def _key(self, ref: ValueRef) -> str:
+        return self.namespace.checkpoint(ref.home)
 
     # ------------------------------------------------------------ lists
 
@@ -278,67 +296,26 @@ class CheckpointValues:
         state = self._restored.get(ref.channel)
         return state if state is not None and state.ref == ref else self._lists.get(ref)
 
-    def _list(self, ref: ValueRef, missing: Missing) -> ListState | None:
-        """Return a list, restored from where it is stored whole, or from a known one; None when ``missing`` must be read first."""
-        links, current, low = dict[ValueRef, Elements](), ref, ""
-        is_whole = True
-        while (known := self.known(current)) is None:
-            key = self._namespace.checkpoint(current.home)
-            if current in links:
-                raise CorruptError("a list continues itself", item=key)
-            span = (current.home, low or current.home)
-            if links and span not in self._spans and self._reader.unread([key]):
-                missing.add(span)
-                return None
-            stored = self._stored(current, missing)
-            if stored is None:
-                return None
+    def _list(self, links: Mapping[ValueRef, Stored]) -> ListState:
+        """Return the list that the first of these stored forms is; the last one is stored whole, or built on a known list."""
+        state, items = None, list[Typed]()
+        for ref, stored in reversed(list(links.items())):
             if not isinstance(stored, Elements):
-                raise CorruptError("a list is not where it should be", item=key)
-            is_whole = not self._lacks(stored, missing) and is_whole
-            links[current] = stored
-            if stored.base is None:
-                break
-            low = self._reader.checkpoint_at(key).low or ""
-            current = ValueRef(stored.base.home, current.channel, stored.base.version)
-        if not is_whole:
-            return None
-        self.refs.update(links)
-        state = self._grown(known, list(links.items())[::-1])
-        self._restored[ref.channel] = state
-        return state
-
-    def _lacks(self, stored: Elements, missing: Missing) -> bool:
-        """Add the documents that a list's items refer to, and that have not been read, to ``missing``; return whether there are."""
-        keys = {key for large in larges_of(stored) for key in large.keys}
-        for item in stored.written:
-            key = self._writes_key(item)
-            self.writes.add(key)
-            if not self._reader.unread([key]):
-                keys |= {key for large in larges_of(self._write(item)) for key in large.keys}
-            keys.add(key)
-        unread = self._reader.unread(keys)
-        missing.update(unread)
-        return bool(unread)
-
-    def _grown(self, known: ListState | None, links: Iterable[tuple[ValueRef, Elements]]) -> ListState:
-        """Return a list: that of ``known``, changed as the links say, the oldest first."""
-        state, items = known, list(known.items) if known is not None else []
-        for ref, stored in links:
-            count = stored.base.count if stored.base is not None else 0
+                raise CorruptError("a list is not where it should be", item=self._key(ref))
+            base = stored.base
+            if base is not None and state is None:
+                state = self.known(ValueRef(base.home, ref.channel, base.version))
+                items = list(state.items) if state is not None else []
+            count = base.count if base is not None else 0
             if len(items) < count:
-                raise CorruptError("a list is shorter than it was", item=self._namespace.checkpoint(ref.home))
+                raise CorruptError("a list is shorter than it was", item=self._key(ref))
             items[count:] = self._elements(stored.items)
-            size = size_of(stored)
-            if state is None or stored.base is None:
-                pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
-                state = ListState(ref, (), pieces, 0, size, ref.home)
-            else:
-                pieces, depth = pieces_within(state.pieces, count), state.depth + 1
-                state = ListState(ref, (), pieces, depth, state.tail_bytes + size, state.start)
+            self.writes.update(map(self._writes_key, written_of(stored)))
+            state = following(state, ref, stored)
         if state is None:
-            raise CorruptError("a list is not where it should be", item=self._namespace.name)
-        return replace(state, items=tuple(items))
+            raise CorruptError("a list is not where it should be", item=self.namespace.name)
+        restored = self._restored[state.ref.channel] = replace(state, items=tuple(items))
+        return restored
 
     def _elements(self, items: Iterable[Item]) -> list[Typed]:
         """Return the elements of a list's items."""
@@ -368,13 +345,13 @@ class CheckpointValues:
 
     def _write(self, item: WrittenElements) -> Stored:
         key = self._writes_key(item)
-        write = self._reader.writes_at(key).write(item.index)
+        write = self.reader.writes_at(key).write(item.index)
         if write is None:
             raise CorruptError("a write is not where it should be", item=key)
         return write.stored
 
     def _writes_key(self, item: WrittenElements) -> str:
-        return self._namespace.writes(item.checkpoint_id, item.task)
+        return self.namespace.writes(item.checkpoint_id, item.task)
 
 
 class Loader:
@@ -383,53 +360,50 @@ class Loader:
     def __init__(self, threads: ThreadSessions, cache: CheckpointCache, load: Load) -> None:
         self._threads = threads
         self._cache = cache
-        self.load = load
+        self._load = load
 
-    def reader(self, namespace: Namespace, *, start: str | None = None, below: str | None = None) -> Reader:
+    def reader(self, namespace: Namespace, **bounds: Any) -> Reader:
+        """Return a reader of a namespace; ``bounds`` are its options."""
+        return Reader(self._threads.documents(namespace.thread_id), namespace, self._load, **bounds)
+
+    def values(self, namespace: Namespace, *, start: str | None = None, below: str | None = None) -> CheckpointValues:
+        """Return the values of checkpoints from ``start`` back, or before ``below``."""
         known, hint = self._cache.known(namespace), start
         if start is None and below is None:
             hint = max(known, key=namespace.checkpoint, default=None)
-        hint = hint if hint in known else None
-        return Reader(self._threads.documents(namespace.thread_id), namespace, start=start, below=below, hint=hint)
+        reader = self.reader(namespace, start=start, below=below, hint=hint if hint in known else None)
+        return CheckpointValues(reader, {ref: state for each in known.values() for ref, state in each.lists.items()})
 
-    def values_of(self, reader: Reader) -> CheckpointValues:
-        lists: dict[ValueRef, ListState] = {}
-        for known in self._cache.known(reader.namespace).values():
-            lists |= known.lists
-        return CheckpointValues(reader, lists)
-
-    def find(self, namespace: Namespace, checkpoint_id: str | None) -> tuple[Loaded, CheckpointValues] | None:
+    def find(self, namespace: Namespace, checkpoint_id: str | None) -> tuple[StoredCheckpoint, CheckpointValues] | None:
         """Return the checkpoint with this id, or without an id the newest one; None when there is none."""
-        reader = self.reader(namespace, start=checkpoint_id)
+        values = self.values(namespace, start=checkpoint_id)
+        walk = values.reader.walk() if checkpoint_id is not None else values.reader.visible()
         try:
-            stored = next(reader.walk() if checkpoint_id is not None else reader.visible(), None)
+            stored = next(walk, None)
         except NotFoundError:
             stored = None
         if stored is None and checkpoint_id is None:
             self._cache.forget([namespace])
         if stored is None or stored.record.is_hidden or checkpoint_id not in (stored.checkpoint_id, None):
             return None
-        return self.loaded(stored), self.values_of(reader)
-
-    def loaded(self, stored: StoredCheckpoint) -> Loaded:
-        return Loaded(stored, self.load(stored.record.checkpoint), self.load(stored.record.metadata))
+        return stored, values
 
     def known(self, namespace: Namespace, checkpoint_id: str) -> KnownCheckpoint | None:
         """Return the places of a checkpoint's values, and its lists, from memory or from the store; None when it is missing."""
         known = self._cache.known(namespace).get(checkpoint_id)
         if known is None and (result := self.find(namespace, checkpoint_id)) is not None:
-            loaded, values = result
-            values.of(loaded)
-            known = self.remember(namespace, loaded, values)
+            checkpoint, values = result
+            values.of(checkpoint)
+            known = self.remember(checkpoint, values)
         return known
 
-    def remember(self, namespace: Namespace, loaded: Loaded, values: CheckpointValues) -> KnownCheckpoint:
+    def remember(self, checkpoint: StoredCheckpoint, values: CheckpointValues) -> KnownCheckpoint:
         """Remember the places of a checkpoint's values, and its lists, which ``values`` has restored."""
-        refs, versions = loaded.refs, loaded.checkpoint["channel_versions"]
+        refs, versions = checkpoint.refs, checkpoint.checkpoint["channel_versions"]
         homes = {name: (version, refs[name].home if name in refs else None) for name, version in versions.items()}
         lists = {ref: state for ref in refs.values() if (state := values.known(ref)) is not None}
         known = KnownCheckpoint(homes, lists)
-        self._cache.remember(namespace, loaded.stored.checkpoint_id, known)
+        self._cache.remember(values.namespace, checkpoint.checkpoint_id, known)
         return known
 
     def homes(
@@ -448,7 +422,7 @@ class Loader:
     def _searched(self, namespace: Namespace, unknown: Mapping[str, Version]) -> dict[str, str | None]:
         homes = dict[str, str | None]()
         try:
-            for stored in Reader(self._threads.documents(namespace.thread_id), namespace).walk():
+            for stored in self.reader(namespace).walk():
                 for value in stored.record.values:
                     if unknown.get(value.channel) == value.version:
                         homes.setdefault(value.channel, stored.checkpoint_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -174,21 +174,22 @@ class Elements:
     base: Base | None
     items: tuple[Item, ...]
 
-    @property
-    def written(self) -> list[WrittenElements]:
-        """The written elements that ``items`` refer to; they must be read to restore the list."""
-        references = [item.written if isinstance(item, Alike) else item for item in self.items]
-        return [item for item in references if isinstance(item, WrittenElements)]
-
 
 Stored: TypeAlias = Nothing | WholeValue | Elements | Large
 
 
-def larges_of(stored: Stored) -> list[Large]:
-    """Return the references to large values that a stored value has."""
-    if isinstance(stored, Elements):
-        return [item.large for item in stored.items if isinstance(item, ListPiece)]
-    return [stored] if isinstance(stored, Large) else []
+def written_of(stored: Stored) -> list[WrittenElements]:
+    """Return the references to written elements that a list has; they must be read to restore it."""
+    items = stored.items if isinstance(stored, Elements) else ()
+    references = [item.written if isinstance(item, Alike) else item for item in items]
+    return [item for item in references if isinstance(item, WrittenElements)]
+
+
+def part_keys(values: Iterable[Stored]) -> set[str]:
+    """Return the keys of the documents beside the checkpoints that stored values refer to."""
+    items = [item for stored in values for item in (stored.items if isinstance(stored, Elements) else (stored,))]
+    larges = [item.large if isinstance(item, ListPiece) else item for item in items]
+    return {key for large in larges if isinstance(large, Large) for key in large.keys}
 
 
 @lazy_dataclass(frozen=True, slots=True)

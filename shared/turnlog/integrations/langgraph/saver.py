@@ -18,7 +18,7 @@ import asyncio
 import builtins
 import heapq
 import random
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -44,12 +44,11 @@ from turnlog.client.async_calls import in_thread, to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.known import CheckpointCache, ListState, is_by_element
-from turnlog.integrations.langgraph.reading import CheckpointValues, Loaded, Loader, Plain, Reader, StoredCheckpoint
-from turnlog.integrations.langgraph.records import Elements, Stored, Typed, Version, WholeValue, Write, larges_of
+from turnlog.integrations.langgraph.reading import CheckpointValues, Loader, Plain, Reader, StoredCheckpoint
+from turnlog.integrations.langgraph.records import Elements, Stored, Typed, Version, WholeValue, Write, part_keys
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
-from turnlog.integrations.langgraph.writing import CheckpointBuilder, IncomingCheckpoint, Writer
+from turnlog.integrations.langgraph.writing import CheckpointBuilder, Writer
 
 if TYPE_CHECKING:
     from turnlog.integrations.langgraph.thread_log import ThreadLogs
@@ -57,77 +56,51 @@ if TYPE_CHECKING:
 _COUNTERS = "counters_since_delta_snapshot"
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Sweep:
-    """The checkpoints of a namespace by id, newest first, visible and hidden, and the documents that hold them."""
-
-    namespace: Namespace
-    documents: Documents
-    reader: Reader
-    visible: Mapping[str, Loaded]
-    hidden: Mapping[str, StoredCheckpoint]
-
-
-def sweep_of(loader: Loader, documents: Documents, namespace: Namespace) -> Sweep:
-    """Read all checkpoints of a namespace, so that those no longer needed can be deleted."""
-    reader = Reader(documents, namespace)
-    stored = {checkpoint.checkpoint_id: checkpoint for checkpoint in reader.walk()}
-    visible = {
-        name: loader.loaded(checkpoint) for name, checkpoint in stored.items() if not checkpoint.record.is_hidden
-    }
-    hidden = {name: checkpoint for name, checkpoint in stored.items() if checkpoint.record.is_hidden}
-    return Sweep(namespace, documents, reader, visible, hidden)
-
-
-def newest_of(sweep: Sweep) -> set[str]:
-    """Return the ids of the newest checkpoint and of the ancestors that its delta channels are built from."""
-    current = next(iter(sweep.visible.values()), None)
+def newest_of(visible: Mapping[str, StoredCheckpoint]) -> set[str]:
+    """Return the ids of the first checkpoint, the newest, and of the ancestors that its delta channels are built from."""
+    current = next(iter(visible.values()), None)
     channels = set(current.metadata.get(_COUNTERS) or {}) if current is not None else set()
     kept = set[str]()
     while current is not None:
-        kept.add(current.stored.checkpoint_id)
+        kept.add(current.checkpoint_id)
         channels = {name for name in channels if name not in current.refs}
-        parent = current.stored.record.parent
+        parent = current.record.parent
         if not channels or parent is None:
             break
         if parent in kept:
             raise CorruptError("a checkpoint is its own ancestor", item=parent)
-        current = sweep.visible.get(parent)
+        current = visible.get(parent)
     return kept
 
 
-def keep(sweep: Sweep, kept: Collection[str]) -> None:
-    """Delete every checkpoint that is not in ``kept``, and hidden values that no kept checkpoint needs."""
-    reader, namespace, used = sweep.reader, sweep.namespace, CheckpointValues(sweep.reader, {})
-    for loaded in (sweep.visible[checkpoint_id] for checkpoint_id in kept):
-        used.of(loaded)
-    values = dict[str, set[tuple[str, Version]]]()
+def keep(documents: Documents, reader: Reader, checkpoints: Sequence[StoredCheckpoint], kept: Collection[str]) -> None:
+    """Delete every checkpoint of a namespace that is not in ``kept``, and hidden values that no kept checkpoint needs."""
+    used, values = CheckpointValues(reader, {}), dict[str, set[tuple[str, Version]]]()
+    for checkpoint in checkpoints:
+        if checkpoint.checkpoint_id in kept:
+            used.of(checkpoint)
     for ref in used.refs:
         values.setdefault(ref.home, set()).add((ref.channel, ref.version))
     hidden, deleted, parts, kept_parts = dict[str, bytes](), list[str](), set[str](), set[str]()
-    for checkpoint in [*(loaded.stored for loaded in sweep.visible.values()), *sweep.hidden.values()]:
-        key, record = namespace.checkpoint(checkpoint.checkpoint_id), checkpoint.record
+    for checkpoint in checkpoints:
+        key, record = reader.namespace.checkpoint(checkpoint.checkpoint_id), checkpoint.record
         is_kept = checkpoint.checkpoint_id in kept
         remainder = record if is_kept else record.hidden(values.get(checkpoint.checkpoint_id, set()))
-        parts |= _parts(value.stored for value in record.values)
-        kept_parts |= _parts(value.stored for value in remainder.values)
+        parts |= part_keys(value.stored for value in record.values)
+        kept_parts |= part_keys(value.stored for value in remainder.values)
         if not is_kept and not remainder.values:
             deleted.append(key)
         elif remainder != record:
             hidden[key] = remainder.packed()
         for key in checkpoint.writes.values():
-            written = _parts(write.stored for write in reader.writes_at(key).writes)
+            written = part_keys(write.stored for write in reader.writes_at(key).writes)
             parts |= written
             if is_kept or key in used.writes:
                 kept_parts |= written
             else:
                 deleted.append(key)
-    sweep.documents.put_many(hidden)
-    sweep.documents.delete([*deleted, *sorted(parts - kept_parts)])
-
-
-def _parts(values: Iterable[Stored]) -> set[str]:
-    return {key for value in values for large in larges_of(value) for key in large.keys}
+    documents.put_many(hidden)
+    documents.delete([*deleted, *sorted(parts - kept_parts)])
 
 
 _IN_SUBGRAPH = "|"
@@ -232,9 +205,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         result = loader.find(namespace, checkpoint_id)
         if result is None:
             return None
-        loaded, values = result
-        answer = self._tuple(namespace, loaded, values, config if checkpoint_id else None)
-        loader.remember(namespace, loaded, values)
+        checkpoint, values = result
+        answer = self._tuple(checkpoint, values, config if checkpoint_id else None)
+        loader.remember(checkpoint, values)
         return answer
 
     def list(
@@ -250,12 +223,12 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         wanted = (get_checkpoint_id(config) or None) if config is not None else None
         streams = [self._iter_checkpoints(namespace, wanted, below) for namespace in self._spaces(config)]
         remaining = limit
-        for _, _, namespace, loaded, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
+        for _, _, checkpoint, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
             if remaining is not None and remaining <= 0:
                 return
-            if all(loaded.metadata.get(name) == value for name, value in (filter or {}).items()):
+            if all(checkpoint.metadata.get(name) == value for name, value in (filter or {}).items()):
                 remaining = remaining - 1 if remaining is not None else None
-                yield self._tuple(namespace, loaded, values)
+                yield self._tuple(checkpoint, values)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -272,9 +245,9 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             if wanted in seen:
                 raise CorruptError("a checkpoint is its own ancestor", item=wanted or "")
             seen.add(wanted)
-            for name, _, _, loaded, values in walk:
+            for name, _, checkpoint, values in walk:
                 if wanted in (name, None):
-                    return self._tuple(namespace, loaded, values)
+                    return self._tuple(checkpoint, values)
                 if namespace.checkpoint(name) < namespace.checkpoint(wanted or ""):
                     break
             return self.get_tuple(config)
@@ -292,29 +265,18 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         namespace, parent = _namespace(config), get_checkpoint_id(config) or None
-        rest: dict[str, Any] = {name: value for name, value in checkpoint.items() if name != "channel_values"}
-        incoming = IncomingCheckpoint(
-            checkpoint["id"],
-            parent,
-            self._dump(rest),
-            self._dump(get_checkpoint_metadata(config, metadata)),
-            checkpoint["channel_versions"],
-            new_versions,
-            {name: value for name, value in checkpoint["channel_values"].items() if name in new_versions},
-        )
-        parent_state = self._loader.known(namespace, parent) if parent else None
+        checkpoint_id, versions = checkpoint["id"], checkpoint["channel_versions"].items()
+        older = {name: version for name, version in versions if new_versions.get(name) != version}
+        before = self._loader.known(namespace, parent) if parent else None
+        homes = self._loader.homes(namespace, before, older)
         builder = CheckpointBuilder(
-            namespace,
-            incoming,
-            dump=self._dump,
-            before=parent_state,
-            homes=self._loader.homes(namespace, parent_state, incoming.older),
+            namespace, parent, checkpoint, new_versions, dump=self._dump, before=before, homes=homes
         )
-        record = builder.record()
+        record = builder.record(get_checkpoint_metadata(config, metadata))
         self._keep_messages(config, checkpoint, metadata, new_versions)
-        Writer(self._threads).put_checkpoint(namespace, incoming.checkpoint_id, record, builder.parts)
-        self._cache.remember(namespace, incoming.checkpoint_id, builder.known())
-        return _config(namespace, incoming.checkpoint_id, config["configurable"]["thread_id"])
+        Writer(self._threads).put_checkpoint(namespace, checkpoint_id, record, builder.parts)
+        self._cache.remember(namespace, checkpoint_id, builder.known())
+        return _config(namespace, checkpoint_id, config["configurable"]["thread_id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -347,10 +309,12 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
         runs = set(run_ids)
         for thread_id in self._threads.all() if runs else ():
-            for sweep in self._sweeps(thread_id):
-                kept = {name for name, loaded in sweep.visible.items() if loaded.metadata.get("run_id") not in runs}
-                if len(kept) < len(sweep.visible):
-                    self._keep_only(sweep, kept)
+            self._sweep(
+                thread_id,
+                lambda visible: {
+                    name for name, checkpoint in visible.items() if checkpoint.metadata.get("run_id") not in runs
+                },
+            )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._cache.forget(thread_id=str(target_thread_id))
@@ -362,18 +326,20 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         for thread_id in map(str, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
-                continue
-            for sweep in self._sweeps(thread_id):
-                self._keep_only(sweep, newest_of(sweep))
+            else:
+                self._sweep(thread_id, newest_of)
 
-    def _sweeps(self, thread_id: str) -> Iterator[Sweep]:
+    def _sweep(self, thread_id: str, choose: Callable[[Mapping[str, StoredCheckpoint]], Collection[str]]) -> None:
+        """Delete the checkpoints of a thread but those that ``choose`` takes from the visible ones of a namespace, newest first."""
         documents = self._threads.documents(thread_id)
         for namespace in self._threads.namespaces(thread_id):
-            yield sweep_of(self._loader, documents, namespace)
-
-    def _keep_only(self, sweep: Sweep, kept: Collection[str]) -> None:
-        keep(sweep, kept)
-        self._cache.forget([sweep.namespace])
+            reader = self._loader.reader(namespace)
+            checkpoints = list(reader.walk())
+            visible = {stored.checkpoint_id: stored for stored in checkpoints if not stored.record.is_hidden}
+            kept = choose(visible)
+            if len(kept) < len(checkpoints):
+                keep(documents, reader, checkpoints, kept)
+                self._cache.forget([namespace])
 
     # ------------------------------------------------------------ async variants
 
@@ -422,34 +388,32 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def _iter_checkpoints(
         self, namespace: Namespace, wanted: str | None, below: str | None, *, start: str | None = None
-    ) -> Iterator[tuple[str, str, Namespace, Loaded, CheckpointValues]]:
+    ) -> Iterator[tuple[str, str, StoredCheckpoint, CheckpointValues]]:
         """Yield the visible checkpoints of a namespace from ``start`` back; with ``wanted`` only that one, when below ``below``."""
         if wanted is not None and below is not None and wanted >= below:
             return
-        reader = self._loader.reader(namespace, start=wanted or start, below=None if wanted else below)
-        values = self._loader.values_of(reader)
+        values = self._loader.values(namespace, start=wanted or start, below=None if wanted else below)
         try:
-            for stored in reader.visible():
+            for stored in values.reader.visible():
                 if wanted is not None and stored.checkpoint_id != wanted:
                     return
-                yield stored.checkpoint_id, namespace.thread_id, namespace, self._loader.loaded(stored), values
+                yield stored.checkpoint_id, namespace.thread_id, stored, values
         except NotFoundError:
             return
 
     def _tuple(
-        self, namespace: Namespace, loaded: Loaded, values: CheckpointValues, config: RunnableConfig | None = None
+        self, stored: StoredCheckpoint, values: CheckpointValues, config: RunnableConfig | None = None
     ) -> CheckpointTuple:
-        stored, metadata = loaded.stored, loaded.metadata
         channels = {
             name: self._value(list(value.items) if isinstance(value, ListState) else value)
-            for name, value in values.of(loaded).items()
+            for name, value in values.of(stored).items()
         }
-        checkpoint: Any = {**loaded.checkpoint, "channel_values": channels}
-        parent = stored.record.parent
+        checkpoint: Any = {**stored.checkpoint, "channel_values": channels}
+        namespace, parent = values.namespace, stored.record.parent
         return CheckpointTuple(
             config if config is not None else _config(namespace, stored.checkpoint_id),
             checkpoint,
-            cast("CheckpointMetadata", metadata),
+            cast("CheckpointMetadata", stored.metadata),
             _config(namespace, parent) if parent is not None else None,
             [(task_id, channel, self._value(value)) for task_id, channel, value in values.written(stored)],
         )

@@ -6,18 +6,21 @@ A checkpoint has its new values, and references to checkpoints that hold the old
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from langgraph.checkpoint.base import Checkpoint
+
+from turnlog.client import retried
+from turnlog.client.documents import Documents
 from turnlog.client.model import Session
 from turnlog.core.errors import DocumentChangedError
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.engines import RandomIds
 from turnlog.integrations.langgraph.known import (
     KnownCheckpoint,
     ListState,
     base_of,
+    following,
     is_by_element,
     pieces_within,
     shared_count,
@@ -46,7 +49,6 @@ from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessi
 
 BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
 """A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
-_TRIES = 20
 _IDS = RandomIds()
 Merge: TypeAlias = Callable[[bytes], bytes | None]
 """Maps the stored data to its replacement; None keeps the stored data."""
@@ -119,23 +121,21 @@ class Writer:
         self._put(namespace, key, mine.packed(), parts, merge)
 
     def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
+        def put_merged(documents: Documents) -> None:
+            old = documents.get(key)
+            merged = merge(old.data) if old is not None else data
+            if merged is not None:
+                revision = old.revision if old is not None else None
+                documents.put(key, merged, if_absent=old is None, if_revision=revision)
+
         def write(session: Session) -> None:
             documents = session.documents
             if parts.documents:
                 documents.put_many(parts.documents)
-            is_there = False
-            for _ in range(_TRIES):
-                old = documents.get(key) if is_there else None
-                merged = merge(old.data) if old is not None else data
-                if merged is None:
-                    return
-                with suppress(DocumentChangedError):
-                    documents.put(
-                        key, merged, if_absent=old is None, if_revision=old.revision if old is not None else None
-                    )
-                    return
-                is_there = True
-            raise DocumentChangedError(f"document {key[:80]!r} changes too often", details={"key": key})
+            try:
+                documents.put(key, data, if_absent=True)
+            except DocumentChangedError:
+                retried(lambda: put_merged(documents), DocumentChangedError)
 
         self._threads.written(namespace.thread_id, write)
 
@@ -147,119 +147,87 @@ def _is_small(stored: Stored) -> bool:
 Dump: TypeAlias = Callable[[Any], Typed]
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class IncomingCheckpoint:
-    """A checkpoint that LangGraph passes to `TurnlogSaver.put`.
-
-    ``values`` holds the channels of ``new_versions``. A channel of ``new_versions`` without an entry there has no value.
-    """
-
-    checkpoint_id: str
-    parent: str | None
-    checkpoint: Typed
-    metadata: Typed
-    versions: Mapping[str, Version]
-    new_versions: Mapping[str, Version]
-    values: Mapping[str, Any]
-
-    @property
-    def older(self) -> dict[str, Version]:
-        """Channels, with their versions, whose value is already stored by an earlier checkpoint."""
-        return {name: version for name, version in self.versions.items() if self.new_versions.get(name) != version}
-
-
 class CheckpointBuilder:
-    """Builds the record of a checkpoint.
+    """Builds the record of a checkpoint that LangGraph puts after ``parent``, whose stored state is ``before``.
 
-    ``homes`` maps each older channel to the checkpoint that stores its value; None means that it has no value.
+    ``homes`` maps each channel that is not in ``new_versions`` to the checkpoint that stores its value; None means that it has no
+    value. A channel of ``new_versions`` without one in the checkpoint has none.
     """
 
     def __init__(
         self,
         namespace: Namespace,
-        incoming: IncomingCheckpoint,
+        parent: str | None,
+        checkpoint: Checkpoint,
+        new_versions: Mapping[str, Version],
         *,
         dump: Dump,
         before: KnownCheckpoint | None,
         homes: Mapping[str, str | None],
     ) -> None:
         self._namespace = namespace
-        self._incoming = incoming
+        self._parent = parent
+        self._checkpoint = checkpoint
+        self._new_versions = new_versions
         self._dump = dump
         self._before = before
         self._homes = homes
         self._states: dict[str, ListState] = {}
         self.parts = Parts()
 
-    def record(self) -> Checkpointed:
-        incoming = self._incoming
-        stored = [self._stored(name, version) for name, version in incoming.new_versions.items()]
-        fitted = self.parts.fitted(stored)
-        values = tuple(
-            Value(name, version, value)
-            for (name, version), value in zip(incoming.new_versions.items(), fitted, strict=True)
-        )
-        places = tuple((name, home) for name, home in self._homes.items() if home is not None)
+    def record(self, metadata: Any) -> Checkpointed:
+        stored = [self._stored(ValueRef(self._checkpoint["id"], *channel)) for channel in self._new_versions.items()]
+        fitted = zip(self._new_versions.items(), self.parts.fitted(stored), strict=True)
         starts = [state.start for state in self._states.values() if state.depth]
         return Checkpointed(
-            incoming.parent,
-            incoming.checkpoint,
-            incoming.metadata,
-            values,
-            places,
+            self._parent,
+            self._dump({name: value for name, value in self._checkpoint.items() if name != "channel_values"}),
+            self._dump(metadata),
+            tuple(Value(name, version, value) for (name, version), value in fitted),
+            tuple((name, home) for name, home in self._homes.items() if home is not None),
             min(starts, key=self._namespace.checkpoint, default=None),
             None if self._namespace.is_named_by_key else self._namespace.name,
         )
 
     def known(self) -> KnownCheckpoint:
         """Return what `CheckpointCache` remembers of the stored checkpoint."""
-        incoming, before = self._incoming, self._before
-        homes: dict[str, tuple[Version, str | None]] = {
-            name: (incoming.versions[name], home) for name, home in self._homes.items()
-        }
-        for name, version in incoming.new_versions.items():
-            homes[name] = (version, incoming.checkpoint_id if name in incoming.values else None)
-        older = before.lists.values() if before is not None else ()
+        checkpoint, checkpoint_id = self._checkpoint, self._checkpoint["id"]
+        homes = {name: (checkpoint["channel_versions"][name], home) for name, home in self._homes.items()}
+        for name, version in self._new_versions.items():
+            homes[name] = (version, checkpoint_id if name in checkpoint["channel_values"] else None)
+        older = self._before.lists.values() if self._before is not None else ()
         lists = [state for state in older if homes.get(state.ref.channel) == (state.ref.version, state.ref.home)]
         return KnownCheckpoint(homes, {state.ref: state for state in (*lists, *self._states.values())})
 
-    def _stored(self, name: str, version: Version) -> Stored:
-        incoming = self._incoming
-        if name not in incoming.values:
+    def _stored(self, ref: ValueRef) -> Stored:
+        values = self._checkpoint["channel_values"]
+        if ref.channel not in values:
             return Nothing()
-        value = incoming.values[name]
-        return self._list(name, version, value) if is_by_element(value) else WholeValue(self._dump(value))
+        value = values[ref.channel]
+        return self._list(ref, tuple(map(self._dump, value))) if is_by_element(value) else WholeValue(self._dump(value))
 
-    def _list(self, name: str, version: Version, value: list[Any]) -> Stored:
-        incoming, before = self._incoming, self._list_before(name)
-        ref, items = ValueRef(incoming.checkpoint_id, name, version), tuple(map(self._dump, value))
-        count = shared_count(items, before.items) if before is not None else 0
+    def _list(self, ref: ValueRef, items: tuple[Typed, ...]) -> Stored:
+        """Return a list as its new elements behind the parent's list, or whole: as pieces of elements, and the others."""
+        before = self._list_before(ref.channel)
+        base, pieces = None, tuple[ListPiece, ...]()
         if before is not None:
+            count = shared_count(items, before.items)
             items = before.items[:count] + items[count:]  # share equal elements in memory
-            stored = Elements(None, items[count:])
-            size = size_of(stored)
-            base = base_of(count, size, before)
-            if base is not None:
-                pieces = pieces_within(before.pieces, count)
-                depth, size = before.depth + 1, before.tail_bytes + size
-                self._states[name] = ListState(ref, items, pieces, depth, size, before.start)
-                return Elements(base, stored.items)
-        return self._whole(ref, items, pieces_within(before.pieces, count) if before is not None else ())
-
-    def _whole(self, ref: ValueRef, items: tuple[Typed, ...], pieces: tuple[ListPiece, ...]) -> Stored:
-        """Store a list that begins with these pieces without a base. Its other elements become a piece if they are large."""
-        stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
-        if size_of(stored) > PIECE_BYTES:
-            stored = self.parts.shortened(stored)
-        pieces = tuple(item for item in stored.items if isinstance(item, ListPiece))
-        self._states[ref.channel] = ListState(ref, items, pieces, 0, size_of(stored), ref.home)
+            base = base_of(count, size_of(Elements(None, items[count:])), before)
+            pieces = pieces_within(before.pieces, count)
+        if base is not None:
+            stored = Elements(base, items[base.count :])
+        else:
+            stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
+            if size_of(stored) > PIECE_BYTES:
+                stored = self.parts.shortened(stored)
+        self._states[ref.channel] = replace(following(before, ref, stored), items=items)
         return stored
 
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
-        incoming, before = self._incoming, self._before
-        newest = self._namespace.checkpoint(incoming.checkpoint_id)
-        if before is None or incoming.parent is None or self._namespace.checkpoint(incoming.parent) > newest:
+        before, parent, newest = self._before, self._parent, self._namespace.checkpoint(self._checkpoint["id"])
+        if before is None or parent is None or self._namespace.checkpoint(parent) > newest:
             return None
         state = next((state for ref, state in before.lists.items() if ref.channel == name), None)
         return state if state is not None and self._namespace.checkpoint(state.ref.home) <= newest else None

@@ -10,13 +10,14 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from turnlog.client import retried
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, NotFoundError
 from turnlog.core.identity import is_session_id
 
 _MAPPED = "t_"
-_REMEMBERED, _TRIES = 1_024, 100
+_REMEMBERED = 1_024
 
 
 def session_id_of(*parts: str) -> str:
@@ -81,28 +82,32 @@ class KeptDocuments:
         """Return the JSON of a document, or None."""
         return _json_of(self.get(key))
 
-    def put_many(self, documents: Mapping[str, bytes]) -> None:
-        """Write documents in any order."""
-        self._write(lambda: self._documents.put_many(documents))
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_revision: str | None = None) -> None:
+        """Write a document, on the conditions of `Documents.put`."""
+        self._write(lambda: self._documents.put(key, data, if_absent=if_absent, if_revision=if_revision))
+
+    def put_many(self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None) -> None:
+        """Write documents in any order, then those of ``then``."""
+        self._write(lambda: self._documents.put_many(documents, then=then))
 
     def replace(self, key: str, value: Any, before: Document | None) -> None:
         """Write JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
         data = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
-        revision = before.revision if before is not None else None
-        self._write(lambda: self._documents.put(key, data, if_absent=before is None, if_revision=revision))
+        self.put(key, data, if_absent=before is None, if_revision=before.revision if before is not None else None)
 
     def change(self, key: str, change: Callable[[Any], Any]) -> Any:
         """Replace the JSON of a document by what ``change`` makes of it (of None where there is none), whoever else writes.
 
         Returns the new JSON.
         """
-        for _ in range(_TRIES):
+
+        def attempt() -> Any:
             before = self.get(key)
             value = change(_json_of(before))
-            with suppress(DocumentChangedError):
-                self.replace(key, value, before)
-                return value
-        raise DocumentChangedError(f"document {key[:80]!r} changes too often", details={"key": key})
+            self.replace(key, value, before)
+            return value
+
+        return retried(attempt, DocumentChangedError)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete documents; missing ones are no error."""

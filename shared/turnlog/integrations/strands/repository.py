@@ -24,7 +24,7 @@ from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, TurnlogError
-from turnlog.integrations.sessions import stored_ids, unchanged_id
+from turnlog.integrations.sessions import KeptDocuments, stored_ids, unchanged_id
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
 
@@ -265,10 +265,7 @@ class TurnlogRepository(SessionRepository):
 
     def _read(self, session_id: str, key: str) -> dict[str, Any] | None:
         with _strands_errors(f"{key} of session {session_id} can't be read"):
-            try:
-                data = PartedValues(self._of(session_id).documents).read(key)
-            except NotFoundError:
-                return None
+            data = PartedValues(KeptDocuments(self._log, self._of(session_id).id)).read(key)
         value: dict[str, Any] | None = None if data is None else json.loads(data)
         return value
 

@@ -14,10 +14,10 @@ from strands.types.exceptions import StorageError
 
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import CorruptError, NotFoundError, TurnlogError
+from turnlog.core.errors import CorruptError, TurnlogError
 from turnlog.core.json_values import canonical_json, decode_json
 from turnlog.engines import RandomIds
-from turnlog.integrations.sessions import stored_ids, unchanged_id
+from turnlog.integrations.sessions import KeptDocuments, stored_ids, unchanged_id
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PartedValues:
     A read that meets parts being replaced is repeated.
     """
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: Documents | KeptDocuments) -> None:
         self._documents = documents
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
@@ -146,16 +146,7 @@ class TurnlogStorage(Storage):
     async def write(self, key: str, data: bytes) -> None:
         """Write a value, whole or not at all. Raises `StorageError`, also when only the search strategy failed to index it."""
         name, value = _key(key), bytes(data)
-        full = self._folder + name
-
-        def written() -> None:
-            try:
-                self._values().write(full, value)
-            except NotFoundError:
-                self._log.sessions.get_or_create(self._id_of(self._session_id), **self._settings)
-                self._values().write(full, value)
-
-        await _in_thread(written, f"Failed to write '{key}'")
+        await _in_thread(lambda: self._values().write(self._folder + name, value), f"Failed to write '{key}'")
         if self._search_strategy is not None:
             try:
                 await self._search_strategy.index(self, name, value)
@@ -164,16 +155,15 @@ class TurnlogStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         name = self._folder + _key(key)
-        return await _unless_missing(lambda: self._values().read(name), None, f"Failed to read '{key}'")
+        return await _in_thread(lambda: self._values().read(name), f"Failed to read '{key}'")
 
     async def delete(self, key: str) -> None:
         name = self._folder + _key(key)
-        await _unless_missing(lambda: self._values().delete(name), None, f"Failed to delete '{key}'")
+        await _in_thread(lambda: self._values().delete(name), f"Failed to delete '{key}'")
 
     async def list(self, query: str = "") -> builtins.list[str]:
         prefix = self._folder + _prefix(query)
-        nothing = builtins.list[str]()
-        keys = await _unless_missing(lambda: self._values().keys(prefix), nothing, f"Failed to list '{query}'")
+        keys = await _in_thread(lambda: self._values().keys(prefix), f"Failed to list '{query}'")
         return [key.removeprefix(self._folder) for key in keys]
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
@@ -191,7 +181,7 @@ class TurnlogStorage(Storage):
         return scoped
 
     def _values(self) -> PartedValues:
-        return PartedValues(self._log.sessions.of(self._id_of(self._session_id)).documents)
+        return PartedValues(KeptDocuments(self._log, self._id_of(self._session_id), **self._settings))
 
 
 async def _in_thread(operation: Callable[[], T], message: str) -> T:
@@ -200,18 +190,6 @@ async def _in_thread(operation: Callable[[], T], message: str) -> T:
         return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(operation)))
     except TurnlogError as error:
         raise StorageError(f"{message}: {error.detail}") from error
-
-
-async def _unless_missing(operation: Callable[[], T], otherwise: T, message: str) -> T:
-    """Run an operation as `_in_thread` does; return ``otherwise`` when there is no session."""
-
-    def run() -> T:
-        try:
-            return operation()
-        except NotFoundError:
-            return otherwise
-
-    return await _in_thread(run, message)
 
 
 def _key(key: str) -> str:

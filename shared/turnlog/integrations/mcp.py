@@ -189,8 +189,8 @@ def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
 
 
 def _tool(function: Callable[..., Any], hints: ToolAnnotations, *, structured: bool | None = None) -> Tool:
-    """Return a tool that refuses arguments it does not have. Tools of the SDK ignore them."""
-    tool = Tool.from_function(function, annotations=hints, structured_output=structured)
+    """Return a tool whose errors the model reads, and that refuses arguments it does not have. Tools of the SDK ignore them."""
+    tool = Tool.from_function(_errors_as(ToolError)(function), annotations=hints, structured_output=structured)
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
@@ -202,8 +202,7 @@ def _session_tools(log: Turnlog, session_id: str | None) -> list[Tool]:
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, SessionsFound]:
         """List sessions, newest activity first. The next page begins at next_cursor."""
-        with _errors_as(ToolError):
-            return _structured(_sessions(log, session_id, limit, cursor))
+        return _structured(_sessions(log, session_id, limit, cursor))
 
     def create_session(
         id: Annotated[str | None, Field(description="By default generated")] = None,
@@ -212,8 +211,7 @@ def _session_tools(log: Turnlog, session_id: str | None) -> list[Tool]:
         policy: Policy = None,
     ) -> Annotated[CallToolResult, SessionCreated]:
         """Create a session and return its id. An id that is taken is an error."""
-        with _errors_as(ToolError):
-            return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
+        return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
 
     tools = [_tool(list_sessions, _READS)]
     return tools if session_id is not None else [*tools, _tool(create_session, _WRITES)]
@@ -224,20 +222,17 @@ def _memory_tools(log: Turnlog) -> list[Tool]:
         q: Annotated[str, Field(min_length=1, description="Words")], limit: Annotated[int, Field(ge=1, le=100)] = 10
     ) -> Annotated[CallToolResult, MemoriesFound]:
         """Find what is known about the user from ended sessions, best match first."""
-        with _errors_as(ToolError):
-            return _structured(_memories(log, limit=limit, q=q))
+        return _structured(_memories(log, limit=limit, q=q))
 
     def list_memories(
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, MemoriesFound]:
         """List what is known about the user from ended sessions, newest first."""
-        with _errors_as(ToolError):
-            return _structured(_memories(log, limit=limit, cursor=cursor))
+        return _structured(_memories(log, limit=limit, cursor=cursor))
 
     def forget_memory(memory_id: str) -> Annotated[CallToolResult, MemoryForgotten]:
         """Delete a memory for good. It is not made again of the same messages."""
-        with _errors_as(ToolError):
-            return _structured({"memory_id": log.forget(memory_id).memory_id})
+        return _structured({"memory_id": log.forget(memory_id).memory_id})
 
     return [_tool(search_memories, _READS), _tool(list_memories, _READS), _tool(forget_memory, _FORGETS)]
 
@@ -247,28 +242,25 @@ def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> No
 
     def session(session_id: str) -> str:
         """Settings and totals of a session."""
-        with _errors_as(ResourceError):
-            return log.sessions.of(session_id).info().model_dump_json()
+        return log.sessions.of(session_id).info().model_dump_json()
 
     def messages(session_id: str) -> str:
         """The newest 100 messages of a session, with their positions."""
-        with _errors_as(ResourceError):
-            of_session = log.sessions.of(session_id)
-            after = max(0, of_session.info().head - _MESSAGES)
-            return of_session.page(after=after, limit=_MESSAGES).model_dump_json()
+        of_session = log.sessions.of(session_id)
+        after = max(0, of_session.info().head - _MESSAGES)
+        return of_session.page(after=after, limit=_MESSAGES).model_dump_json()
 
     def window(session_id: str) -> str:
         """The window of a session for the next model call, in OpenAI's chat format."""
-        with _errors_as(ResourceError):
-            return _json(_window(log.sessions.of(session_id), format="openai_chat"))
+        return _json(_window(log.sessions.of(session_id), format="openai_chat"))
 
     def sessions() -> str:
         """Sessions, newest activity first."""
-        with _errors_as(ResourceError):
-            return _json(_sessions(log, only, 100, None))
+        return _json(_sessions(log, only, 100, None))
 
-    server.resource("turnlog://sessions", mime_type=_JSON)(sessions)
-    for suffix, read in {"": session, "/messages": messages, "/window": window}.items():
+    reported = _errors_as(ResourceError)
+    server.resource("turnlog://sessions", mime_type=_JSON)(reported(sessions))
+    for suffix, read in {"": reported(session), "/messages": reported(messages), "/window": reported(window)}.items():
         if only is None:
             server.resource(f"turnlog://sessions/{{session_id}}{suffix}", mime_type=_JSON)(read)
         else:
@@ -308,7 +300,7 @@ def _add_prompts(server: MCPServer[Any], log: Turnlog, session_id: str | None) -
         )
 
     for prompt in (continue_session, answer_from_history):
-        server.prompt()(_bound(prompt, log, session_id))
+        server.prompt()(_errors_as(ToolError)(_bound(prompt, log, session_id)))
 
 
 def _spoken(message: Mapping[str, Any]) -> Message:
@@ -406,8 +398,7 @@ def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Ca
     """Return the tool with its session bound: to ``session_id``, or to a ``session_id`` argument of each call."""
 
     def run(**arguments: Any) -> Any:
-        with _errors_as(ToolError):
-            return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
+        return tool(log.sessions.of(session_id or arguments.pop("session_id")), **arguments)
 
     signature = inspect.signature(tool, eval_str=True)
     own = [

@@ -35,7 +35,7 @@ from turnlog.agents.functions import (
 )
 from turnlog.agents.streams import StreamedReply
 from turnlog.client import parts_of
-from turnlog.client.finding import handles, result_message
+from turnlog.client.finding import result_message
 from turnlog.core.agent_state import agents_of, pending_of
 from turnlog.core.errors import (
     ConflictError,
@@ -487,7 +487,7 @@ class AgentLoop:
         for hook in plan.hooks:
             replacement = (yield _user_call(hook.before_tool, call)) if text is None else None
             text = text_of(replacement) if replacement is not None else text
-        if text is None and call.name not in plan.tools and handles(call.name):
+        if text is None and call.name not in plan.tools and plan.session.handles(call.name):
             execute = plan.session.execute_tool
             answer = yield LoopStep(
                 lambda: execute(call.name, call.arguments, call_id=call.id, format=plan.format)  # type: ignore[arg-type]

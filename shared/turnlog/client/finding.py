@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from turnlog.client import SessionResource
 from turnlog.core.calls import is_ref
@@ -87,8 +87,7 @@ class FindingCalls(SessionResource):
         """Return whether `execute_tool` executes the tool: `recall_tool_call` and `search_history`, which windows offer to the
         model.
         """
-
-        return handles(name)
+        return tool_of(name) is not None
 
     def execute_tool(
         self,
@@ -120,14 +119,14 @@ class FindingCalls(SessionResource):
             return wrong(f"There is no tool {name[:64]!r}. {hint}", is_ours=False)
         try:
             request = parse_recall_request(tool, arguments)
-            answer = _recall(self, request) if tool == RECALL_TOOL else _search(self, request)
+            text, recalled, media = _recall(self, request) if tool == RECALL_TOOL else _search(self, request)
         except ArgumentsError as error:
             return wrong(f"Not understood: {error}.")
         except InvalidInputError as error:
             return wrong(f"Not understood: {error.detail}")
         except NotFoundError as error:
             return wrong(f"Not found: {error.detail}")
-        return ToolAnswer(answer.text, call_id, codec.format, recalled=answer.recalled, media=answer.media)
+        return ToolAnswer(text, call_id, codec.format, recalled=recalled, media=media)
 
 
 MAX_MEDIA_CHARS = 4_000_000
@@ -181,11 +180,6 @@ def result_message(result: ToolResult, format: str) -> tuple[dict[str, Any], dic
     sent = replace(result, is_error=result.is_error and has_error_field)
     (body,) = codec_of(format).bodies(Turn(Message("tool", tool_results=(sent,)), result_ids=(result.tool_call_id,)))
     return body, {"is_error": True} if result.is_error and not has_error_field else {}
-
-
-def handles(name: str) -> bool:
-    """Return whether a recall tool has this name. See `FindingCalls.handles`."""
-    return tool_of(name) is not None
 
 
 def recall_place(session: FindingCalls, place: str, options: Mapping[str, Option | None] | None = None) -> Recalled:
@@ -244,15 +238,11 @@ def _place(hit: SearchResult | FoundInSessions) -> str:
     return f"position {hit.position}, {loop}{hit.role}{f', call {hit.ref}' if hit.ref else ''}"
 
 
-class _Found(NamedTuple):
-    """An answer of a recall tool: a text, refs of calls and positions of messages, and media."""
-
-    text: str
-    recalled: tuple[str | int, ...]
-    media: tuple[Media, ...] = ()
+_Finding: TypeAlias = tuple[str, tuple[str | int, ...], tuple[Media, ...]]
+"""An answer of a recall tool: a text, refs of calls and positions of messages, and media."""
 
 
-def _recall(session: FindingCalls, request: RecallRequest) -> _Found:
+def _recall(session: FindingCalls, request: RecallRequest) -> _Finding:
     """Recall the requested places. Media that are too many for one message are named."""
     shown, options = request.places[:MAX_PLACES], dict(request.options)
     if len(shown) > 1:
@@ -271,11 +261,11 @@ def _recall(session: FindingCalls, request: RecallRequest) -> _Found:
     if len(request.places) > len(shown):
         texts.append(f"(not shown: {', '.join(request.places[MAX_PLACES:])}; ask again)")
     refs = [answer.ref for answer in answers if answer.found and answer.ref is not None]
-    return _Found("\n\n".join(texts), tuple(ref if is_ref(ref) else int(ref) for ref in refs), tuple(media))
+    return "\n\n".join(texts), tuple(ref if is_ref(ref) else int(ref) for ref in refs), tuple(media)
 
 
-def _search(session: FindingCalls, request: RecallRequest) -> _Found:
+def _search(session: FindingCalls, request: RecallRequest) -> _Finding:
     """Search the session. The results are a text and positions."""
     options: dict[str, Any] = dict(request.options)
     answer = session.search(**options)
-    return _Found(search_text(answer), tuple(hit.position for hit in answer.results))
+    return search_text(answer), tuple(hit.position for hit in answer.results), ()

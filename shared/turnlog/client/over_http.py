@@ -14,6 +14,7 @@ import re
 import shutil
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -45,41 +46,39 @@ if TYPE_CHECKING:
 Seconds = TypeVar("Seconds", bound=float | None)
 
 
+@contextmanager
+def _exchanged(
+    method: str, url: str, data: bytes | None, timeout_seconds: float, what: str
+) -> Iterator[http.client.HTTPResponse]:
+    """Send a request to the storage, and yield its answer. Raises `UnavailableError` when the exchange breaks."""
+    parts = urlsplit(url)
+    connection = open_connection(parts, timeout_seconds=timeout_seconds)
+    try:
+        connection.request(method, f"{parts.path}?{parts.query}" if parts.query else parts.path, data)
+        yield connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise UnavailableError(f"the {what} was interrupted: {_reason(error)}", code=f"{what}_failed") from error
+    finally:
+        connection.close()
+
+
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
     """Write the bytes behind a URL to ``into``, in pieces. Raises `NotFoundError` when they do not exist or the link has
     expired.
     """
-    parts = urlsplit(url)
-    connection = open_connection(parts, timeout_seconds=timeout_seconds)
-    try:
-        connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
-        answer = connection.getresponse()
+    with _exchanged("GET", url, None, timeout_seconds, "download") as answer:
         if answer.status in (403, 404, 410):
             raise NotFoundError("the download link has expired: request a new one", code="link_expired")
         if answer.status != 200:
             raise UnavailableError(f"the storage answered {answer.status}", code="download_failed")
         shutil.copyfileobj(answer, into)
-    except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(
-            f"the download was interrupted: {type(error).__name__}", code="download_failed"
-        ) from error
-    finally:
-        connection.close()
 
 
 def put(url: str, data: bytes, *, timeout_seconds: float = 30.0) -> None:
     """Upload bytes to a URL. Raises `UnavailableError` when the storage does not take them; the call may be repeated."""
-    parts = urlsplit(url)
-    connection = open_connection(parts, timeout_seconds=timeout_seconds)
-    try:
-        connection.request("PUT", f"{parts.path}?{parts.query}", data)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"the upload was interrupted: {_reason(error)}", code="upload_failed") from error
-    finally:
-        connection.close()
-    if status != 200:
-        raise UnavailableError(f"the storage answered {status} to an upload", code="upload_failed")
+    with _exchanged("PUT", url, data, timeout_seconds, "upload") as answer:
+        if answer.status != 200:
+            raise UnavailableError(f"the storage answered {answer.status} to an upload", code="upload_failed")
 
 
 def _is_too_large_to_send(data: bytes) -> bool:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Mapping
 from typing import Any, cast
 
 from turnlog.agents.streams import (
-    ANTHROPIC_INPUT,
-    CONVERSE_INPUT,
     Accumulator,
     Event,
     index_of,
@@ -96,9 +93,7 @@ class AnthropicAccumulator(Accumulator):
         for name, value in mapping_or_empty(event.get("usage")).items():
             if isinstance(value, int):
                 self._usage[name] = value
-        if "input_tokens" in self._usage:
-            read = sum(self._usage.get(name, 0) for name in ANTHROPIC_INPUT)
-            self.usage = usage_of(read, self._usage.get("output_tokens"))
+        self.usage = usage_of(self.format, self._usage)
 
 
 class ConverseAccumulator(Accumulator):
@@ -128,14 +123,9 @@ class ConverseAccumulator(Accumulator):
             elif kind == "messageStop":
                 self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
-                self._add_usage(mapping_or_empty(fields.get("usage")))
+                self.usage = usage_of(self.format, fields.get("usage")) or self.usage
             elif kind.endswith("Exception"):
                 self.is_broken = True
-
-    def _add_usage(self, usage: Mapping[str, Any]) -> None:
-        if isinstance(usage.get("inputTokens"), int):
-            read = sum(index_of(usage.get(name), 0) for name in CONVERSE_INPUT)
-            self.usage = usage_of(read, usage.get("outputTokens"))
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -226,8 +216,7 @@ class ChatAccumulator(Accumulator):
 
     def add(self, event: Event) -> None:
         event = _chunk_of(event)
-        usage = mapping_or_empty(event.get("usage"))
-        self.usage = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")) or self.usage
+        self.usage = usage_of(self.format, event.get("usage")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
         for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
             index = index_of(choice.get("index"), 0)
@@ -397,8 +386,7 @@ class ResponsesAccumulator(Accumulator):
 
     def _end(self, reason: str, response: Event) -> None:
         self.finish_reason = text_of(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
-        usage = mapping_or_empty(response.get("usage"))
-        self.usage = usage_of(usage.get("input_tokens"), usage.get("output_tokens")) or self.usage
+        self.usage = usage_of(self.format, response.get("usage")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
             self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}

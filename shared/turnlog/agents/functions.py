@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from turnlog.agents.graph_state.messages import to_graph_message
-from turnlog.agents.streams import ANTHROPIC_INPUT, CONVERSE_INPUT, as_mapping, mapping_or_empty, usage_of
+from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
 from turnlog.client import is_answer, is_model
 from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject
@@ -340,47 +340,36 @@ def _plain_lists(message: Mapping[str, Any]) -> Mapping[str, Any]:
 def _chat(answer: Mapping[str, Any]) -> Reply | None:
     if "choices" not in answer:
         return None
-    choices, usage = answer["choices"], mapping_or_empty(answer.get("usage"))
+    choices = answer["choices"]
     if len(choices) > 1:
         detail = f"the answer has {len(choices)} choices, and a log takes one reply: append(answer.choices[0].message)"
         raise InvalidInputError(detail, code="several_choices")
     choice = mapping_or_empty(next(iter(choices), None))
     message = _without_null_fields(mapping_or_empty(choice.get("message")))
-    return Reply(
-        [message] if message else [],
-        usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
-        choice.get("finish_reason"),
-    )
+    usage = usage_of("openai_chat", answer.get("usage"))
+    return Reply([message] if message else [], usage, choice.get("finish_reason"))
 
 
 def _responses(answer: Mapping[str, Any]) -> Reply | None:
     if not isinstance(answer.get("output"), list) or answer.get("type") is not None:
         return None
-    usage, incomplete = mapping_or_empty(answer.get("usage")), mapping_or_empty(answer.get("incomplete_details"))
-    return Reply(
-        [dict(mapping_or_empty(item)) for item in answer["output"]],
-        usage_of(usage.get("input_tokens"), usage.get("output_tokens")),
-        incomplete.get("reason") or answer.get("status"),
-    )
+    items = [dict(mapping_or_empty(item)) for item in answer["output"]]
+    reason = mapping_or_empty(answer.get("incomplete_details")).get("reason") or answer.get("status")
+    return Reply(items, usage_of("openai_responses", answer.get("usage")), reason)
 
 
 def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
     if answer.get("type") != "message":
         return None
-    usage = mapping_or_empty(answer.get("usage"))
-    return Reply(
-        [{"role": answer.get("role", "assistant"), "content": answer["content"]}],
-        _summed(usage, ANTHROPIC_INPUT, "output_tokens"),
-        answer.get("stop_reason"),
-    )
+    message = {"role": answer.get("role", "assistant"), "content": answer["content"]}
+    return Reply([message], usage_of("anthropic", answer.get("usage")), answer.get("stop_reason"))
 
 
 def _converse(answer: Mapping[str, Any]) -> Reply | None:
     if not isinstance(answer.get("output"), Mapping):
         return None
     message = cast("JsonObject", dict(mapping_or_empty(answer["output"].get("message"))))
-    usage = mapping_or_empty(answer.get("usage"))
-    return Reply([message], _summed(usage, CONVERSE_INPUT, "outputTokens"), answer.get("stopReason"))
+    return Reply([message], usage_of("bedrock_converse", answer.get("usage")), answer.get("stopReason"))
 
 
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
@@ -389,9 +378,3 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {
     "anthropic": _anthropic,
     "bedrock_converse": _converse,
 }
-
-
-def _summed(usage: Mapping[str, Any], names: Iterable[str], output: str) -> dict[str, int] | None:
-    counts = [usage.get(name) or 0 for name in names]
-    is_told = bool(usage) and all(isinstance(number, int) for number in counts)
-    return usage_of(sum(counts), usage.get(output)) if is_told else None

@@ -98,16 +98,23 @@ def input_of(text: str) -> JsonObject:
     return value if isinstance(value, dict) else {"_raw": text}
 
 
-ANTHROPIC_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-CONVERSE_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
-"""Counts that make up the input tokens of a call: their sum has the cached ones too."""
+_COUNTS = {
+    "openai_chat": ("completion_tokens", "prompt_tokens"),
+    "openai_responses": ("output_tokens", "input_tokens"),
+    "anthropic": ("output_tokens", "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+    "bedrock_converse": ("outputTokens", "inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"),
+}
+"""Names of a format's token counts: those of the output, of the input, and of what else the input has."""
 
 
-def usage_of(input_tokens: object, output_tokens: object) -> dict[str, int] | None:
-    """Return token counts as a usage object, or None when one of them is missing."""
-    if isinstance(input_tokens, int) and isinstance(output_tokens, int):
-        return {"input_tokens": input_tokens, "output_tokens": output_tokens}
-    return None
+def usage_of(format: str, counts: object) -> dict[str, int] | None:
+    """Return a provider's token counts as a usage object, cached input included; None without those of input and output."""
+    output_name, input_name, *others = _COUNTS[format]
+    numbers = {name: value for name, value in mapping_or_empty(counts).items() if isinstance(value, int)}
+    if input_name not in numbers or output_name not in numbers:
+        return None
+    input_tokens = sum(numbers.get(name, 0) for name in (input_name, *others))
+    return {"input_tokens": input_tokens, "output_tokens": numbers[output_name]}
 
 
 def accumulator(format: str = "openai_chat") -> Accumulator:

@@ -47,45 +47,38 @@ async def run_to_end(mutation: Callable[[], T], executor: Executor | None = None
     return doing.result()
 
 
-def reads(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
-    """Make a method that reads async: it runs in a thread, and is abandoned when its caller is cancelled."""
+def _async_form(
+    method: Method[P, T],
+    bound: Callable[[Any], Callable[P, T]],
+    wait: Callable[[Any, Callable[[], T]], Coroutine[Any, Any, T]],
+) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return a method that waits for a sync one: ``bound`` returns that of an object, ``wait`` runs the call in a thread."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return await asyncio.to_thread(method, self, *args, **options)
+        return await wait(self, functools.partial(bound(self), *args, **options))
 
     return call
+
+
+def reads(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Make a method that reads async: it runs in a thread, and is abandoned when its caller is cancelled."""
+    return _async_form(method, lambda self: functools.partial(method, self), lambda self, call: asyncio.to_thread(call))
 
 
 def writes(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Make a method that writes async: it runs in a thread, to its end also when its caller is cancelled."""
-
-    @functools.wraps(method)
-    async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return await run_to_end(functools.partial(method, self, *args, **options))
-
-    return call
+    return _async_form(method, lambda self: functools.partial(method, self), lambda self, call: run_to_end(call))
 
 
 def in_thread(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
-    """Return the async form of an object's own method, beside it: `reads`."""
-    return reads(_own(method))
+    """Return the async form of an object's own method, or of a subclass's in its place: `reads`."""
+    return _async_form(method, lambda self: getattr(self, method.__name__), lambda self, call: asyncio.to_thread(call))
 
 
 def to_end(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
-    """Return the async form of an object's own method, beside it: `writes`."""
-    return writes(_own(method))
-
-
-def _own(method: Method[P, T]) -> Method[P, T]:
-    """Return a method that calls the one of this name, which a subclass may have overridden."""
-
-    @functools.wraps(method)
-    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        answer: T = getattr(self, method.__name__)(*args, **options)
-        return answer
-
-    return call
+    """Return the async form of an object's own method, or of a subclass's in its place: `writes`."""
+    return _async_form(method, lambda self: getattr(self, method.__name__), lambda self, call: run_to_end(call))
 
 
 class CallThreads:
@@ -142,22 +135,16 @@ class Twin(Generic[S]):
 
 def read(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Return the async form of a method that only reads. When its caller is cancelled, it is abandoned."""
-
-    @functools.wraps(method)
-    async def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
-        return await self._threads.read(functools.partial(getattr(self._sync, method.__name__), *args, **options))
-
-    return call
+    return _async_form(
+        method, lambda self: getattr(self._sync, method.__name__), lambda self, call: self._threads.read(call)
+    )
 
 
 def finish(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Return the async form of a method that may write. When its caller is cancelled, a call that has started is finished."""
-
-    @functools.wraps(method)
-    async def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
-        return await self._threads.finish(functools.partial(getattr(self._sync, method.__name__), *args, **options))
-
-    return call
+    return _async_form(
+        method, lambda self: getattr(self._sync, method.__name__), lambda self, call: self._threads.finish(call)
+    )
 
 
 def plain(method: Method[P, T]) -> Method[P, T]:

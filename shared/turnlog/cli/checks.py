@@ -15,15 +15,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from turnlog import __version__
 from turnlog.cli.options import DEFAULT_DATA, Connection, Json, Where, has_data, open_client, remember, with_connection
-from turnlog.cli.screen import console, format_number, one_line, plain, print_json, table
+from turnlog.cli.screen import (
+    Output,
+    as_json,
+    console,
+    format_number,
+    one_line,
+    plain,
+    print_json,
+    print_output,
+    table,
+)
 from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.models import Answer
 from turnlog.engines import location_url, make_counter
 from turnlog.linter.lint_messages import format_of, problem_of
 from turnlog.linter.routes import RuleBroken
@@ -48,13 +59,13 @@ Rules = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Linted:
+class LintedHistory(Answer):
     """One linted history and the rules it breaks."""
 
     id: str
     messages: int
     format: str
+    valid: bool
     problems: list[RuleBroken]
 
 
@@ -64,48 +75,37 @@ def lint(files: Files, format: Rules = None, json: Json = False) -> None:
         message = f"no rules for format {format!r}; there are some for {', '.join(sorted(FORMATS))}"
         raise InvalidInputError(message, code="unknown_format")
     linted = [_linted(transcript, format) for transcript in read_transcripts(files)]
-    if json:
-        histories = [
-            {
-                "id": history.id,
-                "messages": history.messages,
-                "format": history.format,
-                "valid": not history.problems,
-                "problems": [problem.model_dump() for problem in history.problems],
-            }
-            for history in linted
-        ]
-        print_json({"valid": not any(history.problems for history in linted), "histories": histories})
-    else:
-        _print(linted)
-    if any(history.problems for history in linted):
-        raise typer.Exit(1)
+    is_valid = all(history.valid for history in linted)
+    answer = {"valid": is_valid, "histories": as_json(linted)}
+    print_output(Output(answer, _lint_shown(linted), exit_code=0 if is_valid else 1), json=json)
 
 
-def _linted(transcript: Transcript, format: str | None) -> _Linted:
+def _linted(transcript: Transcript, format: str | None) -> LintedHistory:
     try:
         rules = format if format is not None else format_of(transcript.messages)
     except InvalidInputError as error:
         raise InvalidInputError(f"{transcript.id!r}: {error.detail}", code="unknown_format") from error
     problems = [problem_of(violation) for violation in violations_of(transcript.messages, format=rules)]
-    return _Linted(transcript.id, len(transcript.messages), rules, problems)
+    return LintedHistory(
+        id=transcript.id, messages=len(transcript.messages), format=rules, valid=not problems, problems=problems
+    )
 
 
-def _print(linted: Sequence[_Linted]) -> None:
-    screen = console()
+def _lint_shown(linted: Sequence[LintedHistory]) -> RenderableType:
+    shown = list[Text]()
     for history in linted:
         for problem in history.problems:
             line = Text(f"{plain(history.id, lines=False)} {plain(problem.pointer, lines=False)}: ", style="bold")
             line.append(problem.rule, style="bold red").append(f"  {plain(problem.message)}")
             for name, text in (("answer", problem.provider_says), ("fix", problem.fix), ("see", problem.source)):
                 line.append(f"\n    {name}: ", style="dim").append(plain(text))
-            screen.print(line, soft_wrap=True)
+            shown.append(line)
     counted = f"{len(linted)} {'history' if len(linted) == 1 else 'histories'}"
-    broken, total = sum(1 for history in linted if history.problems), sum(len(history.problems) for history in linted)
+    broken, total = sum(not history.valid for history in linted), sum(len(history.problems) for history in linted)
     problems = f"{total} {'problem' if total == 1 else 'problems'} in {broken} of {counted}"
     formats = ", ".join(sorted({history.format for history in linted})) or "any provider"
     verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {formats}"
-    screen.print(verdict, style="red" if broken else "green")
+    return Group(*shown, Text(verdict, style="red" if broken else "green"))
 
 
 def schema(name: Annotated[str, typer.Argument(metavar="message|policy|state|window")], json: Json = False) -> None:
@@ -151,15 +151,11 @@ def doctor(ctx: typer.Context, where: Where = None, json: Json = False) -> None:
         _tried("data folder", lambda: _data(place)),
     ]
     is_well = all(check.ok for check in checks)
-    if json:
-        print_json({"ok": is_well, "checks": [asdict(check) for check in checks]})
-    else:
-        grid = table(None, [("", "left"), ("check", "left"), ("", "left")])
-        for check in checks:
-            grid.add_row(Text("✓", "green") if check.ok else Text("✗", "bold red"), check.name, check.detail)
-        console().print(grid)
-    if not is_well:
-        raise typer.Exit(1)
+    grid = table(None, [("", "left"), ("check", "left"), ("", "left")])
+    for check in checks:
+        grid.add_row(Text("✓", "green") if check.ok else Text("✗", "bold red"), check.name, check.detail)
+    answer = {"ok": is_well, "checks": [asdict(check) for check in checks]}
+    print_output(Output(answer, grid, exit_code=0 if is_well else 1), json=json)
 
 
 def _tried(name: str, check: Callable[[], str]) -> Check:
@@ -247,12 +243,7 @@ def verify(
     """Check stored data: commits, checksums, payloads, caches and blobs. Exit 1 when something is damaged."""
     with open_client(connection) as log, _progress("checking", json=json) as progress:
         done = log.verify(session, progress=progress)
-    if json:
-        print_json(done.model_dump(mode="json"))
-    else:
-        _print_verification(console(), done)
-    if done.damages:
-        raise typer.Exit(1)
+    print_output(Output(done, _verification_shown(done), exit_code=1 if done.damages else 0), json=json)
 
 
 @with_connection
@@ -266,24 +257,17 @@ def backup(
     """Copy the database and blobs of the data folder while it is in use, and check the copy."""
     with open_client(connection) as log, _progress("copying", json=json) as progress:
         report = log.backup(file, progress=progress)
-    if json:
-        print_json(report.model_dump(mode="json"))
-    else:
-        blobs = f"{format_number(report.blobs)} blobs of {format_number(report.blob_bytes)} bytes"
-        sizes = f"{format_number(report.size_bytes)} bytes, {blobs}"
-        console().print(f"{report.file}: {sizes}", soft_wrap=True)
-        _print_verification(console(), report.verification)
-    if report.verification.damages:
-        raise typer.Exit(1)
+    blobs = f"{format_number(report.blobs)} blobs of {format_number(report.blob_bytes)} bytes"
+    copied = f"{report.file}: {format_number(report.size_bytes)} bytes, {blobs}"
+    shown = Group(copied, _verification_shown(report.verification))
+    print_output(Output(report, shown, exit_code=1 if report.verification.damages else 0), json=json)
 
 
-def _print_verification(screen: Console, done: Verification) -> None:
+def _verification_shown(done: Verification) -> RenderableType:
     counts = table(None, [(name, "right") for name in _COUNTS])
     counts.add_row(*(format_number(done[name]) for name in _COUNTS))
-    screen.print(counts)
     if not done.damages:
-        screen.print("all is whole")
-        return
+        return Group(counts, "all is whole")
     damages = table(
         None, [("owner", "left"), ("session", "left"), ("item", "left"), ("code", "left"), ("what", "left")]
     )
@@ -295,8 +279,7 @@ def _print_verification(screen: Console, done: Verification) -> None:
             damage.code,
             one_line(damage.detail, _MAX_DETAIL),
         )
-    screen.print(damages)
-    screen.print(f"{format_number(len(done.damages))} damaged")
+    return Group(counts, damages, f"{format_number(len(done.damages))} damaged")
 
 
 @contextmanager

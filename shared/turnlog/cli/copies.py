@@ -9,21 +9,30 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from rich.console import Group, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
-from turnlog.cli.options import Connection, Json, Session, has_data, open_client, open_or_make_client, with_connection
+from turnlog.cli.options import (
+    Connection,
+    Json,
+    Session,
+    has_data,
+    open_client,
+    open_or_make_client,
+    with_connection,
+    with_log,
+)
 from turnlog.cli.screen import (
-    MAX_CHARS,
     Column,
+    Output,
     console,
     format_number,
     listing,
+    listing_output,
     message_text,
     one_line,
-    print_answer,
-    print_json,
-    print_listing,
+    print_output,
     short_time,
     table,
 )
@@ -40,9 +49,9 @@ Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id
 
 
 @snapshots.command("create")
-@with_connection
+@with_log(open_client)
 def create(
-    connection: Connection,
+    log: Turnlog,
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A name for the snapshot.")] = None,
     full: Annotated[
@@ -56,17 +65,13 @@ def create(
         ),
     ] = None,
     pin: Annotated[bool, typer.Option("--pin", help="Keep it: the session's policy does not delete it.")] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Take a snapshot of a session at its head."""
-    with open_client(connection) as log:
-        answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
+    answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
     if isinstance(answer, Job):
-        text = f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)"
-    else:
-        size = f"{format_number(answer.size_bytes)} bytes"
-        text = f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {size}"
-    print_answer(answer, text, json=json)
+        return Output(answer, f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
+    size = f"{format_number(answer.size_bytes)} bytes"
+    return Output(answer, f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {size}")
 
 
 _COLUMNS = (
@@ -80,68 +85,62 @@ _COLUMNS = (
 
 
 @snapshots.command("list")
-@with_connection
+@with_log(open_client)
 def list_(
-    connection: Connection,
+    log: Turnlog,
     session: Session,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only snapshots with this name.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of snapshots.")] = 50,
-    json: Json = False,
-) -> None:
+) -> Output:
     """List a session's snapshots, newest first, also after the session has expired."""
-    with open_client(connection) as log:
-        stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
+    stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
 
     def row(snapshot: Snapshot) -> Sequence[str]:
         numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
         name, created = one_line(snapshot.name or "", 40), short_time(snapshot.created_at)
         return snapshot.snapshot_id, name, snapshot.kind, *numbers, created
 
-    print_listing("snapshots", stored, _COLUMNS, row, limit=limit, json=json)
+    return listing_output("snapshots", stored, _COLUMNS, row, limit=limit)
 
 
 @snapshots.command("show")
-@with_connection
-def show(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
+@with_log(open_client)
+def show(log: Turnlog, session: Session, snapshot: Name) -> Output:
     """Print a snapshot: totals, parts and the first messages."""
-    with open_client(connection) as log:
-        detail = log.sessions.of(session).snapshot(snapshot)
-    if json:
-        print_json(detail.model_dump(mode="json"))
-        return
-    screen, content = console(), detail.content
-    screen.print(f"{detail.snapshot_id}  {one_line(detail.name or '', 60)}", style="bold")
-    screen.print(
-        f"{detail.kind}, position {detail.position}, {format_number(detail.size_bytes)} bytes, {detail.created_at}"
-    )
-    screen.print(f"sha256 {detail.sha256}", style="dim")
+    detail = log.sessions.of(session).snapshot(snapshot)
+    content, size = detail.content, f"{format_number(detail.size_bytes)} bytes"
+    shown: list[RenderableType] = [
+        Text(f"{detail.snapshot_id}  {one_line(detail.name or '', 60)}", style="bold"),
+        f"{detail.kind}, position {detail.position}, {size}, {detail.created_at}",
+        Text(f"sha256 {detail.sha256}", style="dim"),
+    ]
     if detail.parts:
         grid = table(None, [("positions", "left"), ("bytes", "right"), ("sha256", "left")])
         for part in detail.parts:
             grid.add_row(f"{part.first}–{part.last}", format_number(part.size_bytes), part.sha256)
-        screen.print(grid)
+        shown.append(grid)
     if content is not None:
-        screen.print(f"{content.message_count:,} messages, {content.loops:,} loops, {content.tokens:,} tokens\n")
+        shown.append(f"{content.message_count:,} messages, {content.loops:,} loops, {content.tokens:,} tokens\n")
         for message in content.messages:
             heading = f"{message.position:>5}  {message.tokens:,} tokens"
-            screen.print(message_text(message.body, heading=heading, max_chars=MAX_CHARS), soft_wrap=True)
+            shown.append(message_text(message.body, heading=heading))
         if content.next is not None:
-            screen.print("more: --json, or the API with `after`", style="dim")
+            shown.append(Text("more: --json, or the API with `after`", style="dim"))
+    return Output(detail, Group(*shown))
 
 
 @snapshots.command("delete")
-@with_connection
-def delete(connection: Connection, session: Session, snapshot: Name, json: Json = False) -> None:
+@with_log(open_client)
+def delete(log: Turnlog, session: Session, snapshot: Name) -> Output:
     """Delete a snapshot and the data that only it needs."""
-    with open_client(connection) as log:
-        deleted = log.sessions.of(session).delete_snapshot(snapshot)
-    print_answer(deleted, f"{deleted.snapshot_id} is deleted", json=json)
+    deleted = log.sessions.of(session).delete_snapshot(snapshot)
+    return Output(deleted, f"{deleted.snapshot_id} is deleted")
 
 
 @snapshots.command("restore")
-@with_connection
+@with_log(open_client)
 def restore(
-    connection: Connection,
+    log: Turnlog,
     session: Session,
     snapshot: Name,
     as_: Annotated[
@@ -150,17 +149,13 @@ def restore(
     session_id: Annotated[
         str | None, typer.Option("--session-id", metavar="ID", help="Id of the new session. By default generated.")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Restore a snapshot; a full one also after the session has expired."""
-    with open_client(connection) as log:
-        of_session = log.sessions.of(session)
-        answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
+    of_session = log.sessions.of(session)
+    answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
     if isinstance(answer, Job):
-        text = f"a long history: job {answer.job_id} restores it (turnlog jobs)"
-    else:
-        text = f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}"
-    print_answer(answer, text, json=json)
+        return Output(answer, f"a long history: job {answer.job_id} restores it (turnlog jobs)")
+    return Output(answer, f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}")
 
 
 Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files and folders to import.")]
@@ -196,12 +191,7 @@ def import_(
     candidates = find(files, shape=shape, documents=not no_documents)
     with _target(connection, dry_run=dry_run) as log, _progress("importing", quiet=json) as on_bytes:
         report = run(log, candidates, dry_run=dry_run, on_bytes=on_bytes)
-    if json:
-        print_json(report.as_json())
-    else:
-        _print(report)
-    if not report.ok:
-        raise typer.Exit(1)
+    print_output(Output(report.as_json(), _shown(report), exit_code=0 if report.ok else 1), json=json)
 
 
 def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
@@ -245,23 +235,23 @@ def _row(row: SessionReport) -> Sequence[str | Text]:
     return name, row.shape, session, status, *map(format_number, counts), *map(short_time, times)
 
 
-def _print(report: Report) -> None:
-    screen = console()
+def _shown(report: Report) -> RenderableType:
     rows = [_row(row) for row in report.sessions]
-    screen.print(listing(_IMPORTED, rows, screen.width) if rows else "no files", crop=False)
+    shown: list[RenderableType] = [listing(_IMPORTED, rows, console().width) if rows else "no files"]
     for name in ("changed", "skipped", "warnings"):
         reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:
             more = f", and {len(reasons) - _REASONS} more kinds" if len(reasons) > _REASONS else ""
             summary = ", ".join(f"{one_line(reason, 60)} {count:,}" for reason, count in reasons[:_REASONS])
-            screen.print(f"{name}: {summary}{more}", style="dim", soft_wrap=True)
+            shown.append(Text(f"{name}: {summary}{more}", style="dim"))
     for row in report.sessions:
         if row.error is not None:
-            screen.print(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red", soft_wrap=True)
+            shown.append(Text(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red"))
     done = "would be written (dry run)" if report.dry_run else "written"
     sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
     counts = f"{report.written:,} messages of {sessions:,} sessions {done}"
-    screen.print(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red")
+    shown.append(Text(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red"))
+    return Group(*shown)
 
 
 @with_connection
@@ -282,11 +272,8 @@ def export(
     with open_client(connection) as log, _progress("exporting", quiet=json) as on_bytes:
         source = log if session is None else log.sessions.get(session)
         export_info = source.export(target, on_bytes=on_bytes)
-    if json:
-        fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
-        print_json({"file": str(target), **fields})
-        return
+    fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
     sizes = f"{format_number(export_info.positions)} positions, {format_number(export_info.size_bytes)} bytes"
     noun = "session" if export_info.sessions == 1 else "sessions"
     line = f"{target}: {format_number(export_info.sessions)} {noun}, {sizes}\nsha256 {export_info.sha256}"
-    console().print(line, soft_wrap=True)
+    print_output(Output({"file": str(target), **fields}, line), json=json)

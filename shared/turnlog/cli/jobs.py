@@ -8,20 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
-from turnlog.cli.options import Connection, Json, open_client, with_connection
-from turnlog.cli.screen import (
-    Column,
-    console,
-    format_number,
-    one_line,
-    plain,
-    print_json,
-    print_listing,
-    short_time,
-    table,
-)
+from turnlog.cli.options import open_as_it_is, with_log
+from turnlog.cli.screen import Column, Output, facts_table, format_number, listing_output, one_line, plain, short_time
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
@@ -44,80 +35,59 @@ _MAX_ERROR = 60
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 
 jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 
 
 @jobs.callback(invoke_without_command=True)
-@with_connection
+@with_log(open_as_it_is)
 def listed(
-    connection: Connection,
-    ctx: typer.Context,
+    log: Turnlog,
     status: Annotated[
         str | None, typer.Option("--status", metavar="S", help="Only jobs with this status: queued, failed or done.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
-    json: Json = False,
-) -> None:
-    if ctx.invoked_subcommand is not None:
-        return
-    stored_status = _status(status)
-    with open_client(connection, worker=False) as log:
-        stored = list(itertools.islice(log.jobs(status=stored_status), limit + 1))
+) -> Output:
+    stored = list(itertools.islice(log.jobs(status=_status(status)), limit + 1))
 
     def row(job: Job) -> Sequence[str | Text]:
         status = Text(job.status, style=_STYLES[job.status])
         last = (short_time(job.updated_at), one_line(_outcome(job), _MAX_ERROR))
         return job.job_id, job.kind, job.session_id, status, format_number(job.attempts), *last
 
-    print_listing("jobs", stored, _COLUMNS, row, limit=limit, json=json)
+    return listing_output("jobs", stored, _COLUMNS, row, limit=limit)
 
 
 @jobs.command()
-@with_connection
-def show(connection: Connection, job_id: JobId, json: Json = False) -> None:
+@with_log(open_as_it_is)
+def show(log: Turnlog, job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]) -> Output:
     """Print one job."""
-    with open_client(connection, worker=False) as log:
-        job = log.job(job_id)
-    if json:
-        print_json(job.model_dump(mode="json"))
-        return
-    screen = console()
-    screen.print(Text(job_line(job), style=_STYLES[job.status]), soft_wrap=True)
-    grid = table(None, [("", "left"), ("", "left")])
-    grid.show_header = False
-    grid.add_row("session", job.session_id)
-    grid.add_row("created", job.created_at)
-    grid.add_row("updated", job.updated_at)
+    job = log.job(job_id)
+    facts = {"session": job.session_id, "created": job.created_at, "updated": job.updated_at}
     if job.result is not None:
-        grid.add_row("result", plain(encode_json(job.result).decode(), lines=False))
+        facts["result"] = encode_json(job.result).decode()
     if job.error is not None:
-        grid.add_row("error", plain(f"{job.error.detail} ({job.error.code})", lines=False))
-    screen.print(grid)
+        facts["error"] = f"{job.error.detail} ({job.error.code})"
+    return Output(job, Group(Text(job_line(job), style=_STYLES[job.status]), facts_table(facts)))
 
 
 @jobs.command()
-@with_connection
+@with_log(open_as_it_is)
 def redrive(
-    connection: Connection,
+    log: Turnlog,
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job. By default, all dead letters.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Also the owner's failed jobs.")] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
     if failed and job_id is not None:
         raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
-    with open_client(connection, worker=False) as log:
-        redriven = log.redrive(job_id, failed=failed)
-    if json:
-        print_json(redriven.model_dump(mode="json"))
-        return
-    screen = console()
+    redriven = log.redrive(job_id, failed=failed)
+    shown = list[Text]()
     if redriven.dead_letters or not redriven.jobs:
-        screen.print(f"{_counted(redriven.dead_letters, 'dead letter')} back in the queue")
+        shown.append(Text(f"{_counted(redriven.dead_letters, 'dead letter')} back in the queue"))
     if redriven.jobs:
-        screen.print(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}", soft_wrap=True)
+        shown.append(Text(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}"))
     if redriven.left:
-        screen.print(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow")
+        shown.append(Text(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow"))
+    return Output(redriven, Group(*shown))
 
 
 def await_job(

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import typer
 
+from turnlog.cli.screen import Output, print_output
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
@@ -103,38 +104,61 @@ def remember(ctx: typer.Context, **options: Any) -> Connection:
     return connection
 
 
-def with_connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command with the shared options, passed to it as ``connection``.
+def with_connection(function: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the shared options, passed to it as ``connection``."""
+    return _with_shared_options(function, function)
+
+
+def with_log(open_log: Callable[[Connection], Turnlog]) -> Callable[[Callable[..., Output]], Callable[..., None]]:
+    """Make a command, with the shared options and ``--json``, of a function that takes an open log and returns its output."""
+
+    def decorate(function: Callable[..., Output]) -> Callable[..., None]:
+        def run(*, connection: Connection, json: bool, **options: Any) -> None:
+            with open_log(connection) as log:
+                output = function(log, **options)
+            print_output(output, json=json)
+
+        return _with_shared_options(function, run, [_option("json", Json, False)])
+
+    return decorate
+
+
+def _with_shared_options(
+    function: Callable[..., Any], call: Callable[..., None], last: Sequence[inspect.Parameter] = ()
+) -> Callable[..., None]:
+    """Return a command that calls ``call`` with a connection and the options of ``function``, unless a subcommand follows.
 
     In its help, the shared options follow the command's own ones, before ``--json``.
     """
-    own = inspect.signature(command, eval_str=True).parameters
-    parameters = [parameter for name, parameter in own.items() if name not in ("connection", "ctx", "json")]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in _SHARED.items()
-    ]
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    options = [_option(parameter.name, parameter.annotation, parameter.default) for parameter in list(own)[1:]]
+    shared = [_option(name, annotation, None) for name, annotation in _SHARED.items()]
 
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        ctx = options["ctx"] if "ctx" in own else options.pop("ctx")
-        connection = remember(ctx, **{name: options.pop(name) for name in _SHARED})
-        command(connection=connection, **options)
+    @functools.wraps(function)
+    def run(ctx: typer.Context, **values: Any) -> None:
+        connection = remember(ctx, **{name: values.pop(name) for name in _SHARED})
+        if ctx.invoked_subcommand is None:
+            call(connection=connection, **values)
 
-    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters_of_run = [context, *parameters, *shared, *([own["json"]] if "json" in own else [])]
-    keyword_parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters_of_run]
-    run.__signature__ = inspect.Signature(keyword_parameters)  # type: ignore[attr-defined]
+    context = _option("ctx", typer.Context, inspect.Parameter.empty)
+    in_order = sorted([context, *options, *shared, *last], key=lambda option: option.name == "json")
+    run.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
     return run
 
 
-def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
-    """Open the service, or the engine in this process. Raises `NotFoundError` for a place without data.
+def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
-    ``worker=False`` is for commands that must find the jobs of an engine as they are.
-    """
+
+def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlog:
+    """Open the service, or the engine in this process. Raises `NotFoundError` for a place without data."""
     check_data(connection)
     return open_or_make_client(connection, worker=worker)
+
+
+def open_as_it_is(connection: Connection) -> Turnlog:
+    """Open as `open_client` does, without a worker that would do the engine's jobs."""
+    return open_client(connection, worker=False)
 
 
 def check_data(connection: Connection) -> None:

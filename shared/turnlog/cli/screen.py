@@ -8,12 +8,13 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import typer
 from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -82,6 +83,15 @@ def table(title: str | None, columns: Sequence[tuple[str, str]]) -> Table:
     return grid
 
 
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """Return a table of names and values, without headings."""
+    grid = table(None, [("", "left"), ("", "left")])
+    grid.show_header = False
+    for name, value in facts.items():
+        grid.add_row(name, plain(value, lines=False))
+    return grid
+
+
 _GAP, _MIN_TEXT = 2, 12
 """Columns between two cells of a listing, and those that a text keeps at least."""
 
@@ -118,38 +128,52 @@ def listing(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], wid
     return grid
 
 
-def print_answer(answer: BaseModel, text: str, *, json: bool) -> None:
-    """Print an answer: as JSON, or as the line ``text``."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a command: an answer for scripts, what people see of it, and the exit code."""
+
+    answer: BaseModel | Mapping[str, Any]
+    shown: RenderableType
+    exit_code: int = 0
+
+
+def print_output(output: Output, *, json: bool) -> None:
+    """Print the answer as JSON, or what people see of it; then exit, unless the code is 0.
+
+    The terminal wraps long lines, and nothing is cut.
+    """
     if json:
-        print_json(answer.model_dump(mode="json"))
+        answer = output.answer
+        print_json(answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer)
     else:
-        console().print(text, soft_wrap=True)
+        console().print(output.shown, soft_wrap=True)
+    if output.exit_code:
+        raise typer.Exit(output.exit_code)
 
 
-def print_listing(
+def as_json(values: Iterable[BaseModel]) -> list[Any]:
+    """Return answers as JSON values."""
+    return [value.model_dump(mode="json") for value in values]
+
+
+def listing_output(
     name: str,
     items: Sequence[M],
     columns: Sequence[Column],
     row: Callable[[M], Sequence[str | Text]],
     *,
     limit: int | None,
-    json: bool,
     also: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    """Print up to ``limit`` items and whether there are more: a row for each, or JSON with the fields of ``also``.
+) -> Output:
+    """Return up to ``limit`` items and whether there are more: a row for each, and JSON with the fields of ``also``.
 
     ``name`` is what they are, in the plural.
     """
-    shown, has_more = items[:limit], limit is not None and len(items) > limit
-    if json:
-        more = {"more": has_more} if limit is not None else {}
-        print_json({**also, name: [item.model_dump(mode="json") for item in shown], **more})
-        return
-    screen = console()
-    grid = listing(columns, [row(item) for item in shown], screen.width)
-    screen.print(grid if shown else f"no {name}", crop=False)
-    if has_more:
-        screen.print(f"more than {limit}: --limit", style="dim")
+    listed, has_more = items[:limit], limit is not None and len(items) > limit
+    grid = listing(columns, [row(item) for item in listed], console().width)
+    more = [Text(f"more than {limit}: --limit", style="dim")] if has_more else []
+    answer = {**also, name: as_json(listed), **({"more": has_more} if limit is not None else {})}
+    return Output(answer, Group(grid if listed else f"no {name}", *more))
 
 
 def short_time(time: str) -> str:
@@ -166,8 +190,8 @@ MAX_CHARS = 600
 _ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 
 
-def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None = MAX_CHARS) -> Text:
-    """Return a message for people: heading and role, then its text, cut after ``max_chars``, calls and results."""
+def message_text(body: Mapping[str, Any], *, heading: str, is_full: bool = False) -> Text:
+    """Return a message for people: heading and role, then its text, cut unless ``is_full``, calls and results."""
     try:
         message = recognise(dict(body)).parse(dict(body))
     except TurnlogError:
@@ -176,7 +200,7 @@ def message_text(body: Mapping[str, Any], *, heading: str, max_chars: int | None
     text = Text().append(f"{heading}  ", style="dim").append(role, style=_ROLES.get(message.role, "red"))
     if message.name:
         text.append(f" ({one_line(message.name, 64)})")
-    for line, style in _lines(message, max_chars):
+    for line, style in _lines(message, None if is_full else MAX_CHARS):
         text.append("\n  ").append(line.replace("\n", "\n  "), style=style)
     return text.append("\n")
 

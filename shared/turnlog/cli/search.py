@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from turnlog.cli.options import Connection, Json, Session, open_client, with_connection
-from turnlog.cli.screen import Column, console, format_number, one_line, plain, print_answer, print_listing
+from turnlog.cli.options import Session, open_client, with_log
+from turnlog.cli.screen import Column, Output, format_number, listing_output, one_line, plain
 from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
+from turnlog.client.model import Turnlog
 from turnlog.memory.routes import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
@@ -22,9 +24,9 @@ Moment = Annotated[
 ]
 
 
-@with_connection
-def recall(  # noqa: PLR0913
-    connection: Connection,
+@with_log(open_client)
+def recall(
+    log: Turnlog,
     session: Session,
     ref: Annotated[
         str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, its call id, or a position.")
@@ -39,20 +41,16 @@ def recall(  # noqa: PLR0913
         int | None,
         typer.Option("--max-tokens", metavar="N", help="Cut the result after this many tokens (default: 2000)."),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Print a tool call and its result, or a message; exit 1 when there is none. --json has its images."""
-    with open_client(connection) as log:
-        part = {"pattern": pattern, "pointer": pointer, "from_line": from_line, "to_line": to_line}
-        answer = recall_place(log.sessions.get(session), ref, {**part, "max_tokens": max_tokens})
-    print_answer(answer, plain(recalled_text(answer)), json=json)
-    if not answer.found:
-        raise typer.Exit(1)
+    part = {"pattern": pattern, "pointer": pointer, "from_line": from_line, "to_line": to_line}
+    answer = recall_place(log.sessions.get(session), ref, {**part, "max_tokens": max_tokens})
+    return Output(answer, plain(recalled_text(answer)), exit_code=0 if answer.found else 1)
 
 
-@with_connection
+@with_log(open_client)
 def search(  # noqa: PLR0913
-    connection: Connection,
+    log: Turnlog,
     session: Annotated[
         str, typer.Argument(metavar="SESSION", help="The session's id. With --all, the query stands here.")
     ],
@@ -68,24 +66,21 @@ def search(  # noqa: PLR0913
     ] = None,
     after: Moment = None,
     before: Moment = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Search messages of a session by words, best match first; with --all in all sessions."""
     if everywhere == (query is not None):
         raise typer.BadParameter("turnlog search SESSION QUERY, or turnlog search --all QUERY")
     if everywhere and loop is not None:
         raise typer.BadParameter("--loop is of one session")
     options: dict[str, Any] = {"limit": limit, "role": role, "tool": tool, "after": after, "before": before}
-    with open_client(connection) as log:
-        if query is None:
-            everything = log.search(session, **options)
-            if everything.unindexed:  # the search has queued jobs that index them
-                log.run_jobs()
-                everything = log.search(session, **options)
-            print_answer(everything, plain(sessions_search_text(everything)), json=json)
-        else:
-            answer = log.sessions.get(session).search(query, loop=loop, **options)
-            print_answer(answer, plain(search_text(answer)), json=json)
+    if query is not None:
+        answer = log.sessions.get(session).search(query, loop=loop, **options)
+        return Output(answer, plain(search_text(answer)))
+    everything = log.search(session, **options)
+    if everything.unindexed:  # the search has queued jobs that index them
+        log.run_jobs()
+        everything = log.search(session, **options)
+    return Output(everything, plain(sessions_search_text(everything)))
 
 
 _MAX_TEXT = 80
@@ -101,41 +96,28 @@ memory = typer.Typer(help="List the owner's memories, newest first.", invoke_wit
 
 
 @memory.callback(invoke_without_command=True)
-@with_connection
+@with_log(open_client)
 def listed(
-    connection: Connection,
-    ctx: typer.Context,
+    log: Turnlog,
     replaced: Annotated[bool, typer.Option("--all", help="Also list memories that newer ones have replaced.")] = False,
     find: Annotated[
         str | None, typer.Option("--find", metavar="WORDS", help="Only those that fit, best first.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of memories.")] = 50,
-    json: Json = False,
-) -> None:
-    if ctx.invoked_subcommand is not None:
-        return
-    with open_client(connection) as log:
-        first = log.memory_page(limit=min(limit, 100), q=find)
-        engine, all_memories = first.engine, log.memory() if find is None else iter(first.memories)
-        memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
-        stored = list(itertools.islice(memories, limit + 1))
-    if engine is None and not json:
-        console().print("long-term memory is off")
-    else:
-        print_listing("memories", stored, _COLUMNS, _row, limit=limit, json=json, also={"engine": engine})
+) -> Output:
+    first = log.memory_page(limit=min(limit, 100), q=find)
+    all_memories = log.memory() if find is None else iter(first.memories)
+    memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
+    stored = list(itertools.islice(memories, limit + 1))
+    output = listing_output("memories", stored, _COLUMNS, _row, limit=limit, also={"engine": first.engine})
+    return output if first.engine is not None else replace(output, shown="long-term memory is off")
 
 
 @memory.command()
-@with_connection
-def forget(
-    connection: Connection,
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")],
-    json: Json = False,
-) -> None:
+@with_log(open_client)
+def forget(log: Turnlog, memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")]) -> Output:
     """Delete a memory permanently: it is not extracted again from the same messages."""
-    with open_client(connection) as log:
-        forgotten = log.forget(memory_id)
-    print_answer(forgotten, f"{plain(memory_id, lines=False)} is forgotten", json=json)
+    return Output(log.forget(memory_id), f"{plain(memory_id, lines=False)} is forgotten")
 
 
 def _row(stored: StoredMemory) -> Sequence[str | Text]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from turnlog.cli.jobs import await_job, job_line
@@ -23,18 +24,23 @@ from turnlog.cli.options import (
     open_client,
     policy_value,
     with_connection,
+    with_log,
 )
 from turnlog.cli.screen import (
     STYLES,
+    Output,
+    as_json,
     console,
+    facts_table,
     format_number,
     message_text,
     plain,
     positions_text,
-    print_json,
+    print_output,
     table,
     window_table,
 )
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.window_parts import WindowPart
 from turnlog.jobs.models import Job
@@ -177,9 +183,9 @@ Query = Annotated[
 ]
 
 
-@with_connection
+@with_log(open_client)
 def context(  # noqa: PLR0913
-    connection: Connection,
+    log: Turnlog,
     session: Session,
     policy: Policy = None,
     budget: Budget = None,
@@ -189,29 +195,22 @@ def context(  # noqa: PLR0913
     at: At = None,
     against: Against = None,
     messages: Annotated[bool, typer.Option("--messages", help="Print the messages too.")] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Show the window of the next model call, with a bar for each part."""
-    with open_client(connection) as log:
-        options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model, "query": query}
-        handle = log.sessions.get(session)
-        window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
-        other = handle.context(at=parse_moment(against), **options) if against is not None else None  # type: ignore[arg-type]
-    if json:
-        shown = window.model_dump(mode="json")
-        print_json(shown if other is None else {"window": shown, "against": other.model_dump(mode="json")})
-        return
-    screen = console()
-    if other is not None:
-        screen.print(difference(other, window, title=f"Window of {session}"))
-        return
-    screen.print(window_table(window, title=f"Window of {session}"))
+    options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model, "query": query}
+    handle = log.sessions.get(session)
+    window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
+    if against is not None:
+        other = handle.context(at=parse_moment(against), **options)  # type: ignore[arg-type]
+        answers = dict(zip(("window", "against"), as_json([window, other]), strict=True))
+        return Output(answers, difference(other, window, title=f"Window of {session}"))
+    shown = [window_table(window, title=f"Window of {session}")]
     if messages:
-        screen.print()
+        shown.append(Text())
         if isinstance(window.system, str):
-            screen.print(plain(window.system), style="cyan")
-        for index, body in enumerate(window.messages, start=1):
-            screen.print(message_text(body, heading=f"{index}"))
+            shown.append(Text(plain(window.system), style="cyan"))
+        shown += [message_text(body, heading=f"{index}") for index, body in enumerate(window.messages, start=1)]
+    return Output(window, Group(*shown))
 
 
 def parse_moment(text: str | None) -> int | str | None:
@@ -262,7 +261,7 @@ def compress(
             current = handle.summary()
             if current is None:
                 raise NotFoundError(f"session {session!r} has no summary yet", code="no_summary")
-            _print_summary(current, json=json)
+            print_output(Output(current, _summary_shown(current)), json=json)
             return
         job = handle.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
@@ -270,13 +269,9 @@ def compress(
             with _progress(json=json) as progress:
                 job = await_job(log, job, seconds=timeout, progress=progress)
         summary = handle.summary() if wait else None
-    if json:
-        shown = summary.model_dump(mode="json") if summary is not None else None
-        print_json({"job": job.model_dump(mode="json"), "summary": shown})
-    else:
-        _print_outcome(console(), job, summary)
-    if wait and not _is_well(job):
-        raise typer.Exit(1)
+    answer = {"job": job.model_dump(mode="json"), "summary": summary and summary.model_dump(mode="json")}
+    output = Output(answer, _outcome_shown(job, summary), exit_code=1 if wait and not _is_well(job) else 0)
+    print_output(output, json=json)
 
 
 def _is_well(job: Job) -> bool:
@@ -294,43 +289,34 @@ def _progress(*, json: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(plain(text, lines=False))
 
 
-def _print_outcome(screen: Console, job: Job, summary: SummaryAnswer | None) -> None:
-    result = job.result or {}
-    screen.print(job_line(job), style="" if job.status == "queued" or _is_well(job) else "bold red", soft_wrap=True)
+def _outcome_shown(job: Job, summary: SummaryAnswer | None) -> RenderableType:
+    style = "" if job.status == "queued" or _is_well(job) else "bold red"
+    shown: list[RenderableType] = [Text(job_line(job), style=style)]
     if job.status == "queued":
-        screen.print(f"look at it with: turnlog jobs show {job.job_id}", style="dim", soft_wrap=True)
-    if result.get("status") == "postponed":
-        screen.print(
-            "the summariser is not available; the session retries by itself, or try again later", soft_wrap=True
-        )
+        shown.append(Text(f"look at it with: turnlog jobs show {job.job_id}", style="dim"))
+    if (job.result or {}).get("status") == "postponed":
+        shown.append("the summariser is not available; the session retries by itself, or try again later")
     if job.status == "done" and summary is not None:
-        _print_numbers(screen, summary)
+        shown.append(_numbers_table(summary))
+    return Group(*shown)
 
 
-def _print_summary(summary: SummaryAnswer, *, json: bool) -> None:
-    if json:
-        print_json(summary.model_dump(mode="json"))
-        return
-    screen = console()
-    _print_numbers(screen, summary)
-    screen.print()
-    screen.print(plain(summary.text), soft_wrap=True)
-    if summary.facts:
-        screen.print()
-        facts = ", ".join(f"{fact.value} ({fact.position})" for fact in summary.facts)
-        screen.print(plain(facts), style="cyan", soft_wrap=True)
+def _summary_shown(summary: SummaryAnswer) -> RenderableType:
+    facts = ", ".join(f"{fact.value} ({fact.position})" for fact in summary.facts)
+    shown: list[RenderableType] = [_numbers_table(summary), Text(), plain(summary.text)]
+    return Group(*shown, *([Text(), Text(plain(facts), style="cyan")] if facts else []))
 
 
-def _print_numbers(screen: Console, summary: SummaryAnswer) -> None:
+def _numbers_table(summary: SummaryAnswer) -> Table:
     share = f" ({summary.tokens / summary.source_tokens:.0%})" if summary.source_tokens else ""
     base = f", continues the one at {summary.base}" if summary.base is not None else ""
-    grid = table(None, [("", "left"), ("", "left")])
-    grid.show_header = False
-    grid.add_row("positions", f"{summary.first}–{summary.last}")
-    grid.add_row("loops", f"{summary.first_loop}–{summary.last_loop}")
-    grid.add_row("messages", format_number(summary.messages))
-    grid.add_row("tokens", f"{format_number(summary.source_tokens)} -> {format_number(summary.tokens)}{share}")
-    grid.add_row("facts", format_number(len(summary.facts)))
-    grid.add_row("at", f"{summary.position}{base}")
-    grid.add_row("by", plain(summary.summariser, lines=False))
-    screen.print(grid)
+    facts = {
+        "positions": f"{summary.first}–{summary.last}",
+        "loops": f"{summary.first_loop}–{summary.last_loop}",
+        "messages": format_number(summary.messages),
+        "tokens": f"{format_number(summary.source_tokens)} -> {format_number(summary.tokens)}{share}",
+        "facts": format_number(len(summary.facts)),
+        "at": f"{summary.position}{base}",
+        "by": summary.summariser,
+    }
+    return facts_table(facts)

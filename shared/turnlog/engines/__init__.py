@@ -81,39 +81,36 @@ def location_url(location: str | os.PathLike[str]) -> str:
     if "://" in text:
         return text
     if not text or "\0" in text or text.startswith(":") or _SCHEME.match(text):
-        raise InvalidInputError(
-            f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST",
-            code="invalid_settings",
+        raise _invalid(
+            f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST"
         )
     path = Path(text).expanduser()
     try:
         is_folder = path.is_dir() or (not path.suffix and not path.is_file())
     except OSError as error:
-        message = f"{text[:200]!r} can't be a path: {(error.strerror or '').lower()}"
-        raise InvalidInputError(message, code="invalid_settings") from error
+        raise _invalid(f"{text[:200]!r} can't be a path: {(error.strerror or '').lower()}") from error
     return "sqlite:///" + quote(str(path / DATABASE if is_folder else path))
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     """Return the engine that the settings name; open its SQLite file, or create it. Raises `InvalidInputError` for a bad URL."""
-    url = urlsplit(settings.engine)
+    url, shown = urlsplit(settings.engine), repr(settings.engine[:200])
     if settings.tenant_role_arn and url.scheme != "dynamodb":
-        raise InvalidInputError(
-            f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {settings.engine[:200]!r}",
-            code="invalid_settings",
-        )
+        raise _invalid(f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {shown}")
     if url.scheme == "sqlite":
         has_more = url.netloc or url.query or url.fragment
         if has_more or not url.path.strip("/") or "\0" in unquote(url.path):
-            raise InvalidInputError(f"engine {settings.engine[:200]!r} is not sqlite:///PATH", code="invalid_settings")
+            raise _invalid(f"engine {shown} is not sqlite:///PATH")
         return _embedded(Path(unquote(url.path[1:])), settings, clock, ids)
     if settings.engine == "memory://":
         return _embedded(Path(":memory:"), settings, clock, ids)
     if url.scheme == "dynamodb":
         return _aws(url.netloc, parse_qs(url.query), settings)
-    raise InvalidInputError(
-        f"engine {settings.engine[:200]!r} is not sqlite:///, memory:// or dynamodb://", code="invalid_settings"
-    )
+    raise _invalid(f"engine {shown} is not sqlite:///, memory:// or dynamodb://")
+
+
+def _invalid(detail: str) -> InvalidInputError:
+    return InvalidInputError(detail, code="invalid_settings")
 
 
 def _embedded(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> Engine:
@@ -160,8 +157,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
-        message = f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R"
-        raise InvalidInputError(message, code="invalid_settings")
+        raise _invalid(f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R")
     from turnlog.engines.aws_clients import make_clients
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore

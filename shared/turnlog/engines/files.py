@@ -8,7 +8,8 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
@@ -30,26 +31,21 @@ class FileBlobStore:
         path = self._path(name)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            with self._begin(temporary) as file:
-                if isinstance(data, bytes):
-                    file.write(data)
-                else:
-                    shutil.copyfileobj(data, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _sync(path.parent)
-        except OSError as error:
+            with _translated():
+                with self._begin(temporary) as file:
+                    shutil.copyfileobj(BytesIO(data) if isinstance(data, bytes) else data, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(path)
+                _sync(path.parent)
+        except UnavailableError:
             temporary.unlink(missing_ok=True)
-            raise _unavailable(error) from error
+            raise
 
     def get(self, name: str) -> bytes | None:
-        try:
+        with _translated(), suppress(FileNotFoundError):
             return self._path(name).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _unavailable(error) from error
+        return None
 
     def names(self, prefix: str) -> Sequence[str]:
         return sorted(name for path, name in self._below(prefix) if not path.name.startswith("."))
@@ -57,10 +53,8 @@ class FileBlobStore:
     def delete_many(self, names: Sequence[str]) -> None:
         for name in names:
             path = self._path(name)
-            try:
+            with _translated():
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                raise _unavailable(error) from error
             if path.parent.is_dir():
                 _sync(path.parent)
 
@@ -70,10 +64,8 @@ class FileBlobStore:
         for path, name in self._below(prefix):
             if name in keep:
                 continue
-            try:
+            with _translated():
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                raise _unavailable(error) from error
             erased += 1
             folders.add(path.parent)
         for folder in sorted(folders, reverse=True):
@@ -89,14 +81,10 @@ class FileBlobStore:
         """Implement `Purgeable`: delete the unfinished files of puts that ended early."""
         oldest = time.time() - _ABANDONED_SECONDS
         for path, _ in self._below(""):
-            if path.name.startswith("."):
-                try:
-                    if path.stat().st_mtime < oldest:
-                        path.unlink()
-                except FileNotFoundError:
-                    continue  # in place, or deleted, just now
-                except OSError as error:
-                    raise _unavailable(error) from error
+            # An unfinished file that is missing is in place, or deleted, just now.
+            with _translated(), suppress(FileNotFoundError):
+                if path.name.startswith(".") and path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def _below(self, prefix: str) -> Iterator[tuple[Path, str]]:
         """Yield the files whose names begin with a prefix, with their names. An unfinished file has the name it will get."""
@@ -183,13 +171,18 @@ def make_folder(folder: Path) -> None:
         _sync(path.parent)
 
 
-def _unavailable(error: OSError) -> UnavailableError:
-    return UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1)
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the system's errors within the block as `UnavailableError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"blob folder: {error.strerror}", retry_after_seconds=1) from error
 
 
 def _unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise _unavailable(error) from error
+    with _translated(), suppress(FileNotFoundError, NotADirectoryError):
+        raise error
 
 
 def _sync(folder: Path) -> None:

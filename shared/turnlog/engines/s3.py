@@ -77,9 +77,7 @@ class S3BlobStore:
     def delete_many(self, names: Sequence[str]) -> None:
         """Implement `BlobStore`; raise `UnavailableError` if S3 kept one of the blobs. The others are deleted."""
         with translated("DeleteObjects"):
-            failed = self._delete([{"Key": self._prefix + name} for name in dict.fromkeys(names)])
-        if failed:
-            raise UnavailableError(f"DeleteObjects kept {len(failed)} blobs: {', '.join(sorted(set(failed)))}")
+            _check_deleted(self._delete([{"Key": self._prefix + name} for name in dict.fromkeys(names)]), "blobs")
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         """Implement `BlobStore`: list and delete all versions, a page at a time, until a listing is empty."""
@@ -103,8 +101,7 @@ class S3BlobStore:
                 ]
                 failed += self._delete(erasable)
                 erased += len(erasable)
-        if failed:
-            raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
+        _check_deleted(failed, "versions")
         return erased
 
     def _delete(self, objects: Sequence[ObjectIdentifierTypeDef]) -> list[str]:
@@ -129,6 +126,11 @@ class S3BlobStore:
         """Return an address that takes exactly so many bytes, signed as that of `url`. Needs ``s3:PutObject``."""
         params = {"Bucket": self._bucket, "Key": self._prefix + name, "ContentLength": size_bytes}
         return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds)
+
+
+def _check_deleted(failed: Sequence[str], noun: str) -> None:
+    if failed:
+        raise UnavailableError(f"DeleteObjects kept {len(failed)} {noun}: {', '.join(sorted(set(failed)))}")
 
 
 def _chunks(body: Any) -> Iterator[bytes]:

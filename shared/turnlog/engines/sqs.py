@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -33,6 +34,17 @@ _OUTDATED_CODES = frozenset(
     }
 )
 """Codes of SQS for the receipt of a job that is finished or was delivered again."""
+
+
+@contextmanager
+def _unless_outdated(operation: str) -> Iterator[None]:
+    """Translate errors as `translated` does, and ignore that the receipt is outdated."""
+    with translated(operation):
+        try:
+            yield
+        except ClientError as error:
+            if error_code(error) not in _OUTDATED_CODES:
+                raise
 
 
 class SqsJobQueue:
@@ -76,12 +88,8 @@ class SqsJobQueue:
         self._delete(self._queue, receipt)
 
     def _delete(self, queue: str, receipt: str) -> None:
-        with translated("DeleteMessage"):
-            try:
-                self._client.delete_message(QueueUrl=self._url(queue), ReceiptHandle=receipt)
-            except ClientError as error:
-                if error_code(error) not in _OUTDATED_CODES:
-                    raise
+        with _unless_outdated("DeleteMessage"):
+            self._client.delete_message(QueueUrl=self._url(queue), ReceiptHandle=receipt)
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
         """Implement `JobQueue`; ``seconds`` is at most 43,200. An outdated receipt has no effect."""
@@ -90,14 +98,10 @@ class SqsJobQueue:
         self._hide(self._queue, receipt, seconds=seconds)
 
     def _hide(self, queue: str, receipt: str, *, seconds: int) -> None:
-        with translated("ChangeMessageVisibility"):
-            try:
-                self._client.change_message_visibility(
-                    QueueUrl=self._url(queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
-                )
-            except ClientError as error:
-                if error_code(error) not in _OUTDATED_CODES:
-                    raise
+        with _unless_outdated("ChangeMessageVisibility"):
+            self._client.change_message_visibility(
+                QueueUrl=self._url(queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
+            )
 
     def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
         """Implement `JobQueue`; without a dead-letter queue, return none."""

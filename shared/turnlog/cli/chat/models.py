@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import re
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MalformedError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.json_values import encode_json, parse_strict_json
 from turnlog.core.models import FormatName
-from turnlog.engines.http_post import web_address
+from turnlog.engines.http_post import open_connection, web_address
 from turnlog.sessions.context_models import WindowAnswer
 
 CONNECT_SECONDS = 10.0
@@ -40,10 +39,10 @@ def address(url: str, path: str) -> SplitResult:
     return base._replace(path=base.path.rstrip("/") + path)
 
 
-def post(
-    url: SplitResult, body: Mapping[str, Any], headers: Mapping[str, str], *, name: str
+def request(
+    url: SplitResult, headers: Mapping[str, str], *, name: str, body: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]] | dict[str, Any]:
-    """Send a body as JSON and return the events of the answer as they arrive, or the whole answer without streaming.
+    """Send a body as JSON, or ask for what is at an address; return the events of the answer as they arrive, or the whole answer.
 
     Raises `InvalidInputError`, `ThrottledError` or `UnavailableError` with the server's own message.
     """
@@ -53,10 +52,12 @@ def post(
         "User-Agent": f"turnlog/{__version__}",
         **headers,
     }
-    connection = _connection(url)
+    connection = open_connection(url, timeout_seconds=CONNECT_SECONDS)
     try:
-        connection.request("POST", url.path, encode_json(dict(body)), sent)
-        if connection.sock is not None:
+        if body is None:
+            connection.request("GET", url.path, headers=sent)
+        else:
+            connection.request("POST", url.path, encode_json(dict(body)), sent)
             connection.sock.settimeout(SILENCE_SECONDS)
         answer = connection.getresponse()
         if answer.status != 200:
@@ -71,26 +72,6 @@ def post(
     except BaseException:
         connection.close()
         raise
-
-
-def get(url: SplitResult, headers: Mapping[str, str], *, name: str) -> dict[str, Any]:
-    """Return the JSON object at an address. Raises the same errors as `post`."""
-    try:
-        with closing(_connection(url)) as connection:
-            connection.request("GET", url.path, headers={"User-Agent": f"turnlog/{__version__}", **headers})
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise _refused(name, answer)
-            return _object(answer.read(MAX_BYTES + 1), name)
-    except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(name, error) from error
-
-
-def _connection(url: SplitResult) -> http.client.HTTPConnection:
-    host = str(url.hostname)
-    if url.scheme == "http":
-        return http.client.HTTPConnection(host, url.port, timeout=CONNECT_SECONDS)
-    return http.client.HTTPSConnection(host, url.port, timeout=CONNECT_SECONDS, context=ssl.create_default_context())
 
 
 def _events(
@@ -259,37 +240,30 @@ def _chat(url: str, name: str, key: str) -> Model:
     """Return a model of an endpoint with OpenAI's chat completions. Without a name, the first model it lists."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if not name:
-        listed = get(address(url, "/models"), headers, name=url)
+        listed: Any = request(address(url, "/models"), headers, name=url)
         try:
             name = str(listed["data"][0]["id"])
         except (KeyError, IndexError, TypeError):
             raise InvalidInputError(f"{url} names no model: URL#NAME", code="unknown_model") from None
-    target = address(url, "/chat/completions")
-
-    def ask(window: WindowAnswer) -> Any:
-        body: dict[str, Any] = {"model": name, "messages": window.messages, "stream": True}
-        body["stream_options"] = {"include_usage": True}
-        if window.tools:
-            body["tools"] = window.tools
-        return post(target, body, headers, name=name)
-
-    return Model(name, "openai_chat", ask, name)
+    options = {"stream_options": {"include_usage": True}}
+    return _over_http(name, "openai_chat", address(url, "/chat/completions"), headers, options)
 
 
 def _anthropic(url: str, name: str, key: str) -> Model:
     headers = {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
-    target = address(url, "/v1/messages")
+    return _over_http(name, "anthropic", address(url, "/v1/messages"), headers, {"max_tokens": _ANSWER_TOKENS})
 
+
+def _over_http(
+    name: str, format: FormatName, url: SplitResult, headers: Mapping[str, str], options: Mapping[str, Any]
+) -> Model:
     def ask(window: WindowAnswer) -> Any:
-        body: dict[str, Any] = {"model": name, "messages": window.messages, "max_tokens": _ANSWER_TOKENS}
-        body["stream"] = True
-        if window.system:
-            body["system"] = window.system
-        if window.tools:
-            body["tools"] = window.tools
-        return post(target, body, headers, name=name)
+        parts = {"system": window.system, "tools": window.tools}  # OpenAI's format has the system text in the messages
+        body = {"model": name, "messages": window.messages, "stream": True, **options}
+        body |= {part: value for part, value in parts.items() if value}
+        return request(url, headers, name=name, body=body)
 
-    return Model(name, "anthropic", ask, name)
+    return Model(name, format, ask, name)
 
 
 def _bedrock(model_id: str) -> Model:

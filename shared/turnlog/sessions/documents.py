@@ -10,12 +10,11 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from turnlog.snapshots.export_routes import ExportedDocument
 
 
+_T = TypeVar("_T")
 INLINE_BYTES = 256 * 1024
 """Largest packed content stored in an item; larger ones are blobs. An item of this size costs less than one more request."""
 _FIELDS_BYTES = 128
@@ -57,20 +57,6 @@ READING_MS = 5_000
 """Time in which requests with the same `reading` token skip the check that the session exists."""
 _READINGS = Cursors(secrets.token_bytes(32))
 """Signs `reading` tokens. The key is this process's own: another process checks the session again."""
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Range:
-    """Documents whose keys begin with ``prefix``, ordered by the UTF-8 bytes of their keys.
-
-    The range starts behind ``after`` and ends with ``until``, both in the direction of the order.
-    """
-
-    prefix: str = ""
-    after: str | None = None
-    until: str | None = None
-    descending: bool = False
-    limit: int = 100
 
 
 class DocumentStore:
@@ -90,18 +76,19 @@ class DocumentStore:
             return documents, []
         return documents, list(document_keys[document_keys.index(next_key) + 1 :])
 
-    def page(self, keys: SessionKeys, selection: Range) -> tuple[list[Document], str | None]:
-        """Return a page of at most ``limit`` documents and about 1 MB as they are stored, and the ``after`` of the next one."""
-        low, high = DOCUMENTS + selection.prefix, DOCUMENTS + selection.prefix + _LAST
-        if selection.descending:
-            low = max(low, DOCUMENTS + selection.until) if selection.until is not None else low
-            high = min(high, DOCUMENTS + selection.after) if selection.after is not None else high
-        else:
-            low = max(low, DOCUMENTS + selection.after + _NEXT) if selection.after is not None else low
-            high = min(high, DOCUMENTS + selection.until) if selection.until is not None else high
+    def page(self, keys: SessionKeys, selection: ReadDocuments) -> tuple[list[Document], str | None]:
+        """Return a page of a range: at most ``limit`` documents and about 1 MB as they are stored, and the ``after`` of the next.
+
+        Keys are in the order of their UTF-8 bytes.
+        """
+        prefix, descending = DOCUMENTS + (selection.prefix or ""), selection.order == "desc"
+        after = DOCUMENTS + selection.after if selection.after is not None else None
+        until = DOCUMENTS + selection.until if selection.until is not None else None
         # In descending order there is no greatest key below ``after``: read that document too, and drop it.
-        limit = selection.limit + (selection.descending and selection.after is not None)
-        page = self._items.query(Query(keys.partition, low, high, descending=selection.descending, limit=limit))
+        low, high = (until, after) if descending else (after and after + _NEXT, until)
+        low, high = max(prefix, low or ""), min(prefix + _LAST, high or prefix + _LAST)
+        limit = selection.limit + (descending and after is not None)
+        page = self._items.query(Query(keys.partition, low, high, descending=descending, limit=limit))
         items = page.items[1:] if page.items and key_of(page.items[0]) == selection.after else page.items
         documents, next_key = self._read(keys, items[: selection.limit])
         if next_key is None and items and (page.next is not None or len(items) > selection.limit):
@@ -117,11 +104,13 @@ class DocumentStore:
         for _ in range(_TRIES):
             conflict = self._items.put(item, condition=condition)
             if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
-                return Document(writing.key, writing.data, writing.revision, _number(item, "t"))
+                return Document(writing.key, writing.data, writing.revision, _attribute(item, "t", int))
             is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
-            condition = Equal("n", _text(conflict.existing, "n")) if conflict.existing is not None else Absent()
+            condition = (
+                Equal("n", _attribute(conflict.existing, "n", str)) if conflict.existing is not None else Absent()
+            )
         return None
 
     def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
@@ -142,7 +131,7 @@ class DocumentStore:
         """Yield all documents of a session in order of their keys, with one page in memory at a time."""
         after: str | None = None
         while True:
-            documents, after = self.page(keys, Range(after=after))
+            documents, after = self.page(keys, ReadDocuments(after=after, limit=100))
             yield from documents
             if after is None:
                 return
@@ -163,7 +152,7 @@ class DocumentStore:
         """Return the documents of items, and the last key that was read when the page was full before the end."""
         documents, size = list[Document](), 0
         for item in items:
-            if (version := _number(item, "v")) > SCHEMA_VERSION:
+            if (version := _attribute(item, "v", int)) > SCHEMA_VERSION:
                 raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
             if is_deleted(item):
                 continue
@@ -177,11 +166,11 @@ class DocumentStore:
     def _document(self, keys: SessionKeys, item: Item) -> Document:
         name, key, packed = item_name(item), key_of(item), item.get("b")
         if not isinstance(packed, bytes):
-            packed = self._blobs.get(keys.document_blob(_text(item, "bn")))
+            packed = self._blobs.get(keys.document_blob(_attribute(item, "bn", str)))
         if packed is None:
             raise CorruptError("the content of a document is missing", item=name)
         data = unpack(packed, item=name, beside=key.encode())
-        return Document(key, data, _text(item, "n"), _number(item, "t"))
+        return Document(key, data, _attribute(item, "n", str), _attribute(item, "t", int))
 
 
 def key_of(item: Item) -> str:
@@ -194,16 +183,9 @@ def is_deleted(item: Item) -> bool:
     return "x" in item
 
 
-def _text(item: Item, name: str) -> str:
+def _attribute(item: Item, name: str, kind: type[_T]) -> _T:
     value = item.get(name)
-    if not isinstance(value, str):
-        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
-    return value
-
-
-def _number(item: Item, name: str) -> int:
-    value = item.get(name)
-    if not isinstance(value, int):
+    if not isinstance(value, kind):
         raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
     return value
 
@@ -216,12 +198,13 @@ class GetDocuments:
         self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ReadDocuments) -> DocumentsAnswer:
-        keys, selection = SessionKeys(owner, session_id), _wanted(body)
+        _check_selection(body)
+        keys = SessionKeys(owner, session_id)
         reading = self._reading_token(keys, body.reading)
-        if isinstance(selection, Range):
-            documents, after = self._documents.page(keys, selection)
+        if body.keys is None:
+            documents, after = self._documents.page(keys, body)
             return DocumentsAnswer(documents=documents, next=after, reading=reading)
-        documents, unread = self._documents.get_many(keys, selection)
+        documents, unread = self._documents.get_many(keys, list(dict.fromkeys(body.keys)))
         return DocumentsAnswer(documents=documents, unread=unread, reading=reading)
 
     def _reading_token(self, keys: SessionKeys, reading: str | None) -> str:
@@ -275,17 +258,15 @@ class PutDocuments:
         return documents
 
 
-def _wanted(body: ReadDocuments) -> Range | list[str]:
-    """Return the range or the keys that a request names, or raise `InvalidInputError`."""
-    range_fields = [name for name in ("prefix", "after", "until") if getattr(body, name) is not None]
-    if body.keys is not None:
-        if range_fields or body.order != "asc":
-            raise _invalid(f"/{range_fields[0] if range_fields else 'order'}", "send either keys or a range, not both")
-        return [check_document_key(key, pointer=f"/keys/{index}") for index, key in enumerate(dict.fromkeys(body.keys))]
-    for name in range_fields:
-        if value := getattr(body, name):
+def _check_selection(body: ReadDocuments) -> None:
+    """Raise `InvalidInputError` for keys beside a range, and for a key that no document has."""
+    ends = {"prefix": body.prefix, "after": body.after, "until": body.until}
+    named = [name for name, value in ends.items() if value is not None]
+    if body.keys is not None and (named or body.order != "asc"):
+        raise _invalid(f"/{named[0] if named else 'order'}", "send either keys or a range, not both")
+    for name, value in [*ends.items(), *((f"keys/{index}", key) for index, key in enumerate(body.keys or ()))]:
+        if value:
             check_document_key(value, pointer=f"/{name}")
-    return Range(body.prefix or "", body.after, body.until, body.order == "desc", body.limit)
 
 
 def exported_writing(document: ExportedDocument, pointer: str) -> Writing:

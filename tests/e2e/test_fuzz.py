@@ -29,7 +29,7 @@ from turnlog.app import make_application
 from turnlog.engines import SystemClock
 from turnlog.http.openapi import openapi_document
 from turnlog.routing import ROUTES
-from turnlog.server.local_server import LocalServer
+from turnlog.server.local_server import HttpServer, LocalServer
 from turnlog.settings import Settings
 
 pytestmark = pytest.mark.network
@@ -94,10 +94,10 @@ class Served:
 def served(engine: str, folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         if engine == "moto":
-            from turnlog.server.moto_engine import StackServer, moto_service
+            from turnlog.server.moto_engine import moto_service
 
             service = stack.enter_context(moto_service(SystemClock()))
-            server: LocalServer = StackServer(service, SystemClock(), port=0)
+            server = HttpServer(service.answer, port=0)
         else:
             url = f"sqlite:///{folder}/turnlog.db"
             app = make_application(Settings(engine=url, identity="jwt", token_counter="estimate"))

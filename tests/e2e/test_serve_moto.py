@@ -35,7 +35,8 @@ from turnlog.http import api, lambda_api
 from turnlog.http import lambda_workers as sqs
 from turnlog.ports import QUEUES
 from turnlog.routing import BY_NAME, ROUTES, Route
-from turnlog.server.moto_engine import MotoService, StackServer, moto_service
+from turnlog.server.local_server import HttpServer
+from turnlog.server.moto_engine import MotoService, moto_service
 from turnlog.server.stack import NOT_CREATED, REGION
 from turnlog.testing.aws import GuardError
 
@@ -85,9 +86,8 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    clock = SystemClock()
-    with moto_service(clock) as service:
-        server = StackServer(service, clock, port=0).start()
+    with moto_service(SystemClock()) as service:
+        server = HttpServer(service.answer, port=0).start()
         yield Served(service, server.url)
         server.stop()
 

@@ -13,10 +13,10 @@ def url_of(engine: str, folder: Path) -> Iterator[str]:
         yield f"sqlite:///{folder}/agent.db"
         return
     from turnlog.engines import SystemClock
-    from turnlog.server.moto_engine import StackServer, moto_service
+    from turnlog.server.local_server import HttpServer
+    from turnlog.server.moto_engine import moto_service
 
-    clock = SystemClock()
-    with moto_service(clock) as service:
-        server = StackServer(service, clock, port=0).start()
+    with moto_service(SystemClock()) as service:
+        server = HttpServer(service.answer, port=0).start()
         yield server.url
         server.stop()

@@ -730,11 +730,11 @@ def test_the_reference_shows_every_call_and_sends_one(new_reader: Callable[..., 
 def deployed() -> Iterator[str]:
     """The address of the stack of template.yaml on moto, with a session."""
     pytest.importorskip("moto")
-    from turnlog.server.moto_engine import StackServer, moto_service
+    from turnlog.server.moto_engine import moto_service
 
-    clock = SystemClock()
-    with moto_service(clock) as service:
-        server = StackServer(service, clock, port=0, about={"where": "moto", "tenant": "local", "user": "me"}).start()
+    with moto_service(SystemClock()) as service:
+        about = {"where": "moto", "tenant": "local", "user": "me"}
+        server = HttpServer(service.answer, port=0, about=about).start()
         with Turnlog.open(server.url) as log:
             session = log.sessions.create("in-the-cloud")
             session.append({"role": "user", "content": "Is it raining?"}, {"role": "assistant", "content": "It is."})

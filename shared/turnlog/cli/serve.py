@@ -99,11 +99,10 @@ def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, js
 
 
 def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
-    from turnlog.server.moto_engine import StackServer, moto_service
+    from turnlog.server.moto_engine import moto_service
 
-    clock = SystemClock()
-    with moto_service(clock) as service:
-        server = StackServer(service, clock, **listening)
+    with moto_service(SystemClock()) as service:
+        server = local_server.HttpServer(service.answer, **listening)
         _announce(server.url, "moto", None, json=json, resources=service.stack.resources)
         server.run()
 

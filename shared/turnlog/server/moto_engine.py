@@ -1,7 +1,7 @@
 """The moto engine: the service of template.yaml in this process, each route and queue handled by its Lambda function.
 
     with moto_service(clock) as service:
-        server = StackServer(service, clock, port=0).start()
+        server = HttpServer(service.answer, port=0).start()
 
 moto emulates DynamoDB, S3 and SQS. The guard of `turnlog.testing.aws` refuses requests that the real DynamoDB refuses.
 """
@@ -22,7 +22,6 @@ from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import ROUTES, RouteTable, routes_of
 from turnlog.server.lambda_calls import Poller
-from turnlog.server.local_server import HttpServer
 from turnlog.server.stack import (
     REGION,
     EventSource,
@@ -81,9 +80,7 @@ class MotoService:
 
     def start_workers(self) -> None:
         """Poll the queue of each event source for its worker until `close`."""
-        self._pollers = [make_poller(self, source, self._clock) for source in self.stack.sources]
-        for poller in self._pollers:
-            poller.start()
+        self._pollers = [self._poller(source).start() for source in self.stack.sources]
 
     def close(self) -> None:
         for poller in self._pollers:
@@ -95,26 +92,14 @@ class MotoService:
         app = self.app_of(function.name)
         return Api(routes_of(function.resource), lambda: app)
 
-
-def make_poller(service: MotoService, source: EventSource, clock: Clock) -> Poller:
-    """Return the poller of an event source mapping, with its queue, worker and batch size."""
-    function = service.stack.functions[source.function]
-    worker = make_worker(QUEUES[function.resource], service.app_of(function.name))
-    chore = _retention(service) if function.resource == "erase" else None
-    return Poller(service.queue_of(source), worker, clock=clock, batch=source.batch, chore=chore)
-
-
-def _retention(service: MotoService) -> Callable[[], object] | None:
-    """Return the call that the template schedules; the eraser's poller makes it, because nothing is scheduled here."""
-    name = next((name for name, function in service.stack.functions.items() if function.resource == "retention"), None)
-    return (lambda: service.app_of(name).retain_sessions()) if name is not None else None
-
-
-class StackServer(HttpServer):
-    """The local server over a moto service."""
-
-    def __init__(self, service: MotoService, _clock: Clock, **options: Any) -> None:
-        super().__init__(service.answer, **options)
+    def _poller(self, source: EventSource) -> Poller:
+        """Return the poller of an event source mapping, with its queue, worker and batch size."""
+        function = self.stack.functions[source.function]
+        worker = make_worker(QUEUES[function.resource], self.app_of(function.name))
+        # Nothing is scheduled here: the eraser's poller makes the call that the template schedules.
+        scheduled = [name for name, other in self.stack.functions.items() if other.resource == "retention"]
+        chore = self.app_of(scheduled[0]).retain_sessions if function.resource == "erase" and scheduled else None
+        return Poller(self.queue_of(source), worker, clock=self._clock, batch=source.batch, chore=chore)
 
 
 @contextmanager

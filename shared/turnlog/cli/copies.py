@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -40,9 +40,8 @@ from turnlog.client.exports import OnBytes
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.importers import SHAPES, find, run
-from turnlog.importers.models import Report, SessionReport
+from turnlog.importers.models import Report
 from turnlog.jobs.models import Job
-from turnlog.snapshots.routes import Snapshot
 
 snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id, or a name (its newest snapshot).")]
@@ -75,12 +74,12 @@ def create(
 
 
 _COLUMNS = (
-    Column("snapshot"),
-    Column("name", is_text=True),
-    Column("kind", rank=1),
-    Column("position", "right"),
-    Column("bytes", "right", rank=3),
-    Column("created", rank=2),
+    Column("snapshot", lambda snapshot: snapshot.snapshot_id),
+    Column("name", lambda snapshot: one_line(snapshot.name or "", 40), is_text=True),
+    Column("kind", lambda snapshot: snapshot.kind, rank=1),
+    Column("position", lambda snapshot: snapshot.position, "right"),
+    Column("bytes", lambda snapshot: snapshot.size_bytes, "right", rank=3),
+    Column("created", lambda snapshot: short_time(snapshot.created_at), rank=2),
 )
 
 
@@ -94,13 +93,7 @@ def list_(
 ) -> Output:
     """List a session's snapshots, newest first, also after the session has expired."""
     stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
-
-    def row(snapshot: Snapshot) -> Sequence[str]:
-        numbers = (format_number(snapshot.position), format_number(snapshot.size_bytes))
-        name, created = one_line(snapshot.name or "", 40), short_time(snapshot.created_at)
-        return snapshot.snapshot_id, name, snapshot.kind, *numbers, created
-
-    return listing_output("snapshots", stored, _COLUMNS, row, limit=limit)
+    return listing_output("snapshots", stored, _COLUMNS, limit=limit)
 
 
 @snapshots.command("show")
@@ -213,31 +206,24 @@ def _progress(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
 
 
 _IMPORTED = (
-    Column("file", is_text=True),
-    Column("from", rank=7),
-    Column("session"),
-    Column("status"),
-    Column("messages", "right", rank=2),
-    Column("there", "right", rank=6),
-    Column("written", "right", rank=1),
-    Column("changed", "right", rank=4),
-    Column("skipped", "right", rank=3),
-    Column("warnings", "right", rank=5),
-    Column("first", rank=8),
-    Column("last", rank=9),
+    Column("file", lambda row: one_line(Path(row.file).name, 40), is_text=True),
+    Column("from", lambda row: row.shape, rank=7),
+    Column("session", lambda row: one_line(row.session_id, 64)),
+    Column("status", lambda row: Text(row.status, style=_STATUS[row.status])),
+    Column("messages", lambda row: row.messages, "right", rank=2),
+    Column("there", lambda row: row.present, "right", rank=6),
+    Column("written", lambda row: row.written, "right", rank=1),
+    Column("changed", lambda row: len(row.changed), "right", rank=4),
+    Column("skipped", lambda row: len(row.skipped), "right", rank=3),
+    Column("warnings", lambda row: len(row.warnings), "right", rank=5),
+    Column("first", lambda row: short_time(row.first_at or "–"), rank=8),
+    Column("last", lambda row: short_time(row.last_at or "–"), rank=9),
 )
 
 
-def _row(row: SessionReport) -> Sequence[str | Text]:
-    counts = (row.messages, row.present, row.written, len(row.changed), len(row.skipped), len(row.warnings))
-    status, times = Text(row.status, style=_STATUS[row.status]), (row.first_at or "–", row.last_at or "–")
-    name, session = one_line(Path(row.file).name, 40), one_line(row.session_id, 64)
-    return name, row.shape, session, status, *map(format_number, counts), *map(short_time, times)
-
-
 def _shown(report: Report) -> RenderableType:
-    rows = [_row(row) for row in report.sessions]
-    shown: list[RenderableType] = [listing(_IMPORTED, rows, console().width) if rows else "no files"]
+    grid = listing(_IMPORTED, report.sessions, console().width)
+    shown: list[RenderableType] = [grid if report.sessions else "no files"]
     for name in ("changed", "skipped", "warnings"):
         reasons = sorted(report.reasons(name).items(), key=lambda item: (-item[1], item[0]))
         if reasons:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -21,15 +21,6 @@ from turnlog.jobs.models import Job
 Status: TypeAlias = Literal["queued", "done", "failed"]
 STATUSES: dict[str, Status] = {"queued": "queued", "failed": "failed", "done": "done", "pending": "queued"}
 """Status names that the command line takes, each with the job's status. ``pending`` is the name of earlier versions."""
-_COLUMNS = (
-    Column("job"),
-    Column("kind", rank=3),
-    Column("session", rank=1),
-    Column("status"),
-    Column("tries", "right", rank=4),
-    Column("updated", rank=2),
-    Column("result", is_text=True),
-)
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
@@ -47,13 +38,18 @@ def listed(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
 ) -> Output:
     stored = list(itertools.islice(log.jobs(status=_status(status)), limit + 1))
+    return listing_output("jobs", stored, _COLUMNS, limit=limit)
 
-    def row(job: Job) -> Sequence[str | Text]:
-        status = Text(job.status, style=_STYLES[job.status])
-        last = (short_time(job.updated_at), one_line(_outcome(job), _MAX_ERROR))
-        return job.job_id, job.kind, job.session_id, status, format_number(job.attempts), *last
 
-    return listing_output("jobs", stored, _COLUMNS, row, limit=limit)
+_COLUMNS = (
+    Column("job", lambda job: job.job_id),
+    Column("kind", lambda job: job.kind, rank=3),
+    Column("session", lambda job: job.session_id, rank=1),
+    Column("status", lambda job: Text(job.status, style=_STYLES[job.status])),
+    Column("tries", lambda job: job.attempts, "right", rank=4),
+    Column("updated", lambda job: short_time(job.updated_at), rank=2),
+    Column("result", lambda job: one_line(_outcome(job), _MAX_ERROR), is_text=True),
+)
 
 
 @jobs.command()

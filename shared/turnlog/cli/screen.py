@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import typer
 from pydantic import BaseModel
@@ -27,7 +27,6 @@ from turnlog.core.window_parts import WindowPart
 from turnlog.providers.registry import recognise
 from turnlog.sessions.context_models import WindowAnswer
 
-M = TypeVar("M", bound=BaseModel)
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -97,16 +96,21 @@ _GAP, _MIN_TEXT = 2, 12
 
 
 class Column(NamedTuple):
-    """A column of a listing. On a narrow screen, ``is_text`` ones are cut, and ranked ones left out, the highest rank first."""
+    """A column of a listing, and its value in the row of an item.
+
+    On a narrow screen, ``is_text`` ones are cut, and ranked ones left out, the highest rank first.
+    """
 
     heading: str
+    value: Callable[[Any], str | Text | int | None]
     justify: Literal["left", "right"] = "left"
     rank: int = 0
     is_text: bool = False
 
 
-def listing(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int) -> Table:
-    """Return a table of one line a row, within ``width`` unless its ids are longer. Only texts are cut."""
+def listing(columns: Sequence[Column], items: Iterable[object], width: int) -> Table:
+    """Return a table of one line an item, within ``width`` unless its ids are longer. Only texts are cut."""
+    rows = [[_cell(column.value(item)) for column in columns] for item in items]
     cells = [[column.heading, *(str(row[index]) for row in rows)] for index, column in enumerate(columns)]
     widest = [max(map(cell_len, column)) for column in cells]
     least = [min(size, _MIN_TEXT) if column.is_text else size for column, size in zip(columns, widest, strict=True)]
@@ -126,6 +130,10 @@ def listing(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], wid
         grid.add_row(*(row[index] for index in sorted(shown)))
     grid.width = width - left  # of what is shown, also where it is more than the screen has
     return grid
+
+
+def _cell(value: str | Text | int | None) -> str | Text:
+    return value if isinstance(value, str | Text) else format_number(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +166,18 @@ def as_json(values: Iterable[BaseModel]) -> list[Any]:
 
 def listing_output(
     name: str,
-    items: Sequence[M],
+    items: Sequence[BaseModel],
     columns: Sequence[Column],
-    row: Callable[[M], Sequence[str | Text]],
     *,
     limit: int | None,
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> Output:
-    """Return up to ``limit`` items and whether there are more: a row for each, and JSON with the fields of ``also``.
+    """Return up to ``limit`` items and whether there are more: a row for each, or JSON with the fields of ``also``.
 
     ``name`` is what they are, in the plural.
     """
     listed, has_more = items[:limit], limit is not None and len(items) > limit
-    grid = listing(columns, [row(item) for item in listed], console().width)
+    grid = listing(columns, listed, console().width)
     more = [Text(f"more than {limit}: --limit", style="dim")] if has_more else []
     answer = {**also, name: as_json(listed), **({"more": has_more} if limit is not None else {})}
     return Output(answer, Group(grid if listed else f"no {name}", *more))

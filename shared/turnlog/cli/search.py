@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from rich.text import Text
 
 from turnlog.cli.options import Session, open_client, with_log
-from turnlog.cli.screen import Column, Output, format_number, listing_output, one_line, plain
+from turnlog.cli.screen import Column, Output, listing_output, one_line, plain
 from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
 from turnlog.client.model import Turnlog
 from turnlog.memory.routes import StoredMemory
@@ -84,12 +83,18 @@ def search(  # noqa: PLR0913
 
 
 _MAX_TEXT = 80
+
+
+def _text(stored: StoredMemory) -> Text:
+    return Text(one_line(stored.text, _MAX_TEXT), style="dim strike" if stored.replaced_by else "")
+
+
 _COLUMNS = (
-    Column("memory"),
-    Column("kind", rank=1),
-    Column("said", "right", rank=2),
-    Column("where", rank=3),
-    Column("what", is_text=True),
+    Column("memory", lambda memory: memory.memory_id),
+    Column("kind", lambda memory: memory.kind, rank=1),
+    Column("said", lambda memory: memory.confirmations, "right", rank=2),
+    Column("where", lambda memory: f"{memory.session_id}:{memory.position}" if memory.session_id else "", rank=3),
+    Column("what", _text, is_text=True),
 )
 
 memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
@@ -109,7 +114,7 @@ def listed(
     all_memories = log.memory() if find is None else iter(first.memories)
     memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
     stored = list(itertools.islice(memories, limit + 1))
-    output = listing_output("memories", stored, _COLUMNS, _row, limit=limit, also={"engine": first.engine})
+    output = listing_output("memories", stored, _COLUMNS, limit=limit, also={"engine": first.engine})
     return output if first.engine is not None else replace(output, shown="long-term memory is off")
 
 
@@ -118,9 +123,3 @@ def listed(
 def forget(log: Turnlog, memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")]) -> Output:
     """Delete a memory permanently: it is not extracted again from the same messages."""
     return Output(log.forget(memory_id), f"{plain(memory_id, lines=False)} is forgotten")
-
-
-def _row(stored: StoredMemory) -> Sequence[str | Text]:
-    where = f"{stored.session_id}:{stored.position}" if stored.session_id is not None else ""
-    text = Text(one_line(stored.text, _MAX_TEXT), style="dim strike" if stored.replaced_by else "")
-    return stored.memory_id, stored.kind, format_number(stored.confirmations), where, text

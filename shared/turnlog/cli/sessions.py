@@ -6,7 +6,6 @@ import itertools
 import json as json_module
 import re
 import sys
-from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
@@ -33,20 +32,19 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
-from turnlog.sessions.history_routes import HistoryEntry
-from turnlog.sessions.message_models import LoopAnswer
-from turnlog.sessions.models import Session as SessionInfo
 
 _COLUMNS = (
-    Column("session"),
-    Column("title", is_text=True),
-    Column("status"),
-    Column("messages", "right", rank=2),
-    Column("loops", "right", rank=4),
-    Column("tokens", "right", rank=3),
-    Column("policy", rank=6),
-    Column("updated", rank=1),
+    Column("session", lambda info: info.session_id),
+    Column("title", lambda info: one_line(info.title or "", 40), is_text=True),
+    Column("status", lambda info: info.status),
+    Column("messages", lambda info: info.messages, "right", rank=2),
+    Column("loops", lambda info: info.loops, "right", rank=4),
+    Column("tokens", lambda info: info.tokens, "right", rank=3),
+    Column("policy", lambda info: info.policy if isinstance(info.policy, str) else "custom", rank=6),
+    Column("updated", lambda info: short_time(info.updated_at), rank=1),
 )
+_EXPIRES = Column("expires", lambda info: short_time(info.expires_at or "never"), rank=5)
+_USER = Column("user", lambda info: one_line(info.user, 40))
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 
 
@@ -67,18 +65,8 @@ def sessions(
     if of is None:
         # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
         infos = [log.sessions.of(info.session_id).info() for info in infos]
-    users = (Column("user"),) if of is not None else ()
-    expires = (Column("expires", rank=5),) if any(info.expires_at for info in infos) else ()
-
-    def row(info: SessionInfo) -> Sequence[str]:
-        policy = info.policy if isinstance(info.policy, str) else "custom"
-        totals = map(format_number, (info.messages, info.loops, info.tokens))
-        last = (short_time(info.expires_at or "never"),) if expires else ()
-        title, updated = one_line(info.title or "", 40), short_time(info.updated_at)
-        user = (one_line(info.user, 40),) if users else ()
-        return info.session_id, title, info.status, *totals, policy, updated, *last, *user
-
-    return listing_output("sessions", infos, (*_COLUMNS, *expires, *users), row, limit=limit)
+    expires = [_EXPIRES] if any(info.expires_at for info in infos) else []
+    return listing_output("sessions", infos, [*_COLUMNS, *expires, *([_USER] if of is not None else [])], limit=limit)
 
 
 @with_log(open_or_make_client)
@@ -156,22 +144,18 @@ def reset(log: Turnlog, session: Session) -> Output:
 def loops(log: Turnlog, session: Session) -> Output:
     """List a session's run loops, newest first."""
     run_loops = list(log.sessions.get(session).loops())
-    columns = (
-        Column("loop", "right"),
-        Column("status"),
-        Column("positions"),
-        Column("calls", "right", rank=2),
-        Column("tokens", "right", rank=1),
-        Column("user", is_text=True),
-        Column("reply", is_text=True),
-    )
+    return listing_output("loops", run_loops, _LOOP_COLUMNS, limit=None)
 
-    def row(loop: LoopAnswer) -> Sequence[str | Text]:
-        status = Text(loop.status, style=_STATUS[loop.status])
-        numbers = (f"{loop.first}–{loop.last}", format_number(len(loop.tool_calls)), format_number(loop.tokens))
-        return str(loop.loop), status, *numbers, one_line(loop.user_message or "", 48), one_line(loop.reply or "", 48)
 
-    return listing_output("loops", run_loops, columns, row, limit=None)
+_LOOP_COLUMNS = (
+    Column("loop", lambda loop: str(loop.loop), "right"),
+    Column("status", lambda loop: Text(loop.status, style=_STATUS[loop.status])),
+    Column("positions", lambda loop: f"{loop.first}–{loop.last}"),
+    Column("calls", lambda loop: len(loop.tool_calls), "right", rank=2),
+    Column("tokens", lambda loop: loop.tokens, "right", rank=1),
+    Column("user", lambda loop: one_line(loop.user_message or "", 48), is_text=True),
+    Column("reply", lambda loop: one_line(loop.reply or "", 48), is_text=True),
+)
 
 
 @with_log(open_client)
@@ -232,13 +216,16 @@ def history(
     """List the history entries of a session, newest first."""
     history = log.sessions.get(session).history(action=action, agent=agent)
     entries = list(itertools.islice(history, limit + 1))
-    columns = (Column("id", "right"), Column("time"), Column("action"), Column("agent"), Column("what", is_text=True))
+    return listing_output("entries", entries, _ENTRY_COLUMNS, limit=limit)
 
-    def row(entry: HistoryEntry) -> Sequence[str]:
-        what = entry.diff if entry.diff is not None else entry.metadata
-        return entry.history_id, entry.created_at, entry.action, entry.agent_id or "", _short(what)
 
-    return listing_output("entries", entries, columns, row, limit=limit)
+_ENTRY_COLUMNS = (
+    Column("id", lambda entry: entry.history_id, "right"),
+    Column("time", lambda entry: entry.created_at),
+    Column("action", lambda entry: entry.action),
+    Column("agent", lambda entry: entry.agent_id or ""),
+    Column("what", lambda entry: _short(entry.diff if entry.diff is not None else entry.metadata), is_text=True),
+)
 
 
 def _short(value: Any) -> str:

@@ -364,11 +364,12 @@ class SessionCorpus:
     def _rows_of(self, term: str) -> Mapping[int, int]:
         if (known := self._asked.get(term)) is not None:
             return known
-        counts = self._asked[term] = Counter[int]()
+        having = list[int]()
         for part, rows in self._parts:
-            matches = part.rows_of(term)
-            # A part that another search has extended meanwhile has rows which are not of this corpus.
-            counts.update(map(rows.__getitem__, matches[: bisect_left(matches, len(rows))]))
+            if matches := part.rows_of(term):
+                # A part that another search has extended meanwhile has rows which are not of this corpus.
+                having += map(rows.__getitem__, matches[: bisect_left(matches, len(rows))])
+        counts = self._asked[term] = Counter(having)
         del counts[_NOT_VISIBLE]
         return counts
 

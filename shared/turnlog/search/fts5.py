@@ -15,7 +15,6 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from heapq import nlargest
 from operator import itemgetter, sub
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
@@ -188,9 +187,9 @@ def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, float]]]) -> list[
     for rarity, rows in terms:
         for block in {row // BLOCK for row in rows}:
             values[block] += rarity
-    beside = {block: max(values.get(block - 1, 0.0), values.get(block + 1, 0.0)) for block in values}
-    best = nlargest(BLOCKS, values, key=lambda block: (values[block] + beside[block] / 2, block))
-    wanted = {row for block in best for row in range(BLOCK * block, BLOCK * (block + 1))}
+    of = values.get
+    blocks = [(value + max(of(block - 1, 0.0), of(block + 1, 0.0)) / 2, block) for block, value in values.items()]
+    wanted = {row for _, block in sorted(blocks)[-BLOCKS:] for row in range(BLOCK * block, BLOCK * (block + 1))}
     return [(rarity, {row: rows[row] for row in rows.keys() & wanted}) for rarity, rows in terms]
 
 

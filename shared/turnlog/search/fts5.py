@@ -14,8 +14,9 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import itemgetter, sub
+from threading import Lock
 
 from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
 
@@ -316,14 +317,22 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
     words, tokens = list(forms), {word: tuple[str, ...]() for word in forms}
     if not words:
         return tokens
-    database = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
-        database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
+    database, lock = _table(tokenizer)
+    with lock:
         database.execute("BEGIN")
-        database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms.values()))
-        for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
-            tokens[words[row]] += (term,)
-    finally:
-        database.close()
+        try:
+            database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms.values()))
+            for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
+                tokens[words[row]] += (term,)
+        finally:
+            database.execute("ROLLBACK")
     return tokens
+
+
+@cache
+def _table(tokenizer: str) -> tuple[sqlite3.Connection, Lock]:
+    """Return an empty table in memory with its lock: to make one takes longer than to use it for a question."""
+    database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
+    database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
+    return database, Lock()

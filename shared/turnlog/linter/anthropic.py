@@ -27,7 +27,7 @@ from turnlog.linter.anthropic_table import (
     RULES,
 )
 from turnlog.linter.rules import (
-    Findings,
+    MessageReader,
     TurnPairing,
     Violation,
     describe_value,
@@ -35,7 +35,6 @@ from turnlog.linter.rules import (
     is_filled,
     is_match,
     is_one_of,
-    iter_entries,
     kind_of,
 )
 
@@ -95,30 +94,12 @@ _SOURCES: Mapping[str, Mapping[str, tuple[str, frozenset[str]]]] = {
 """Block type -> type of its source -> the key that the source must have, and its media types (empty: not checked)."""
 
 
-def check(messages: object) -> list[Violation]:
-    """Return every violation, in the order in which a reader from the top detects them.
-
-    Never raises; linear in the size of ``messages``.
-    """
-    findings = Findings(RULES)
-    count = len(messages) if isinstance(messages, list) else 0
-    if count > MAX_MESSAGES:
-        findings.add("too_many_messages", "/messages", f"there are {count} messages")
-    reader = _Reader(findings)
-    for number, (pointer, message) in enumerate(iter_entries(findings, messages), start=1):
-        findings.lone_surrogates(pointer, message)
-        reader.take(pointer, message, final=number == count)
-    reader.end()
-    return findings.violations
-
-
-class _Reader:
+class Reader(MessageReader):
     """Reads the messages once. Keeps the current turn and the calls that have no result yet."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._add = findings.add
-        self._pairing = TurnPairing(findings)
+    def __init__(self) -> None:
+        super().__init__(RULES)
+        self._pairing = TurnPairing(self)
         self._server_ids: set[str] = set()
         # Calls of server tools without a result: id -> pointer; the earlier ones are of turns that are over.
         self._server_waiting: dict[str, str] = {}
@@ -131,7 +112,7 @@ class _Reader:
         self._has_turns = False
         self._system_pointers: list[str] = []
         self._systems_follow_user = False
-        self._message_pointer = ""
+        self._message_pointer = self._final = ""
         self._start_turn()
 
     def _start_turn(self) -> None:
@@ -144,10 +125,18 @@ class _Reader:
 
     # --- messages and turns
 
-    def take(self, pointer: str, message: object, *, final: bool) -> None:
+    def read(self, messages: object) -> list[Violation]:
+        count = len(messages) if isinstance(messages, list) else 0
+        if count > MAX_MESSAGES:
+            self.add("too_many_messages", "/messages", f"there are {count} messages")
+        self._final = f"/messages/{count - 1}"
+        return super().read(messages)
+
+    def take(self, pointer: str, message: object) -> None:
+        self.lone_surrogates(pointer, message)
         self._message_pointer = pointer
         if not isinstance(message, dict):
-            self._add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
+            self.add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
             self._end_malformed()
             return
         role, content = message.get("role"), message.get("content")
@@ -155,19 +144,20 @@ class _Reader:
             self._take_system(pointer, message, content)
             return
         if not is_one_of(role, {"user", "assistant"}):
-            self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
+            self.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
             self._end_malformed()
             return
         self._end_systems(role)
         if not self._has_turns and role == "assistant" and not _begins_with_compaction(content):
-            self._add("first_not_user", f"{pointer}/role", "the first message is the assistant's")
+            self.add("first_not_user", f"{pointer}/role", "the first message is the assistant's")
         self._has_turns = True
         if role != self._role:
             self._end_turn()
             self._role = role
-        self._findings.unknown_keys(pointer, message, {"role", "content"})
-        self._take_content(f"{pointer}/content", content, may_lack=final and role == "assistant")
-        if final and role == "assistant":
+        self.unknown_keys(pointer, message, {"role", "content"})
+        is_prefill = pointer == self._final and role == "assistant"
+        self._take_content(f"{pointer}/content", content, may_lack=is_prefill)
+        if is_prefill:
             self._check_end(f"{pointer}/content", content)
 
     def end(self) -> None:
@@ -176,7 +166,7 @@ class _Reader:
         last, kind = self._last_block
         is_unfinished = kind is not None and kind not in {"text", *_THINKING}
         if self._role == "assistant" and not (self._pairing.open or self._server_waiting or is_unfinished):
-            self._add("ends_on_assistant", last or self._message_pointer, "the last turn is the assistant's")
+            self.add("ends_on_assistant", last or self._message_pointer, "the last turn is the assistant's")
         self._end_turn()
         self._pairing.end_turn()
 
@@ -185,14 +175,14 @@ class _Reader:
             self._pairing.end_turn()
         elif self._role == "assistant":
             if self._last_block[1] == "thinking":
-                self._add("thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking")
+                self.add("thinking_last", self._last_block[0], "the last block of the assistant's turn is thinking")
             self._report_server_calls(self._server_earlier)
             self._server_earlier, self._server_waiting = self._server_waiting, {}
         self._start_turn()
 
     def _report_server_calls(self, waiting: Mapping[str, str]) -> None:
         for call_id, pointer in waiting.items():
-            self._add("server_call_unanswered", pointer, f"the call {describe_value(call_id)} has no result behind it")
+            self.add("server_call_unanswered", pointer, f"the call {describe_value(call_id)} has no result behind it")
 
     def _end_malformed(self) -> None:
         """End the turn at a message that cannot be read: no call before it can get a result."""
@@ -209,23 +199,23 @@ class _Reader:
         self._system_pointers.append(f"{pointer}/role")
         pointer = f"{pointer}/content"
         if content in ("", []):
-            self._add("content_empty", pointer, "the system message is empty")
+            self.add("content_empty", pointer, "the system message is empty")
         elif isinstance(content, list):
             for index, block in enumerate(content):
                 kind = block.get("type") if isinstance(block, dict) else None
                 if is_one_of(kind, _SYSTEM_TYPES):
                     self._check_block(f"{pointer}/{index}", block)
                 else:
-                    self._add("system_block", f"{pointer}/{index}", f"a system message has {describe_value(kind)}")
+                    self.add("system_block", f"{pointer}/{index}", f"a system message has {describe_value(kind)}")
         elif isinstance(content, str):
             self._check_text(pointer, content)
         else:
-            self._add("content_type", pointer, f"content is {kind_of(content)}")
+            self.add("content_type", pointer, f"content is {kind_of(content)}")
 
     def _end_systems(self, role: str) -> None:
         rule = "system_role" if self._systems_follow_user and role == "assistant" else "system_misplaced"
         for pointer in self._system_pointers:
-            self._add(rule, pointer, "the list has a system message")
+            self.add(rule, pointer, "the list has a system message")
         self._system_pointers = []
 
     def _check_end(self, pointer: str, content: object) -> None:
@@ -234,14 +224,14 @@ class _Reader:
             pointer = f"{pointer}/{len(content) - 1}/text"
             content = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
         if isinstance(content, str) and content.strip() and content != content.rstrip():
-            self._add("trailing_whitespace", pointer, "the end of the assistant's last text is white space")
+            self.add("trailing_whitespace", pointer, "the end of the assistant's last text is white space")
 
     # --- content
 
     def _take_content(self, pointer: str, content: object, *, may_lack: bool) -> None:
         if content in ("", []):
             if not may_lack:
-                self._add("content_empty", pointer, f"content is {kind_of(content)} with nothing in it")
+                self.add("content_empty", pointer, f"content is {kind_of(content)} with nothing in it")
         elif isinstance(content, str):
             self._check_text(pointer, content)
             self._note_block(pointer, "text")
@@ -249,7 +239,7 @@ class _Reader:
             for index, block in enumerate(content):
                 self._take_block(f"{pointer}/{index}", block)
         else:
-            self._add("content_type", pointer, f"content is {kind_of(content)}")
+            self.add("content_type", pointer, f"content is {kind_of(content)}")
 
     def _note_block(self, pointer: str, kind: object) -> None:
         """Record a block of the turn; report thinking that comes after text or calls, once for each turn."""
@@ -262,7 +252,7 @@ class _Reader:
         self._last_block = (pointer, kind)
         if is_one_of(kind, _THINKING) and self._first_block[1] in {"text", "tool_use"} and not self._thinking_reported:
             self._thinking_reported = True
-            self._add("thinking_not_first", self._first_block[0], f"{self._first_block[1]} comes before the thinking")
+            self.add("thinking_not_first", self._first_block[0], f"{self._first_block[1]} comes before the thinking")
 
     def _take_block(self, pointer: str, block: object) -> None:
         kind = block.get("type") if isinstance(block, dict) else None
@@ -273,7 +263,7 @@ class _Reader:
             elif kind == "tool_use" and self._role == "assistant":
                 self._take_call(pointer, block)
             elif kind == "tool_result" or (kind in _ASSISTANT_TYPES and self._role == "user"):
-                self._add("block_wrong_role", f"{pointer}/type", f"{kind} in a message of the {self._role}")
+                self.add("block_wrong_role", f"{pointer}/type", f"{kind} in a message of the {self._role}")
             elif kind in {"server_tool_use", "mcp_tool_use"}:
                 self._take_server_call(pointer, block)
             elif kind.endswith("_tool_result"):
@@ -286,42 +276,42 @@ class _Reader:
 
     def _check_compaction(self, pointer: str, block: dict[str, object]) -> None:
         if block.get("signature") and pointer != "/messages/0/content/0":
-            self._add("compaction_misplaced", pointer, "other blocks come before the signed summary")
+            self.add("compaction_misplaced", pointer, "other blocks come before the signed summary")
         content = block.get("content")
         if isinstance(content, str) and not content.strip():
-            self._add("compaction_blank", f"{pointer}/content", "the summary is empty or white space only")
+            self.add("compaction_blank", f"{pointer}/content", "the summary is empty or white space only")
 
     def _check_role(self, pointer: str, kind: str, block: dict[str, object]) -> None:
         """Report content that only a message of the other role may have."""
         if kind == "document" and self._role == "assistant":
-            self._add("document_in_assistant", f"{pointer}/type", "a document in a message of the assistant")
+            self.add("document_in_assistant", f"{pointer}/type", "a document in a message of the assistant")
         elif kind == "text" and block.get("citations") and self._role == "user":
-            self._add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
+            self.add("citations_in_user", f"{pointer}/citations", "citations in a message of the user")
 
     def _take_call(self, pointer: str, block: dict[str, object]) -> None:
         call_id, name, arguments = block.get("id"), block.get("name"), block.get("input")
         valid_id = call_id if is_match(call_id, _ID) else None
         if valid_id is None:
-            self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
+            self.add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
         if not is_match(name, _NAME):
-            self._add("call_name", f"{pointer}/name", f"the name of the tool is {describe_value(name)}")
+            self.add("call_name", f"{pointer}/name", f"the name of the tool is {describe_value(name)}")
         if not isinstance(arguments, dict):
-            self._add("input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object")
+            self.add("input_not_object", f"{pointer}/input", f"the input is {kind_of(arguments)}, not an object")
         self._pairing.add_call(pointer, "id", valid_id)
 
     def _take_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id = block.get("tool_use_id")
         valid_id = call_id if is_match(call_id, _ID) else None
         if valid_id is None:
-            self._add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {describe_value(call_id)}")
+            self.add("result_id", f"{pointer}/tool_use_id", f"tool_use_id is {describe_value(call_id)}")
         self._check_result(pointer, block)
         is_in_place = self._last_block[1] == "tool_result" or not self._last_block[0]
         is_answer = self._pairing.add_result(f"{pointer}/tool_use_id", valid_id)
         if is_answer and not is_in_place:
-            self._add("result_after_content", pointer, "other content of the turn comes before the result")
+            self.add("result_after_content", pointer, "other content of the turn comes before the result")
         elif is_answer and self._first_results_message not in {"", self._message_pointer} and not self._split_reported:
             self._split_reported = True
-            self._add("results_split", pointer, "other results of the turn are in a message before")
+            self.add("results_split", pointer, "other results of the turn are in a message before")
         self._first_results_message = self._first_results_message or self._message_pointer
 
     def _take_server_call(self, pointer: str, block: dict[str, object]) -> None:
@@ -331,33 +321,31 @@ class _Reader:
             self._server_ids.add(call_id)
             self._server_waiting[call_id] = pointer
         else:
-            self._add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
+            self.add("call_id", f"{pointer}/id", f"the id of the call is {describe_value(call_id)}")
 
     def _take_server_result(self, pointer: str, block: dict[str, object]) -> None:
         call_id, pointer = block.get("tool_use_id"), f"{pointer}/tool_use_id"
         for waiting in (self._server_waiting, self._server_earlier):
             waiting.pop(str(call_id), None)
         if not is_one_of(call_id, self._server_ids):
-            self._add(
-                "server_result_unknown", pointer, f"no call of a server tool has the id {describe_value(call_id)}"
-            )
+            self.add("server_result_unknown", pointer, f"no call of a server tool has the id {describe_value(call_id)}")
 
     # --- one block by itself
 
     def _check_block(self, pointer: str, block: object) -> None:
         """Check the fields that a block's type demands."""
         if not isinstance(block, dict):
-            self._add("block_not_object", pointer, f"the block is {kind_of(block)}, not an object")
+            self.add("block_not_object", pointer, f"the block is {kind_of(block)}, not an object")
             return
         kind = block.get("type")
         if not is_filled(kind) or kind in _OTHER_API_TYPES:
-            self._add("block_type", f"{pointer}/type", f"the type of the block is {describe_value(kind)}")
+            self.add("block_type", f"{pointer}/type", f"the type of the block is {describe_value(kind)}")
             return
         if kind in _KEYS:
-            self._findings.unknown_keys(pointer, block, _KEYS[kind])
+            self.unknown_keys(pointer, block, _KEYS[kind])
         for key in _REQUIRED_STRINGS.get(kind, ()):
             if not isinstance(block.get(key), str) or (key == "data" and not block[key]):
-                self._add("block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string")
+                self.add("block_field", f"{pointer}/{key}", f"{key} is {kind_of(block.get(key))}, not a string")
         self._check_block_content(pointer, block, kind)
         self._check_breakpoint(f"{pointer}/cache_control", block.get("cache_control"))
 
@@ -366,7 +354,7 @@ class _Reader:
         if kind == "text" and isinstance(text, str):
             self._check_text(f"{pointer}/text", text)
         elif kind == "thinking" and not is_filled(block.get("signature")):
-            self._add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
+            self.add("thinking_signature", f"{pointer}/signature", "the thinking has no signature")
         elif kind in _SOURCES:
             source = block.get("source")
             self._check_source(f"{pointer}/source", source, _SOURCES[kind])
@@ -376,34 +364,34 @@ class _Reader:
 
     def _check_text(self, pointer: str, text: str) -> None:
         if not text.strip():
-            self._add("text_blank", pointer, "the text is empty or white space only")
+            self.add("text_blank", pointer, "the text is empty or white space only")
 
     def _check_breakpoint(self, pointer: str, value: object) -> None:
         if value is None:
             return
         ttl = value.get("ttl") if isinstance(value, dict) else None
         if not (isinstance(value, dict) and value.get("type") == "ephemeral" and ttl in (None, "5m", "1h")):
-            self._add("cache_control", pointer, f"cache_control is {kind_of(value)} without a known type and ttl")
+            self.add("cache_control", pointer, f"cache_control is {kind_of(value)} without a known type and ttl")
         self._breakpoints += 1
         if self._breakpoints == MAX_BREAKPOINTS + 1:
-            self._add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")
+            self.add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")
 
     def _check_source(self, pointer: str, source: object, types: Mapping[str, tuple[str, frozenset[str]]]) -> None:
         kind = source.get("type") if isinstance(source, dict) else None
         if not isinstance(source, dict):
-            self._add("source_type", pointer, f"the source is {kind_of(source)}, not an object")
+            self.add("source_type", pointer, f"the source is {kind_of(source)}, not an object")
         elif not is_one_of(kind, types):
-            self._add("source_type", f"{pointer}/type", f"the type of the source is {describe_value(kind)}")
+            self.add("source_type", f"{pointer}/type", f"the type of the source is {describe_value(kind)}")
         else:
             key, media_types = types[kind]
-            self._findings.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
+            self.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
             if kind == "content" and isinstance(source.get(key), list):
                 self._check_nested(f"{pointer}/{key}", source[key], {"text", "image"})
             elif not is_filled(source.get(key)):
-                self._add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
+                self.add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
             if media_types and not is_one_of(source.get("media_type"), media_types):
                 value = describe_value(source.get("media_type"))
-                self._add("media_type", f"{pointer}/media_type", f"the media type is {value}")
+                self.add("media_type", f"{pointer}/media_type", f"the media type is {value}")
 
     def _take_data(self, pointer: str, kind: str, data: object) -> None:
         """Note an image, and the size of what is sent in base64."""
@@ -414,52 +402,52 @@ class _Reader:
         side = image_side(data)
         self._images[pointer] = side
         if chars > MAX_IMAGE_CHARS:
-            self._add("image_bytes", pointer, f"the image has {chars} characters of base64")
+            self.add("image_bytes", pointer, f"the image has {chars} characters of base64")
         if side > MAX_SIDE:
-            self._add("image_pixels", pointer, f"a side of the image has {side} pixels")
+            self.add("image_pixels", pointer, f"a side of the image has {side} pixels")
 
     def _check_images(self) -> None:
         for pointer, side in self._images.items():
             if len(self._images) > MANY_IMAGES and MAX_MANY_SIDE < side <= MAX_SIDE:
-                self._add(
+                self.add(
                     "many_images_pixels", pointer, f"a side of one of {len(self._images)} images has {side} pixels"
                 )
         if len(self._images) > MAX_IMAGES:
-            self._add("too_many_images", "/messages", f"the request has {len(self._images)} images")
+            self.add("too_many_images", "/messages", f"the request has {len(self._images)} images")
         if self._chars > MAX_REQUEST_CHARS:
-            self._add("request_bytes", "/messages", f"the request has {self._chars} characters of base64")
+            self.add("request_bytes", "/messages", f"the request has {self._chars} characters of base64")
 
     def _check_nested(self, pointer: str, blocks: object, block_types: set[str]) -> None:
         if not isinstance(blocks, list):
-            self._add("block_field", pointer, f"content is {kind_of(blocks)}, not a list")
+            self.add("block_field", pointer, f"content is {kind_of(blocks)}, not a list")
             return
         for index, block in enumerate(blocks):
             kind = block.get("type") if isinstance(block, dict) else None
             if is_one_of(kind, block_types):
                 self._check_block(f"{pointer}/{index}", block)
             else:
-                self._add(
+                self.add(
                     "block_type", f"{pointer}/{index}", f"a block of type {describe_value(kind)} is not allowed here"
                 )
 
     def _check_result(self, pointer: str, block: dict[str, object]) -> None:
         content, error = block.get("content"), block.get("is_error")
         if error is not None and not isinstance(error, bool):
-            self._add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
+            self.add("is_error_type", f"{pointer}/is_error", f"is_error is {kind_of(error)}")
         if error is True and (content in (None, []) or (isinstance(content, str) and not content.strip())):
-            self._add("error_empty", f"{pointer}/content", "the result is an error without content")
+            self.add("error_empty", f"{pointer}/content", "the result is an error without content")
         if isinstance(content, list):
             for index, nested in enumerate(content):
                 kind = nested.get("type") if isinstance(nested, dict) else None
                 if is_one_of(kind, _TYPES_REFUSED_IN_RESULTS):
                     text = f"a result has a block of type {describe_value(kind)}"
-                    self._add("result_block_type", f"{pointer}/content/{index}/type", text)
+                    self.add("result_block_type", f"{pointer}/content/{index}/type", text)
                 else:
                     self._check_block(f"{pointer}/content/{index}", nested)
         elif isinstance(content, str) and content and error is not True:
             self._check_text(f"{pointer}/content", content)
         elif content is not None and not isinstance(content, str):
-            self._add("result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}")
+            self.add("result_content", f"{pointer}/content", f"the content of the result is {kind_of(content)}")
 
 
 def _begins_with_compaction(content: object) -> bool:

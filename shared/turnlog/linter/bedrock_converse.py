@@ -31,14 +31,12 @@ from turnlog.linter.bedrock_converse_table import (
     RULES,
 )
 from turnlog.linter.rules import (
-    Findings,
+    MessageReader,
     TurnPairing,
-    Violation,
     describe_value,
     image_side,
     is_match,
     is_one_of,
-    iter_entries,
     kind_of,
 )
 
@@ -161,26 +159,12 @@ _RULES_WHEN_MISSING: Mapping[str, str] = {"id": "call_id", "tool name": "call_na
 """Leaf -> the rule that is broken when the member is missing. The service has its own messages for these."""
 
 
-def check(messages: object) -> list[Violation]:
-    """Return every violation, in the order in which a reader from the top detects them.
-
-    Never raises; linear in the size of ``messages``.
-    """
-    findings = Findings(RULES)
-    reader = _Reader(findings)
-    for pointer, message in iter_entries(findings, messages):
-        reader.take(pointer, message)
-    reader.end()
-    return findings.violations
-
-
-class _Reader:
+class Reader(MessageReader):
     """Reads the messages once. Keeps the role of the current turn and the calls that have no result yet."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._add = findings.add
-        self._pairing = TurnPairing(findings)
+    def __init__(self) -> None:
+        super().__init__(RULES)
+        self._pairing = TurnPairing(self)
         self._role: object = None
         self._role_pointer = ""
         self._has_turns = False
@@ -195,24 +179,24 @@ class _Reader:
         if is_one_of(role, {"user", "assistant"}) and isinstance(message, dict):
             self._take_turn(pointer, role, message.get("content"))
         elif role == "system":
-            self._add("system_role", f"{pointer}/role", "the list has a system message")
+            self.add("system_role", f"{pointer}/role", "the list has a system message")
         else:
             if isinstance(message, dict):
-                self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
+                self.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
             self._pairing.end_turn()
             self._role, self._has_turns = None, True
 
     def end(self) -> None:
         if self._role == "assistant" and not self._pairing.open:
-            self._add("ends_on_assistant", self._role_pointer, "the last message is the assistant's")
+            self.add("ends_on_assistant", self._role_pointer, "the last message is the assistant's")
         self._pairing.end_turn()
 
     def _take_turn(self, pointer: str, role: str, content: object) -> None:
         self._role_pointer = f"{pointer}/role"
         if not self._has_turns and role == "assistant":
-            self._add("first_not_user", self._role_pointer, "the first message is the assistant's")
+            self.add("first_not_user", self._role_pointer, "the first message is the assistant's")
         elif role == self._role:
-            self._add("roles_not_alternating", self._role_pointer, f"the message before has the role {role} too")
+            self.add("roles_not_alternating", self._role_pointer, f"the message before has the role {role} too")
         elif self._role == "user":
             self._pairing.end_turn()
         self._role, self._has_turns = role, True
@@ -223,7 +207,7 @@ class _Reader:
         counts = {"image": 0, "document": 0, "text": 0}
         self._only_results = True
         if not content:
-            self._add("content_empty", pointer, "content is an empty list")
+            self.add("content_empty", pointer, "content is an empty list")
         for index, block in enumerate(content):
             if isinstance(block, dict):
                 for key in counts:
@@ -231,16 +215,16 @@ class _Reader:
                 self._take_block(f"{pointer}/{index}", block)
                 self._only_results &= not block.keys() - {"toolResult", "cachePoint"}
         if counts["image"] > MAX_IMAGES:
-            self._add("too_many_images", pointer, f"the message has {counts['image']} images")
+            self.add("too_many_images", pointer, f"the message has {counts['image']} images")
         if counts["document"] > MAX_DOCUMENTS:
-            self._add("too_many_documents", pointer, f"the message has {counts['document']} documents")
+            self.add("too_many_documents", pointer, f"the message has {counts['document']} documents")
         if counts["document"] and not counts["text"] and self._role == "user":
-            self._add("document_without_text", pointer, "the message has a document and no text")
+            self.add("document_without_text", pointer, "the message has a document and no text")
 
     def _take_block(self, pointer: str, block: dict[str, object]) -> None:
         for key in ("image", "document"):
             if key in block and self._role == "assistant":
-                self._add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
+                self.add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
         for key, role in (("toolUse", "assistant"), ("toolResult", "user"), ("reasoningContent", "assistant")):
             body = block.get(key)
             if not isinstance(body, dict) or body.get("type") is not None:  # typed: run by the provider
@@ -248,7 +232,7 @@ class _Reader:
             call_id = body.get("toolUseId")
             valid_id = call_id if is_match(call_id, _TOOL_USE_ID) else None
             if role != self._role:
-                self._add("block_wrong_role", f"{pointer}/{key}", f"{key} in a message of the {self._role}")
+                self.add("block_wrong_role", f"{pointer}/{key}", f"{key} in a message of the {self._role}")
             elif key == "toolUse":
                 self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid_id)
             elif key == "toolResult":
@@ -256,22 +240,22 @@ class _Reader:
 
     def _take_result(self, pointer: str, body: dict[str, object], call_id: str | None) -> None:
         if self._pairing.add_result(f"{pointer}/toolUseId", call_id) and not self._only_results:
-            self._add("result_after_content", pointer, "other content comes before the result")
+            self.add("result_after_content", pointer, "other content comes before the result")
         if body.get("status") == "error" and body.get("content") == []:
-            self._add("error_empty", f"{pointer}/content", "the result is an error without content")
+            self.add("error_empty", f"{pointer}/content", "the result is an error without content")
 
     # --- shapes
 
     def _check_value(self, pointer: str, value: object, spec: Spec) -> None:
         if isinstance(spec, frozenset):
             if not is_one_of(value, spec):
-                self._add("enum_value", pointer, f"{describe_value(value)} is none of {', '.join(sorted(spec))}")
+                self.add("enum_value", pointer, f"{describe_value(value)} is none of {', '.join(sorted(spec))}")
         elif isinstance(spec, tuple):
             if isinstance(value, list):
                 for index, item in enumerate(value):
                     self._check_value(f"{pointer}/{index}", item, spec[0])
             else:
-                self._add("field_type", pointer, f"the value is {kind_of(value)}, not a list")
+                self.add("field_type", pointer, f"the value is {kind_of(value)}, not a list")
         elif spec in _SHAPES:
             self._check_shape(pointer, value, _SHAPES[spec])
         else:
@@ -279,12 +263,12 @@ class _Reader:
 
     def _check_shape(self, pointer: str, value: object, shape: _Shape) -> None:
         if not isinstance(value, dict):
-            self._add("field_type", pointer, f"the value is {kind_of(value)}, not an object")
+            self.add("field_type", pointer, f"the value is {kind_of(value)}, not an object")
             return
-        self._findings.unknown_keys(pointer, value, shape.members)
+        self.unknown_keys(pointer, value, shape.members)
         known = [key for key in shape.members if key in value]
         if shape.union and (len(known) > 1 or not value):
-            self._add("union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}")
+            self.add("union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}")
         if shape in (_SHAPES["Image"], _SHAPES["Document"]):
             self._check_size(pointer, value.get("source"), "image" if shape is _SHAPES["Image"] else "document")
         for key, spec in shape.members.items():
@@ -293,16 +277,16 @@ class _Reader:
             elif isinstance(spec, str) and spec in _RULES_WHEN_MISSING:
                 self._check_leaf(f"{pointer}/{key}", None, spec)
             elif key in shape.required:
-                self._add("field_missing", f"{pointer}/{key}", f"{key} is missing")
+                self.add("field_missing", f"{pointer}/{key}", f"{key} is missing")
 
     def _check_size(self, pointer: str, source: object, kind: str) -> None:
         data = source.get("bytes") if isinstance(source, dict) else None
         size = len(data) * 3 // 4 if isinstance(data, str) else len(data) if isinstance(data, bytes) else 0
         if size > MAX_BYTES[kind]:
-            self._add("media_bytes", pointer, f"the {kind} has {size} bytes")
+            self.add("media_bytes", pointer, f"the {kind} has {size} bytes")
         side = image_side(data) if kind == "image" else 0
         if side > MAX_SIDE:
-            self._add("image_pixels", pointer, f"a side of the image has {side} pixels")
+            self.add("image_pixels", pointer, f"a side of the image has {side} pixels")
 
     def _check_leaf(self, pointer: str, value: object, leaf: str) -> None:
         is_valid, rule = _LEAVES[leaf]
@@ -316,4 +300,4 @@ class _Reader:
         if rule:
             # Arguments and texts can be anything, so violations do not quote them.
             description = kind_of(value) if leaf in {"input", "visible text"} else describe_value(value)
-            self._add(rule, pointer, f"the value is {description}")
+            self.add(rule, pointer, f"the value is {description}")

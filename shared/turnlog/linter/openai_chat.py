@@ -21,13 +21,12 @@ from collections.abc import Mapping
 
 from turnlog.linter.rules import (
     Findings,
+    MessageReader,
     Rule,
     TurnPairing,
-    Violation,
     describe_value,
     is_filled,
     is_match,
-    iter_entries,
     kind_of,
 )
 
@@ -204,30 +203,8 @@ _PART_FIELDS = {"image_url": ("url",), "input_audio": ("data", "format")}
 """Part type -> the keys that must hold a string in the object under the key of that name."""
 
 
-def check(messages: object) -> list[Violation]:
-    """Return every violation, in the order in which a reader from the top detects them.
-
-    Never raises; linear in the size of ``messages``.
-    """
-    findings = Findings(RULES)
-    pairing = _Pairing(findings)
-    for pointer, message in iter_entries(findings, messages):
-        findings.lone_surrogates(pointer, message)
-        if isinstance(message, dict):
-            _check_message(findings, pointer, message)
-            pairing.take(pointer, message)
-        else:
-            findings.add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
-            pairing.interrupt()
-    pairing.interrupt()
-    images = sum(_images_in(message) for message in messages) if isinstance(messages, list) else 0
-    if images > MAX_IMAGES:
-        findings.add("too_many_images", "/messages", f"the request has {images} images")
-    return findings.violations
-
-
-def _images_in(message: object) -> int:
-    content = message.get("content") if isinstance(message, dict) else None
+def _images_in(message: dict[str, object]) -> int:
+    content = message.get("content")
     parts = content if isinstance(content, list) else []
     return sum(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
 
@@ -359,18 +336,32 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
 # --- calls with their results
 
 
-class _Pairing:
+class Reader(MessageReader):
     """Reads the messages once and pairs each call with its result."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._add = findings.add
-        self._calls = TurnPairing(
-            findings, unknown="result_id_unknown", earlier="before", answer="tool message behind it"
-        )
+    def __init__(self) -> None:
+        super().__init__(RULES)
+        self._calls = TurnPairing(self, unknown="result_id_unknown", earlier="before", answer="tool message behind it")
         self._has_calls = False
         self._function: tuple[str, object] | None = None
+        self._images = 0
 
-    def take(self, pointer: str, message: dict[str, object]) -> None:
+    def take(self, pointer: str, message: object) -> None:
+        self.lone_surrogates(pointer, message)
+        if isinstance(message, dict):
+            _check_message(self, pointer, message)
+            self._images += _images_in(message)
+            self._pair(pointer, message)
+        else:
+            self.add("message_not_object", pointer, f"the message is {kind_of(message)}, not an object")
+            self._interrupt()
+
+    def end(self) -> None:
+        self._interrupt()
+        if self._images > MAX_IMAGES:
+            self.add("too_many_images", "/messages", f"the request has {self._images} images")
+
+    def _pair(self, pointer: str, message: dict[str, object]) -> None:
         role = message.get("role")
         if role == "tool":
             self._end_function()
@@ -379,11 +370,11 @@ class _Pairing:
             self._end_calls()
             self._take_function_result(pointer, message.get("name"))
         else:
-            self.interrupt()
+            self._interrupt()
             if role == "assistant":
                 self._take_calls(pointer, message)
 
-    def interrupt(self) -> None:
+    def _interrupt(self) -> None:
         """Report each call without a result. Called before a message that is not a result, and at the end."""
         self._end_calls()
         self._end_function()
@@ -401,11 +392,11 @@ class _Pairing:
     def _take_result(self, pointer: str, call_id: object) -> None:
         valid_id = call_id if is_filled(call_id) else None
         if valid_id is None:
-            self._add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {describe_value(call_id)}")
+            self.add("result_id", f"{pointer}/tool_call_id", f"tool_call_id is {describe_value(call_id)}")
         if self._has_calls:
             self._calls.add_result(f"{pointer}/tool_call_id", valid_id)
         else:
-            self._add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
+            self.add("orphan_result", f"{pointer}/role", "no assistant message with tool_calls comes right before")
 
     def _end_calls(self) -> None:
         self._calls.end_turn()
@@ -415,15 +406,15 @@ class _Pairing:
         function, self._function = self._function, None
         if function is None:
             text = "no assistant message with function_call comes right before"
-            self._add("orphan_function_result", f"{pointer}/role", text)
+            self.add("orphan_function_result", f"{pointer}/role", text)
         elif is_match(name, _FUNCTION_NAME) and is_match(function[1], _FUNCTION_NAME) and name != function[1]:
             text = f"the function called is {describe_value(function[1])}, the result names {describe_value(name)}"
-            self._add("function_result_name", f"{pointer}/name", text)
+            self.add("function_result_name", f"{pointer}/name", text)
 
     def _end_function(self) -> None:
         if self._function is not None:
             pointer, name = self._function
-            self._add(
+            self.add(
                 "function_call_unanswered", pointer, f"no function message follows the call of {describe_value(name)}"
             )
             self._function = None

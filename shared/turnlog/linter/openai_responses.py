@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from turnlog.linter.openai_chat import MAX_IMAGES
 from turnlog.linter.openai_chat import RULES as CHAT_RULES
-from turnlog.linter.rules import Findings, Rule, Violation, describe_value, is_filled, is_one_of, iter_entries, kind_of
+from turnlog.linter.rules import MessageReader, Rule, describe_value, is_filled, is_one_of, kind_of
 
 MAX_ID = 64
 MAX_NAME = 128
@@ -213,30 +213,17 @@ _TYPES_WITH_STATUS = frozenset({"message", "reasoning", *_ID_PREFIXES})
 """Types whose ``status`` is checked; those of tools that the provider runs have values of their own."""
 
 
-def check(messages: object) -> list[Violation]:
-    """Return every violation, in the order in which a reader from the top detects them.
-
-    Never raises; linear in the size of ``messages``.
-    """
-    findings = Findings(RULES)
-    reader = _Reader(findings)
-    for pointer, item in iter_entries(findings, messages, kind="items", name="the input"):
-        findings.lone_surrogates(pointer, item)
-        reader.take(pointer, item)
-    reader.end()
-    return findings.violations
-
-
-class _Reader:
+class Reader(MessageReader):
     """Reads the items once. Keeps the calls without an output, and the reasoning whose following item has not come yet.
 
     A call or output whose own ``call_id`` is invalid may pair with any other: that id has been reported already, and one fault
     is reported once. An ``item_reference`` may be a call, an output, or the item that follows reasoning.
     """
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._add = findings.add
+    entries, list_name = "items", "the input"
+
+    def __init__(self) -> None:
+        super().__init__(RULES)
         self._item_ids: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._waiting: dict[str, str] = {}
@@ -249,14 +236,15 @@ class _Reader:
         self._trigger = ""
 
     def take(self, pointer: str, item: object) -> None:
+        self.lone_surrogates(pointer, item)
         if not isinstance(item, dict):
-            self._add("item_not_object", pointer, f"the item is {kind_of(item)}, not an object")
+            self.add("item_not_object", pointer, f"the item is {kind_of(item)}, not an object")
             self._end_reasoning(has_follower=False)
             return
         kind = _kind(item)
         is_chat_message = kind != "message" and {"role", "content"} <= item.keys()
         if not is_filled(kind) or kind in _OTHER_API_TYPES or is_chat_message:
-            self._add("item_type", f"{pointer}/type", f"the type of the item is {describe_value(kind)}")
+            self.add("item_type", f"{pointer}/type", f"the type of the item is {describe_value(kind)}")
             self._end_reasoning(has_follower=False)
             return
         if kind != "reasoning":
@@ -264,11 +252,11 @@ class _Reader:
             self._end_reasoning(has_follower=not is_input_message and kind not in _CALL_TYPE_OF)
         self._take_trigger(pointer, kind)
         if kind in _KEYS:
-            self._findings.unknown_keys(pointer, item, _KEYS[kind])
+            self.unknown_keys(pointer, item, _KEYS[kind])
         self._take_id(pointer, item.get("id"), kind)
         status = item.get("status")
         if kind in _TYPES_WITH_STATUS and status is not None and not is_one_of(status, _STATUS):
-            self._add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
+            self.add("status_value", f"{pointer}/status", f"the status is {describe_value(status)}")
         self._take_body(pointer, item, kind)
 
     def _take_body(self, pointer: str, item: dict[str, object], kind: str) -> None:
@@ -284,37 +272,37 @@ class _Reader:
 
     def end(self) -> None:
         if self._images > MAX_IMAGES:
-            self._add("too_many_images", "/messages", f"the request has {self._images} images")
+            self.add("too_many_images", "/messages", f"the request has {self._images} images")
         self._end_reasoning(has_follower=False)
         excused = self._faulty_outputs + self._references
         for call_id, pointer in list(self._waiting.items())[excused:]:
-            self._add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no output behind it")
+            self.add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no output behind it")
 
     def _end_reasoning(self, *, has_follower: bool) -> None:
         if self._reasoning and not has_follower:
-            self._add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
+            self.add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
         self._reasoning = ""
 
     def _take_trigger(self, pointer: str, kind: str) -> None:
         if self._trigger:
-            self._add("compaction_trigger", self._trigger, "an item stands behind the request to compact")
+            self.add("compaction_trigger", self._trigger, "an item stands behind the request to compact")
         self._trigger = pointer if kind == "compaction_trigger" else ""
 
     def _take_id(self, pointer: str, item_id: object, kind: str) -> None:
         if kind == "item_reference":
             self._references += 1
             if not is_filled(item_id):
-                self._add("reference_id", f"{pointer}/id", f"the id of the item is {describe_value(item_id)}")
+                self.add("reference_id", f"{pointer}/id", f"the id of the item is {describe_value(item_id)}")
                 return
         if item_id is None:
             return
         pointer = f"{pointer}/id"
         if not (isinstance(item_id, str) and _ID.fullmatch(item_id)):
-            self._add("item_id", pointer, f"the id of the item is {describe_value(item_id)}")
+            self.add("item_id", pointer, f"the id of the item is {describe_value(item_id)}")
         elif item_id in self._item_ids:
-            self._add("item_id_repeated", pointer, f"an earlier item has the id {describe_value(item_id)} too")
+            self.add("item_id_repeated", pointer, f"an earlier item has the id {describe_value(item_id)} too")
         elif not item_id.startswith(_ID_PREFIXES.get(kind, "")):
-            self._add(
+            self.add(
                 "item_id_prefix", pointer, f"the id {describe_value(item_id)} does not begin with {_ID_PREFIXES[kind]}"
             )
         else:
@@ -327,15 +315,15 @@ class _Reader:
         if kind in {"function_call", "custom_tool_call"}:
             name, key = item.get("name"), "arguments" if kind == "function_call" else "input"
             if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                self._add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
+                self.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
             if not isinstance(item.get(key), str):
-                self._add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string")
+                self.add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(item.get(key))}, not a string")
         if not self._check_call_id(pointer, call_id):
             self._faulty_calls += 1
             return
         call_id = str(call_id)
         if call_id in self._kinds:
-            self._add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {describe_value(call_id)} too")
+            self.add("call_id_repeated", f"{pointer}/call_id", f"an earlier call has {describe_value(call_id)} too")
             if call_id in self._waiting:
                 self._faulty_calls += 1
                 return
@@ -358,23 +346,23 @@ class _Reader:
         id_pointer = f"{pointer}/call_id"
         if call_id in self._kinds and self._kinds[call_id] != _CALL_TYPE_OF[kind]:
             description = f"the call {describe_value(call_id)} is a {self._kinds[call_id]}, the output a {kind}"
-            self._add("output_kind", f"{pointer}/type", description)
+            self.add("output_kind", f"{pointer}/type", description)
             self._waiting.pop(call_id, None)
         elif call_id in self._waiting:
             del self._waiting[call_id]
         elif self._faulty_calls:
             self._faulty_calls -= 1
         elif call_id in self._answered:
-            self._add("second_output", id_pointer, f"the call {describe_value(call_id)} has an output already")
+            self.add("second_output", id_pointer, f"the call {describe_value(call_id)} has an output already")
         elif call_id not in self._kinds and not self._references:
-            self._add("orphan_output", id_pointer, f"no call before has the call_id {describe_value(call_id)}")
+            self.add("orphan_output", id_pointer, f"no call before has the call_id {describe_value(call_id)}")
         self._answered.add(call_id)
 
     def _check_call_id(self, pointer: str, call_id: object) -> bool:
         if not is_filled(call_id):
-            self._add("call_id", f"{pointer}/call_id", f"call_id is {describe_value(call_id)}")
+            self.add("call_id", f"{pointer}/call_id", f"call_id is {describe_value(call_id)}")
         elif len(call_id) > MAX_ID:
-            self._add(
+            self.add(
                 "call_id_too_long", f"{pointer}/call_id", f"{describe_value(call_id)} has {len(call_id)} characters"
             )
         return is_filled(call_id)
@@ -383,48 +371,48 @@ class _Reader:
         if isinstance(output, list):
             self._check_parts(pointer, output, _INPUTS)
         elif not isinstance(output, str):
-            self._add("output_type", pointer, f"output is {kind_of(output)}")
+            self.add("output_type", pointer, f"output is {kind_of(output)}")
 
     # --- one item by itself
 
     def _check_message(self, pointer: str, item: dict[str, object]) -> None:
         role, content, phase = item.get("role"), item.get("content"), item.get("phase")
         if not is_one_of(role, _ROLES):
-            self._add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
+            self.add("unknown_role", f"{pointer}/role", f"the role is {describe_value(role)}")
         elif isinstance(content, list):
             self._check_parts(f"{pointer}/content", content, _OUTPUTS if role == "assistant" else _INPUTS)
         elif not isinstance(content, str):
-            self._add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
+            self.add("content_type", f"{pointer}/content", f"content is {kind_of(content)}")
         if phase is not None and not is_one_of(phase, _PHASES):
-            self._add("phase_value", f"{pointer}/phase", f"the phase is {describe_value(phase)}")
+            self.add("phase_value", f"{pointer}/phase", f"the phase is {describe_value(phase)}")
 
     def _check_parts(self, pointer: str, parts: list[object], types: frozenset[str]) -> None:
         for index, part in enumerate(parts):
             if not isinstance(part, dict):
-                self._add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
+                self.add("part_not_object", f"{pointer}/{index}", f"the part is {kind_of(part)}, not an object")
             elif not is_one_of(part.get("type"), types):
                 text = f"a part of type {describe_value(part.get('type'))} is not allowed here"
-                self._add("part_type", f"{pointer}/{index}/type", text)
+                self.add("part_type", f"{pointer}/{index}/type", text)
             else:
                 self._check_part(f"{pointer}/{index}", part, str(part["type"]))
 
     def _check_part(self, pointer: str, part: dict[str, object], kind: str) -> None:
-        self._findings.unknown_keys(pointer, part, _PART_KEYS[kind])
+        self.unknown_keys(pointer, part, _PART_KEYS[kind])
         self._images += kind == "input_image"
         if kind in {"input_image", "input_file"}:
             keys = ("image_url", "file_id") if kind == "input_image" else ("file_id", "file_data", "file_url")
             if not any(is_filled(part.get(key)) for key in keys):
-                self._add("part_field", pointer, f"the part has none of {', '.join(keys)}")
+                self.add("part_field", pointer, f"the part has none of {', '.join(keys)}")
             detail = part.get("detail")
             if detail is not None and not is_one_of(detail, _DETAILS):
-                self._add("part_field", f"{pointer}/detail", f"detail is {describe_value(detail)}")
+                self.add("part_field", f"{pointer}/detail", f"detail is {describe_value(detail)}")
         else:
             key = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(key), str):
-                self._add("part_field", f"{pointer}/{key}", f"{key} is {kind_of(part.get(key))}, not a string")
+                self.add("part_field", f"{pointer}/{key}", f"{key} is {kind_of(part.get(key))}, not a string")
             notes = part.get("annotations")
             if notes is not None and not isinstance(notes, list):
-                self._add("part_field", f"{pointer}/annotations", f"annotations is {kind_of(notes)}, not a list")
+                self.add("part_field", f"{pointer}/annotations", f"annotations is {kind_of(notes)}, not a list")
 
     def _check_reasoning(self, pointer: str, item: dict[str, object]) -> None:
         sealed = item.get("encrypted_content")
@@ -432,17 +420,17 @@ class _Reader:
         if item.get("content") is not None:
             self._check_texts(f"{pointer}/content", item["content"], "reasoning_text", "reasoning_content")
         if sealed is not None and not isinstance(sealed, str):
-            self._add("reasoning_encrypted", f"{pointer}/encrypted_content", f"it is {kind_of(sealed)}, not a string")
+            self.add("reasoning_encrypted", f"{pointer}/encrypted_content", f"it is {kind_of(sealed)}, not a string")
 
     def _check_texts(self, pointer: str, texts: object, kind: str, rule: str) -> None:
         if not isinstance(texts, list):
-            self._add(rule, pointer, f"the value is {kind_of(texts)}, not a list")
+            self.add(rule, pointer, f"the value is {kind_of(texts)}, not a list")
             return
         for index, part in enumerate(texts):
             if isinstance(part, dict) and part.get("type") == kind and isinstance(part.get("text"), str):
-                self._findings.unknown_keys(f"{pointer}/{index}", part, {"type", "text"})
+                self.unknown_keys(f"{pointer}/{index}", part, {"type", "text"})
             else:
-                self._add(rule, f"{pointer}/{index}", f"the part is not of type {kind} with a text")
+                self.add(rule, f"{pointer}/{index}", f"the part is not of type {kind} with a text")
 
 
 def _kind(item: dict[str, object]) -> object:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +41,7 @@ Checker: TypeAlias = Callable[[object], list[Violation]]
 
 def _check(format: str, messages: object) -> list[Violation]:
     # Imported when called: the checkers import `Violation` from here, and a caller loads only the format it needs.
-    violations: list[Violation] = import_module(f"turnlog.linter.{format}").check(messages)
+    violations: list[Violation] = import_module(f"turnlog.linter.{format}").Reader().read(messages)
     return violations
 
 
@@ -102,6 +103,39 @@ class Findings:
                     elif isinstance(part, str) and _SURROGATE.search(part):
                         text = f"{describe_value(part)} has half of a surrogate pair"
                         self.add("lone_surrogate", f"{place}/{escaped(key)}", text)
+
+
+class MessageReader(ABC, Findings):
+    """Reads the messages of a request once, and keeps what later ones decide. A subclass has the rules of its format.
+
+    A value that is not a list breaks the rule ``<entries>_not_list``, an empty one ``<entries>_empty``; ``list_name`` is what
+    violations call the list.
+    """
+
+    entries, list_name = "messages", "messages"
+
+    def read(self, messages: object) -> list[Violation]:
+        """Return every violation, in the order in which a reader from the top detects them.
+
+        Never raises; linear in the size of ``messages``.
+        """
+        if not isinstance(messages, list):
+            self.add(f"{self.entries}_not_list", "/messages", f"{self.list_name} is {kind_of(messages)}, not a list")
+        elif not messages:
+            self.add(f"{self.entries}_empty", "/messages", f"{self.list_name} is empty")
+        else:
+            for index, message in enumerate(messages):
+                self.take(f"/messages/{index}", message)
+        self.end()
+        return self.violations
+
+    @abstractmethod
+    def take(self, pointer: str, message: object) -> None:
+        """Check the next message, whose JSON pointer is ``pointer``."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Check what is left open behind the last message."""
 
 
 class TurnPairing:
@@ -173,23 +207,6 @@ class TurnPairing:
             self._findings.add("call_unanswered", pointer, f"the call {describe_value(call_id)} has no {self._answer}")
         self._waiting, self._answered = {}, set()
         self._faulty_calls = self._faulty_results = 0
-
-
-def iter_entries(
-    findings: Findings, value: object, *, kind: str = "messages", name: str = "messages"
-) -> Iterator[tuple[str, object]]:
-    """Yield the entries of a request's list, each with its JSON pointer.
-
-    Adds ``<kind>_not_list`` or ``<kind>_empty`` and yields nothing when ``value`` is not a list, or empty.
-    ``name`` is what violations call the list.
-    """
-    if not isinstance(value, list):
-        findings.add(f"{kind}_not_list", "/messages", f"{name} is {kind_of(value)}, not a list")
-    elif not value:
-        findings.add(f"{kind}_empty", "/messages", f"{name} is empty")
-    else:
-        for index, entry in enumerate(value):
-            yield f"/messages/{index}", entry
 
 
 def image_side(data: object) -> int:

@@ -179,6 +179,7 @@ def test_the_system_text_stands_beside_the_messages() -> None:
         ({"role": "tool", "tool_results": []}, "turnlog"),
         ({"role": "user", "author": "ada"}, "turnlog"),
         ({"role": "function", "author": "ada"}, "openai_chat"),
+        ({"role": "user", "content": [{"toolAddition": {"tool": {"toolSpec": {"name": "f"}}}}]}, "bedrock_converse"),
     ],
 )
 def test_a_body_is_recognised_by_what_only_its_format_has(body: dict[str, Any], format: str) -> None:

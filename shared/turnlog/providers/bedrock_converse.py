@@ -28,7 +28,7 @@ from turnlog.providers.blocks import (
     string_of,
     tool_input,
 )
-from turnlog.providers.shapes import fitted
+from turnlog.providers.shapes import CONVERSE_KINDS, fitted
 
 DOCUMENT_TEXT = "[document]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
@@ -116,23 +116,6 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
 
 
 FORMAT = "bedrock_converse"
-_KEYS = frozenset(
-    {
-        "text",
-        "image",
-        "document",
-        "video",
-        "audio",
-        "toolUse",
-        "toolResult",
-        "reasoningContent",
-        "cachePoint",
-        "guardContent",
-        "citationsContent",
-        "searchResult",
-    }
-)
-"""Keys of a content block: an object with one of these keys and without ``type``."""
 
 
 class BedrockConverseCodec(AlternatingCodec):
@@ -143,7 +126,9 @@ class BedrockConverseCodec(AlternatingCodec):
     def recognises(self, body: JsonObject) -> bool:
         content = body.get("content")
         blocks = content if isinstance(content, list) else []
-        return any(isinstance(block, dict) and "type" not in block and _KEYS & block.keys() for block in blocks)
+        return any(
+            isinstance(block, dict) and "type" not in block and CONVERSE_KINDS.keys() & block.keys() for block in blocks
+        )
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name = given_role(body)

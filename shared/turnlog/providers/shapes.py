@@ -670,7 +670,7 @@ def fitted_messages(bodies: Iterable[JsonObject], format: str) -> list[JsonObjec
 
 _TURNLOG_MEDIA = with_any(("data", "url", "file_id"), mapping)
 _ANTHROPIC_KINDS = {**_FROM_USER, **_FROM_ASSISTANT, "tool_result": mapping, "tool_reference": mapping}
-_CONVERSE_KINDS: Mapping[str, Shape] = {
+CONVERSE_KINDS: Mapping[str, Shape] = {
     **_any_of("text json toolUse toolResult reasoningContent citationsContent guardContent searchResult cachePoint"),
     **_any_of("toolAddition toolRemoval"),
     "image": _CONVERSE_IMAGE,
@@ -678,10 +678,11 @@ _CONVERSE_KINDS: Mapping[str, Shape] = {
     "video": _CONVERSE_VIDEO,
     "audio": _CONVERSE_AUDIO,
 }
+"""Key of a content block of Converse, which has no ``type`` -> the shape under it, as far as it must be known."""
 KNOWN_BLOCKS: Mapping[str, Shape] = {
     "openai_chat": either(text, _CHAT_PARTS),
     "openai_responses": either(_INPUTS, _OUTPUTS, tagged({"text": mapping})),
     "anthropic": tagged({kind: shape if kind in _SHOWN else mapping for kind, shape in _ANTHROPIC_KINDS.items()}),
-    "bedrock_converse": either(*(union({name: shape}) for name, shape in _CONVERSE_KINDS.items())),
+    "bedrock_converse": union(CONVERSE_KINDS),
     "turnlog": tagged({**_any_of("text thinking"), **dict.fromkeys(("image", "file", "audio"), _TURNLOG_MEDIA)}),
 }

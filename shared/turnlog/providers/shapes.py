@@ -55,8 +55,9 @@ def matching(is_legal: Callable[[JsonValue], bool]) -> Shape:
     return shape
 
 
-def one_of(*values: str) -> Shape:
-    """Return the shape of an enumeration."""
+def one_of(words: str) -> Shape:
+    """Return the shape of an enumeration, whose values white space separates."""
+    values = frozenset(words.split())
     return matching(lambda value: isinstance(value, str) and value in values)
 
 
@@ -160,6 +161,11 @@ def tagged(kinds: Mapping[str, Shape], *, others: Shape | None = None, refused: 
     return shape
 
 
+def typed(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
+    """Return the shape of an object whose ``type`` is known; see `tagged`."""
+    return fields({"type": text, **required}, others)
+
+
 def with_any(keys: Collection[str], shape_of_all: Shape) -> Shape:
     """Return a shape whose values have at least one of some members, and not an empty one."""
 
@@ -198,26 +204,25 @@ def _named(shape: Shape, name: Callable[[JsonObject], str], line: Callable[[str]
 
 _SHOWN = frozenset({"image", "document", "search_result", "container_upload"})
 """Blocks that leave a line behind where the provider does not take them."""
-_CACHE_CONTROL = fields({"type": one_of("ephemeral")}, {"ttl": optional(one_of("5m", "1h"))})
+_CACHE_CONTROL = fields({"type": one_of("ephemeral")}, {"ttl": optional(one_of("5m 1h"))})
 _MARK: Mapping[str, Shape] = {"cache_control": optional(_CACHE_CONTROL)}
-_IMAGES = one_of("image/jpeg", "image/png", "image/gif", "image/webp")
+_IMAGES = one_of("image/jpeg image/png image/gif image/webp")
 _CITATIONS_OF_FILE = optional(mapping)
 
 
-def _block(kind: str, required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
-    return fields({"type": one_of(kind), **required}, {**_MARK, **(others or {})})
+def _block(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = None) -> Shape:
+    return typed(required, {**_MARK, **(others or {})})
 
 
 _LINKED = (fields({"type": one_of("url"), "url": filled}), fields({"type": one_of("file"), "file_id": filled}))
-_TEXT = _block("text", {"text": visible})
+_TEXT = _block({"text": visible})
+_TEXTS = items(tagged({"text": _TEXT}))
 _IMAGE = _block(
-    "image",
     {"source": either(fields({"type": one_of("base64"), "media_type": _IMAGES, "data": filled}), *_LINKED)},
     {"transformations": anything},
 )
 _NESTED = items(tagged({"text": _TEXT, "image": _IMAGE}), least=1)
 _DOCUMENT = _block(
-    "document",
     {
         "source": either(
             fields({"type": one_of("base64"), "media_type": one_of("application/pdf"), "data": filled}),
@@ -229,12 +234,10 @@ _DOCUMENT = _block(
     {"citations": _CITATIONS_OF_FILE, "context": optional(text), "title": optional(text)},
 )
 _SEARCH_RESULT = _block(
-    "search_result",
-    {"source": text, "title": text, "content": items(_TEXT, least=1)},
+    {"source": text, "title": text, "content": items(tagged({"text": _TEXT}), least=1)},
     {"citations": _CITATIONS_OF_FILE},
 )
 _COMPACTION = _block(
-    "compaction",
     {"content": optional(visible)},
     {**dict.fromkeys(("encrypted_content", "signature"), optional(text)), "tool_changes": anything},
 )
@@ -243,32 +246,19 @@ _FROM_USER: Mapping[str, Shape] = {
     "image": _IMAGE,
     "document": _DOCUMENT,
     "search_result": _SEARCH_RESULT,
-    "container_upload": _block("container_upload", {"file_id": text}),
+    "container_upload": _block({"file_id": text}),
 }
-_SERVER_RESULTS = (
-    *("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution", "tool_search"),
-    "advisor",
-)
+_SERVER_TOOLS = "web_search web_fetch code_execution bash_code_execution text_editor_code_execution tool_search advisor"
+_SERVER_RESULTS = [f"{tool}_tool_result" for tool in _SERVER_TOOLS.split()]
 _FROM_ASSISTANT: Mapping[str, Shape] = {
-    "text": _block("text", {"text": visible}, {"citations": optional(listing)}),
-    "thinking": fields({"type": anything, "thinking": text, "signature": filled}),
-    "redacted_thinking": fields({"type": anything, "data": filled}),
-    "tool_use": _block(
-        "tool_use", {"id": text, "name": text, "input": mapping}, {"caller": anything, "toolset_name": anything}
-    ),
-    "server_tool_use": _block(
-        "server_tool_use", {"id": filled, "name": filled, "input": mapping}, {"caller": anything}
-    ),
-    "mcp_tool_use": _block("mcp_tool_use", {"id": filled, "name": filled, "input": mapping, "server_name": filled}),
-    "mcp_tool_result": _block(
-        "mcp_tool_result", {"tool_use_id": filled}, {"content": either(text, items(_TEXT)), "is_error": flag}
-    ),
-    **{
-        f"{name}_tool_result": _block(
-            f"{name}_tool_result", {"tool_use_id": filled, "content": anything}, {"caller": anything}
-        )
-        for name in _SERVER_RESULTS
-    },
+    "text": _block({"text": visible}, {"citations": optional(listing)}),
+    "thinking": typed({"thinking": text, "signature": filled}),
+    "redacted_thinking": typed({"data": filled}),
+    "tool_use": _block({"id": text, "name": text, "input": mapping}, {"caller": anything, "toolset_name": anything}),
+    "server_tool_use": _block({"id": filled, "name": filled, "input": mapping}, {"caller": anything}),
+    "mcp_tool_use": _block({"id": filled, "name": filled, "input": mapping, "server_name": filled}),
+    "mcp_tool_result": _block({"tool_use_id": filled}, {"content": either(text, _TEXTS), "is_error": flag}),
+    **dict.fromkeys(_SERVER_RESULTS, _block({"tool_use_id": filled, "content": anything}, {"caller": anything})),
     "compaction": _COMPACTION,
 }
 _OF_OTHER_APIS = frozenset(
@@ -292,12 +282,9 @@ def _anthropic_content(kinds: Mapping[str, Shape], refused: frozenset[str]) -> S
 _IN_RESULT = either(
     matching(lambda value: value == ""),
     visible,
-    _anthropic_content(
-        {**_FROM_USER, "tool_reference": _block("tool_reference", {"tool_name": text})}, _NOT_IN_RESULTS
-    ),
+    _anthropic_content({**_FROM_USER, "tool_reference": _block({"tool_name": text})}, _NOT_IN_RESULTS),
 )
 _RESULT = _block(
-    "tool_result",
     {"tool_use_id": text},
     {"content": optional(_IN_RESULT), "is_error": optional(flag), "toolset_name": anything},
 )
@@ -323,10 +310,6 @@ _ANTHROPIC_CONTENT = {
 # ---------------------------------------------------------------- Bedrock Converse
 
 
-def _enumeration(words: str) -> Shape:
-    return one_of(*words.split())
-
-
 def _pattern(pattern: str) -> Shape:
     compiled = re.compile(pattern, re.DOTALL)
     return matching(lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
@@ -338,13 +321,11 @@ _LOCATION = fields(
 _MEDIA_SOURCE = union({"bytes": filled, "s3Location": _LOCATION})
 _PLAIN = union({"text": text})
 _CITED = fields({"enabled": flag})
-_CONVERSE_IMAGE = fields({"format": _enumeration("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
-_CONVERSE_VIDEO = fields(
-    {"format": _enumeration("mkv mov mp4 webm flv mpeg mpg wmv three_gp"), "source": _MEDIA_SOURCE}
-)
+_CONVERSE_IMAGE = fields({"format": one_of("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
+_CONVERSE_VIDEO = fields({"format": one_of("mkv mov mp4 webm flv mpeg mpg wmv three_gp"), "source": _MEDIA_SOURCE})
 _CONVERSE_AUDIO = fields(
     {
-        "format": _enumeration("mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"),
+        "format": one_of("mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"),
         "source": _MEDIA_SOURCE,
     },
     {"error": mapping},
@@ -353,7 +334,7 @@ _CONVERSE_DOCUMENT = fields(
     {"source": union({"bytes": filled, "s3Location": _LOCATION, "text": text, "content": items(_PLAIN, least=1)})},
     {
         "name": text,
-        "format": _enumeration("pdf csv doc docx xls xlsx html txt md"),
+        "format": one_of("pdf csv doc docx xls xlsx html txt md"),
         "context": text,
         "citations": _CITED,
     },
@@ -363,11 +344,11 @@ _CONVERSE_SEARCH = fields(
 )
 _GUARD = union(
     {
-        "text": fields({"text": text}, {"qualifiers": items(_enumeration("grounding_source query guard_content"))}),
-        "image": fields({"format": _enumeration("png jpeg"), "source": union({"bytes": filled})}),
+        "text": fields({"text": text}, {"qualifiers": items(one_of("grounding_source query guard_content"))}),
+        "image": fields({"format": one_of("png jpeg"), "source": union({"bytes": filled})}),
     }
 )
-_CACHE_POINT = fields({"type": one_of("default")}, {"ttl": one_of("5m", "1h")})
+_CACHE_POINT = fields({"type": one_of("default")}, {"ttl": one_of("5m 1h")})
 _TOOL_CHANGE = fields({"tool": mapping})
 _RESULT_PART = union(
     {
@@ -401,7 +382,7 @@ def _converse_content(block: Shape, *, least: int = 0) -> Shape:
 _CONVERSE_ID = _pattern("[a-zA-Z0-9_.:-]{1,64}")
 _CONVERSE_RESULT = fields(
     {"toolUseId": _CONVERSE_ID},
-    {"content": _converse_content(_part_of_result, least=1), "status": one_of("success", "error"), "type": text},
+    {"content": _converse_content(_part_of_result, least=1), "status": one_of("success error"), "type": text},
 )
 
 
@@ -453,7 +434,7 @@ _CONVERSE_CONTENT = {
                 "toolUse": _converse_use,
                 "toolResult": fields(
                     {"toolUseId": _CONVERSE_ID, "type": text, "content": _converse_content(_part_of_result)},
-                    {"status": one_of("success", "error")},
+                    {"status": one_of("success error")},
                 ),
                 "text": visible,
                 "reasoningContent": union(
@@ -475,21 +456,14 @@ def _any_of(keys: str) -> Mapping[str, Shape]:
     return dict.fromkeys(keys.split(), anything)
 
 
+_CACHED, _PART = _any_of("cache_control prompt_cache_breakpoint"), _any_of("prompt_cache_breakpoint")
 _CHAT_PARTS = tagged(
     {
-        "text": fields({"type": text, "text": text}, _any_of("cache_control prompt_cache_breakpoint")),
-        "refusal": fields({"type": text, "refusal": text}),
-        "image_url": fields(
-            {"type": text, "image_url": fields({"url": text}, {"detail": text})},
-            _any_of("cache_control prompt_cache_breakpoint"),
-        ),
-        "input_audio": fields(
-            {"type": text, "input_audio": fields({"data": text, "format": text})}, _any_of("prompt_cache_breakpoint")
-        ),
-        "file": fields(
-            {"type": text, "file": fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text))},
-            _any_of("cache_control prompt_cache_breakpoint"),
-        ),
+        "text": typed({"text": text}, _CACHED),
+        "refusal": typed({"refusal": text}),
+        "image_url": typed({"image_url": fields({"url": text}, {"detail": text})}, _CACHED),
+        "input_audio": typed({"input_audio": fields({"data": text, "format": text})}, _PART),
+        "file": typed({"file": fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text))}, _CACHED),
     }
 )
 _CHAT_CONTENT = {"content": optional(either(text, items(_CHAT_PARTS)))}
@@ -515,28 +489,24 @@ _CHAT = {
     "tool": fields({"role": text}, {**_CHAT_CONTENT, **_any_of("tool_call_id name")}),
 }
 
-_PART = _any_of("prompt_cache_breakpoint")
 _FILE = ("file_id", "file_data", "file_url")
-_DETAIL = optional(one_of("auto", "low", "high", "original"))
+_DETAIL = optional(one_of("auto low high original"))
 _INPUTS = tagged(
     {
-        "input_text": fields({"type": text, "text": text}, _PART),
+        "input_text": typed({"text": text}, _PART),
         "input_image": with_any(
             ("image_url", "file_id"),
-            fields(
-                {"type": text}, {**_PART, "image_url": optional(text), "file_id": optional(text), "detail": _DETAIL}
-            ),
+            typed({}, {**_PART, "image_url": optional(text), "file_id": optional(text), "detail": _DETAIL}),
         ),
         "input_file": with_any(
-            _FILE,
-            fields({"type": text}, {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL}),
+            _FILE, typed({}, {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL})
         ),
     }
 )
 _OUTPUTS = tagged(
     {
-        "output_text": fields({"type": text, "text": text}, {"annotations": optional(listing), "logprobs": anything}),
-        "refusal": fields({"type": text, "refusal": text}),
+        "output_text": typed({"text": text}, {"annotations": optional(listing), "logprobs": anything}),
+        "refusal": typed({"refusal": text}),
     }
 )
 
@@ -546,7 +516,7 @@ def _id(prefix: str) -> Shape:
 
 
 def _item(prefix: str, required: Mapping[str, Shape], others: str) -> Shape:
-    return fields({"type": text, **required}, {**_any_of(others), "id": _id(prefix), "status": _STATUS})
+    return typed(required, {**_any_of(others), "id": _id(prefix), "status": _STATUS})
 
 
 def _reasoning(value: JsonValue) -> JsonValue:
@@ -555,13 +525,13 @@ def _reasoning(value: JsonValue) -> JsonValue:
     return _REASONING(value)
 
 
-_STATUS = optional(one_of("in_progress", "completed", "incomplete"))
+_STATUS = optional(one_of("in_progress completed incomplete"))
 
 
 def _message(parts: Shape) -> Shape:
     return fields(
-        {"role": one_of("user", "assistant", "system", "developer"), "content": either(text, items(parts, least=1))},
-        {"type": text, "id": _id("msg"), "status": _STATUS, "phase": optional(one_of("commentary", "final_answer"))},
+        {"role": one_of("user assistant system developer"), "content": either(text, items(parts, least=1))},
+        {"type": text, "id": _id("msg"), "status": _STATUS, "phase": optional(one_of("commentary final_answer"))},
     )
 
 
@@ -574,8 +544,8 @@ def _of_role(value: JsonValue) -> JsonValue:
 
 
 _OUTPUT = either(text, items(_INPUTS, least=1))
-_REASONING = fields(
-    {"type": text, "summary": items(fields({"type": one_of("summary_text"), "text": text}))},
+_REASONING = typed(
+    {"summary": items(fields({"type": one_of("summary_text"), "text": text}))},
     {
         "id": _id("rs"),
         "content": optional(items(fields({"type": one_of("reasoning_text"), "text": text}))),
@@ -615,8 +585,8 @@ _ITEMS = tagged(
         "function_call_output": _item("fc", {"call_id": filled, "output": _OUTPUT}, "caller name namespace"),
         "custom_tool_call": _item("ctc", {"call_id": filled, "name": text, "input": text}, "caller namespace async"),
         "custom_tool_call_output": _item("ctc", {"call_id": filled, "output": _OUTPUT}, "caller name namespace"),
-        "item_reference": fields({"type": text, "id": _pattern("[a-zA-Z0-9_-]+")}),
-        **{kind: fields({"type": text}, {**_any_of(keys), "id": _id("")}) for kind, keys in HOSTED.items()},
+        "item_reference": typed({"id": _pattern("[a-zA-Z0-9_-]+")}),
+        **{kind: typed({}, {**_any_of(keys), "id": _id("")}) for kind, keys in HOSTED.items()},
     },
     others=fields({}, {"id": _id("")}, rest=anything),
     refused=frozenset(

@@ -29,22 +29,17 @@ def unknown_content(body: JsonObject, format: str) -> dict[str, str]:
 
     These are the first of each name, and the first `_MAX_NAMED` names.
     """
-    if format == ai_sdk.FORMAT:
-        holder = "parts" if isinstance(body.get("parts"), list) else "content"
-        return _first_names(_unknown_blocks(body.get(holder), ai_sdk.is_known_part, f"/{holder}"))
     if format == openai_agents_js.FORMAT:
         body, format = openai_agents_js.as_responses(body), "openai_responses"
     if format == "openai_responses" and not _is_known_item(body):
         return {_name_of(body): ""}
-    names = {name: f"/{name}" for name in _OF_OTHER_FORMATS.get(format, _IN_BLOCKS) if body.get(name)}
-    holder = "output" if body.get("type") in _WITH_OUTPUT_PARTS and format == "openai_responses" else "content"
-    names |= _first_names(_unknown_blocks(body.get(holder), _fits(format), f"/{holder}"))
-    return dict(islice(names.items(), _MAX_NAMED))
-
-
-def _first_names(blocks: Iterator[tuple[JsonValue, str]]) -> dict[str, str]:
-    names = dict[str, str]()
-    for block, pointer in blocks:
+    if format == ai_sdk.FORMAT:
+        names, holder = dict[str, str](), "parts" if isinstance(body.get("parts"), list) else "content"
+    else:
+        names = {name: f"/{name}" for name in _OF_OTHER_FORMATS.get(format, _IN_BLOCKS) if body.get(name)}
+        holder = "output" if body.get("type") in _WITH_OUTPUT_PARTS and format == "openai_responses" else "content"
+    is_known = ai_sdk.is_known_part if format == ai_sdk.FORMAT else _fits(format)
+    for block, pointer in _unknown_blocks(body.get(holder), is_known, f"/{holder}"):
         names.setdefault(_name_of(block), pointer)
     return dict(islice(names.items(), _MAX_NAMED))
 

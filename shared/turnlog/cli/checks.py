@@ -72,7 +72,7 @@ class LintedHistory(Answer):
 def lint(files: Files, format: Rules = None, json: Json = False) -> None:
     """Report the provider rules that histories break; exit 1 when any is broken."""
     if format is not None and format not in FORMATS:
-        message = f"no rules for format {format!r}; there are some for {', '.join(sorted(FORMATS))}"
+        message = f"no rules for format {format!r}; there are some for {', '.join(FORMATS)}"
         raise InvalidInputError(message, code="unknown_format")
     linted = [_linted(transcript, format) for transcript in read_transcripts(files)]
     is_valid = all(history.valid for history in linted)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import base64
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from typing import TypeAlias, TypeGuard
+from typing import TypeGuard
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -36,19 +35,8 @@ class Violation:
     source: str
 
 
-Checker: TypeAlias = Callable[[object], list[Violation]]
-
-
-def _check(format: str, messages: object) -> list[Violation]:
-    # Imported when called: the checkers import `Violation` from here, and a caller loads only the format it needs.
-    violations: list[Violation] = import_module(f"turnlog.linter.{format}").Reader().read(messages)
-    return violations
-
-
-FORMATS: Mapping[str, Checker] = {
-    format: partial(_check, format) for format in ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
-}
-"""Format name -> its checker, which has the contract of `lint`. To add a format, write its module and add its name here."""
+FORMATS = ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
+"""Formats with rules. To add one, write its module with a `MessageReader` named ``Reader``, and add its name here."""
 
 
 def lint(messages: object, *, format: str) -> list[Violation]:
@@ -57,10 +45,11 @@ def lint(messages: object, *, format: str) -> list[Violation]:
     Accepts any JSON value and never raises on one: a value of a wrong type is a violation. Linear in the size of ``messages``.
     Raises `ValueError` when ``format`` is not a format in `FORMATS`.
     """
-    checker = FORMATS.get(format)
-    if checker is None:
-        raise ValueError(f"no rules for format {format!r}; known: {', '.join(sorted(FORMATS))}")
-    return checker(messages)
+    if format not in FORMATS:
+        raise ValueError(f"no rules for format {format!r}; known: {', '.join(FORMATS)}")
+    # Imported when called: the readers import this module, and a caller loads only the format that it needs.
+    violations: list[Violation] = import_module(f"turnlog.linter.{format}").Reader().read(messages)
+    return violations
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,12 +134,17 @@ def media_of(blocks: JsonValue) -> tuple[Media, ...]:
 
 def media_blocks(content: Sequence[Block]) -> list[JsonValue]:
     """Return the media of a content as blocks of this format."""
-    return [_media_block(block) for block in content if isinstance(block, Media)]
+    return [_written(block) for block in content if isinstance(block, Media)]
 
 
-def _media_block(media: Media) -> JsonObject:
-    fields = {key: value for key, value in asdict(media).items() if value is not None and key != "kind"}
-    return {"type": media.kind, **fields}
+def _written(block: Block) -> JsonObject | None:
+    """Return a block in this format; None for one of another format without a text."""
+    if isinstance(block, Opaque):
+        text = placeholder_text(block)
+        return {"type": "text", "text": text} if text else None
+    kind = block.kind if isinstance(block, Media) else "thinking" if isinstance(block, Thinking) else "text"
+    members = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
+    return {"type": kind, **members}
 
 
 def _result_text(result: ToolResult) -> str:
@@ -165,16 +170,4 @@ def _rendered_content(message: Message) -> JsonValue:
         return None
     if all(isinstance(block, Text) for block in message.content):
         return message.text
-    blocks = list[JsonValue]()
-    for block in message.content:
-        if isinstance(block, Text):
-            blocks.append({"type": "text", "text": block.text})
-        elif isinstance(block, Thinking):
-            blocks.append(
-                {"type": "thinking", **{key: value for key, value in asdict(block).items() if value is not None}}
-            )
-        elif isinstance(block, Media):
-            blocks.append(_media_block(block))
-        elif text := placeholder_text(block):
-            blocks.append({"type": "text", "text": text})
-    return blocks
+    return [written for block in message.content if (written := _written(block)) is not None]

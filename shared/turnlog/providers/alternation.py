@@ -339,10 +339,11 @@ class AlternatingCodec(Codec):
                 if role == "assistant" and previous != "assistant":
                     starts_with_thinking = bool(content) and self.is_thinking(content[0])
                 is_misplaced = role == "assistant" and not starts_with_thinking and any(map(self.is_thinking, content))
-                said: list[JsonValue] = [block for block in content if not self.is_thinking(block)]
-                if said or not is_misplaced:
+                if is_misplaced:
+                    content = [block for block in content if not self.is_thinking(block)]
+                if content or not is_misplaced:
                     previous = role
-                    valid[-1].append({**body, "content": said} if is_misplaced else body)
+                    valid[-1].append({**body, "content": content} if is_misplaced else body)
         return valid
 
     def with_paired_server_calls(self, turns: Bodies) -> Bodies:

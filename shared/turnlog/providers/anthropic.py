@@ -104,7 +104,8 @@ class AnthropicCodec(AlternatingCodec):
 
         https://platform.claude.com/docs/en/build-with-claude/compaction-on-demand
         """
-        return any(map(_is_compaction, blocks_of(message)[:1]))
+        content = message.get("content")
+        return isinstance(content, list) and bool(content) and _is_compaction(content[0])
 
     @staticmethod
     def is_result(block: JsonValue) -> bool:

@@ -173,11 +173,11 @@ class BedrockConverseCodec(AlternatingCodec):
 
     @staticmethod
     def server_call_id(block: JsonValue) -> str:
-        return _server_id(block, "toolUse")
+        return _server_id(block["toolUse"]) if isinstance(block, dict) and "toolUse" in block else ""
 
     @staticmethod
     def server_result_id(block: JsonValue) -> str:
-        return _server_id(block, "toolResult")
+        return _server_id(block["toolResult"]) if isinstance(block, dict) and "toolResult" in block else ""
 
     def legal(self, body: JsonObject) -> JsonObject | None:
         """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
@@ -245,11 +245,9 @@ def _run_by_caller(block: JsonObject, member: str) -> JsonObject | None:
     return value if isinstance(value, dict) and not isinstance(value.get("type"), str) else None
 
 
-def _server_id(block: JsonValue, member: str) -> str:
-    """Return the id of the call or result in a block whose type says that the provider runs the tool; empty for other blocks."""
-    value = block.get(member) if isinstance(block, dict) else None
-    is_of_server = isinstance(value, dict) and isinstance(value.get("type"), str)
-    return string_of(value.get("toolUseId")) if isinstance(value, dict) and is_of_server else ""
+def _server_id(value: JsonValue) -> str:
+    """Return the id of a call or result whose type says that the provider runs the tool; empty for another."""
+    return string_of(value.get("toolUseId")) if isinstance(value, dict) and isinstance(value.get("type"), str) else ""
 
 
 def _use(call: ToolCall, call_id: str) -> JsonObject:

@@ -32,7 +32,7 @@ from turnlog.providers.blocks import (
     string_of,
     text_with_placeholders,
 )
-from turnlog.providers.shapes import fitted_messages
+from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_chat"
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -110,10 +110,11 @@ class OpenAIChatCodec(Codec):
             repaired["tool_call_id"] = turn.result_ids[0]
         if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
             del repaired["name"]
-        return fitted_messages([repaired], FORMAT)
+        legal = fitted(repaired, FORMAT)
+        return [] if legal is None else [legal]
 
     def rendered(self, turn: Turn) -> list[JsonObject]:
-        return fitted_messages(_rendered_message(turn), FORMAT)
+        return [legal for body in _rendered_message(turn) if (legal := fitted(body, FORMAT)) is not None]
 
 
 class _Layout:

@@ -35,7 +35,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
 )
 from turnlog.providers.hosted_calls import CallShape, call_of, result_of, shape_of_call, shape_of_output
-from turnlog.providers.shapes import fitted, fitted_messages
+from turnlog.providers.shapes import fitted
 
 FORMAT = "openai_responses"
 _WITH_NAME = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -108,7 +108,7 @@ class OpenAIResponsesCodec(Codec):
         return None if legal is None else [legal]
 
     def rendered(self, turn: Turn) -> list[JsonObject]:
-        return fitted_messages(_rendered_items(turn), FORMAT)
+        return [legal for body in _rendered_items(turn) if (legal := fitted(body, FORMAT)) is not None]
 
 
 def _part(part: JsonObject) -> Block:

@@ -18,7 +18,7 @@ it does not know (https://github.com/strands-agents/harness-sdk/issues/736). Ope
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -85,11 +85,11 @@ def fields(
                 is_same = False
                 continue
             try:  # not `suppress`, which takes more time than most shapes
-                kept[key] = shape_of_member(member)
+                legal = kept[key] = shape_of_member(member)
             except UnfitError:
                 is_same = False
                 continue
-            is_same = is_same and kept[key] is member
+            is_same = is_same and legal is member
         if not kept.keys() >= required.keys():
             raise UnfitError
         return value if is_same else kept
@@ -629,11 +629,6 @@ def fitted(body: JsonObject, format: str) -> JsonObject | None:
     except UnfitError:
         return None
     return legal if isinstance(legal, dict) else None
-
-
-def fitted_messages(bodies: Iterable[JsonObject], format: str) -> list[JsonObject]:
-    """Return the legal forms of a provider's messages, without those that have none."""
-    return [legal for body in bodies if (legal := fitted(body, format)) is not None]
 
 
 # ---------------------------------------------------------------- what no rule knows

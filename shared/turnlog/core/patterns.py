@@ -159,7 +159,7 @@ class _Parser:
         return self._character(f"[{whole[1]}{inside}]", 1 + sum(bool(kind or dash) for kind, _, dash, _ in members))
 
     def _character(self, expression: str, cost: int = 1) -> _Emit:
-        """Return a state that asks `re` about one character, which takes at most ``cost`` comparisons."""
+        """Return what adds a state that asks `re` about one character, which takes at most ``cost`` comparisons."""
         try:
             test = re.compile(expression, re.IGNORECASE if self._ignores_case else 0).fullmatch
         except re.error as error:

@@ -194,13 +194,8 @@ class AlternatingCodec(Codec):
 
     @staticmethod
     @abstractmethod
-    def server_call_id(block: JsonValue) -> str:
-        """Return the id of the server call in a block; empty for any other block."""
-
-    @staticmethod
-    @abstractmethod
-    def server_result_id(block: JsonValue) -> str:
-        """Return the id of the server call that a block is the result of; empty for any other block."""
+    def server_ids(block: JsonValue) -> tuple[str, str]:
+        """Return the id of the server call in a block, and of the server call that the block is the result of; else empty."""
 
     @abstractmethod
     def legal(self, body: JsonObject) -> JsonObject | None:
@@ -358,7 +353,7 @@ class AlternatingCodec(Codec):
         called, sent, answered = set[str](), set[str](), set[str]()
 
         def is_sent(block: JsonValue) -> bool:
-            call_id, result_id = self.server_call_id(block), self.server_result_id(block)
+            call_id, result_id = self.server_ids(block)
             if result_id:
                 is_answer = result_id in sent and result_id not in answered
                 answered.update({result_id} if is_answer else ())
@@ -394,7 +389,7 @@ class AlternatingCodec(Codec):
             if role == "user" and not (content and all(map(self.is_result, content))):
                 open_turns = {}
             for block in content:
-                call_id, result_id = self.server_call_id(block), self.server_result_id(block)
+                call_id, result_id = self.server_ids(block)
                 has_server_blocks = has_server_blocks or bool(call_id or result_id)
                 if result_id in open_turns:
                     complete.add(result_id)

@@ -96,8 +96,8 @@ class AnthropicCodec(AlternatingCodec):
 
     def is_going_on(self, message: JsonObject) -> bool:
         """Return whether a server call of the message has no result in it."""
-        blocks = blocks_of(message)
-        return not set(map(self.server_call_id, blocks)) <= {"", *map(self.server_result_id, blocks)}
+        ids = [self.server_ids(block) for block in blocks_of(message)]
+        return not {call_id for call_id, _ in ids} <= {"", *(result_id for _, result_id in ids)}
 
     def may_begin(self, message: JsonObject) -> bool:
         """Return whether the message begins with a summary of the provider's, which nothing may precede.
@@ -116,16 +116,13 @@ class AnthropicCodec(AlternatingCodec):
         return isinstance(block, dict) and block.get("type") in ("thinking", "redacted_thinking")
 
     @staticmethod
-    def server_call_id(block: JsonValue) -> str:
-        if not isinstance(block, dict) or block.get("type") not in ("server_tool_use", "mcp_tool_use"):
-            return ""
-        return string_of(block.get("id"))
-
-    @staticmethod
-    def server_result_id(block: JsonValue) -> str:
-        if not isinstance(block, dict) or not string_of(block.get("type")).endswith("_tool_result"):
-            return ""
-        return string_of(block.get("tool_use_id"))
+    def server_ids(block: JsonValue) -> tuple[str, str]:
+        kind = string_of(block.get("type")) if isinstance(block, dict) else ""
+        if isinstance(block, dict) and kind in ("server_tool_use", "mcp_tool_use"):
+            return string_of(block.get("id")), ""
+        return "", string_of(block.get("tool_use_id")) if isinstance(block, dict) and kind.endswith(
+            "_tool_result"
+        ) else ""
 
     def legal(self, body: JsonObject) -> JsonObject | None:
         """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""

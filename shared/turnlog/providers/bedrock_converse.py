@@ -172,12 +172,10 @@ class BedrockConverseCodec(AlternatingCodec):
         return isinstance(block, dict) and "reasoningContent" in block
 
     @staticmethod
-    def server_call_id(block: JsonValue) -> str:
-        return _server_id(block["toolUse"]) if isinstance(block, dict) and "toolUse" in block else ""
-
-    @staticmethod
-    def server_result_id(block: JsonValue) -> str:
-        return _server_id(block["toolResult"]) if isinstance(block, dict) and "toolResult" in block else ""
+    def server_ids(block: JsonValue) -> tuple[str, str]:
+        if not isinstance(block, dict):
+            return "", ""
+        return _server_id(block.get("toolUse")), _server_id(block.get("toolResult"))
 
     def legal(self, body: JsonObject) -> JsonObject | None:
         """Return the legal form of a message; None when nothing of it but reasoning can be sent."""

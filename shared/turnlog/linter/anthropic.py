@@ -94,7 +94,7 @@ _SOURCES: Mapping[str, Mapping[str, tuple[str, frozenset[str]]]] = {
 """Block type -> type of its source -> the key that the source must have, and its media types (empty: not checked)."""
 
 
-class Reader(MessageReader):
+class AnthropicReader(MessageReader):
     """Reads the messages once. Keeps the current turn and the calls that have no result yet."""
 
     def __init__(self) -> None:

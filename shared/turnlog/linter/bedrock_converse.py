@@ -159,7 +159,7 @@ _RULES_WHEN_MISSING: Mapping[str, str] = {"id": "call_id", "tool name": "call_na
 """Leaf -> the rule that is broken when the member is missing. The service has its own messages for these."""
 
 
-class Reader(MessageReader):
+class ConverseReader(MessageReader):
     """Reads the messages once. Keeps the role of the current turn and the calls that have no result yet."""
 
     def __init__(self) -> None:

@@ -336,7 +336,7 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
 # --- calls with their results
 
 
-class Reader(MessageReader):
+class ChatReader(MessageReader):
     """Reads the messages once and pairs each call with its result."""
 
     def __init__(self) -> None:

@@ -213,7 +213,7 @@ _TYPES_WITH_STATUS = frozenset({"message", "reasoning", *_ID_PREFIXES})
 """Types whose ``status`` is checked; those of tools that the provider runs have values of their own."""
 
 
-class Reader(MessageReader):
+class ResponsesReader(MessageReader):
     """Reads the items once. Keeps the calls without an output, and the reasoning whose following item has not come yet.
 
     A call or output whose own ``call_id`` is invalid may pair with any other: that id has been reported already, and one fault

@@ -35,8 +35,13 @@ class Violation:
     source: str
 
 
-FORMATS = ("anthropic", "bedrock_converse", "openai_chat", "openai_responses")
-"""Formats with rules. To add one, write its module with a `MessageReader` named ``Reader``, and add its name here."""
+FORMATS: Mapping[str, str] = {
+    "anthropic": "AnthropicReader",
+    "bedrock_converse": "ConverseReader",
+    "openai_chat": "ChatReader",
+    "openai_responses": "ResponsesReader",
+}
+"""Format -> its `MessageReader`, in the module of the format's name. To add a format, write its module and list it here."""
 
 
 def lint(messages: object, *, format: str) -> list[Violation]:
@@ -48,8 +53,8 @@ def lint(messages: object, *, format: str) -> list[Violation]:
     if format not in FORMATS:
         raise ValueError(f"no rules for format {format!r}; known: {', '.join(FORMATS)}")
     # Imported when called: the readers import this module, and a caller loads only the format that it needs.
-    violations: list[Violation] = import_module(f"turnlog.linter.{format}").Reader().read(messages)
-    return violations
+    reader: MessageReader = getattr(import_module(f"turnlog.linter.{format}"), FORMATS[format])()
+    return reader.read(messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,11 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
     loop = flow.loop.after(arrival)
     open_calls, unmatched, lead, closed = flow.open_calls, list[int](), flow.lead, flow.closed
     if loop.number != flow.loop.number:
-        lead, closed = _at_border(flow)
+        # The amounts before the first loop, and in the loops since, are as of the message that opens a loop.
+        if flow.loop.number:
+            closed = Amount(flow.messages - lead.messages, flow.tokens - lead.tokens)
+        else:
+            lead, closed = Amount(flow.messages, flow.tokens), _NOTHING
         # Calls that a header does not list are found by reading their loop, and only while it is open.
         open_calls = OpenCalls(open_calls.calls[:MAX_LISTED_CALLS])
     if not arrival.interrupted:
@@ -205,13 +209,6 @@ def accept(flow: Flow, arrival: Arrival) -> Accepted:
 def has_open_calls(flow: Flow) -> bool:
     """Return whether a call of the newest loop waits for a result. Calls of earlier loops have their neutral results."""
     return flow.open_calls.more > 0 or any(call.ref.position >= flow.loop.start for call in flow.open_calls.calls)
-
-
-def _at_border(flow: Flow) -> tuple[Amount, Amount]:
-    """Return the amounts before the first loop and in loops since, as of a message that opens a loop."""
-    if not flow.loop.number:
-        return Amount(flow.messages, flow.tokens), _NOTHING
-    return flow.lead, Amount(flow.messages - flow.lead.messages, flow.tokens - flow.lead.tokens)
 
 
 def repeated_ids(arrivals: Sequence[Arrival], before: OpenCalls) -> list[Disorder]:

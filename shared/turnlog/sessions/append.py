@@ -17,6 +17,7 @@ from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import CompressionRequest
+from turnlog.log.caches import CurrentSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import Header, next_place
@@ -39,7 +40,7 @@ from turnlog.sessions.incoming import (
 from turnlog.sessions.message_models import Appended, CallRef, ParentCall, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
-from turnlog.sessions.session_log import CurrentSettings, SessionLog, check_active
+from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, States
 from turnlog.windows.view import OF_ITEMS

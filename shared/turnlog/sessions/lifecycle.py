@@ -16,7 +16,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Flow
 from turnlog.core.memory import OffloadReason
 from turnlog.core.session_settings import SessionSettings
-from turnlog.log.caches import directory_item
+from turnlog.log.caches import CurrentSettings, directory_item
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
@@ -28,7 +28,7 @@ from turnlog.sessions.models import Bootstrap, CreateSession, Session
 from turnlog.sessions.models import ForkPoint as ForkPointBody
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.rewind_and_fork import ForkOrigin
-from turnlog.sessions.session_log import CurrentSettings, SessionLog
+from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import check_change
 from turnlog.sessions.state_store import States, created_state
 from turnlog.sessions.update import check_settings_size, fields_of

@@ -11,6 +11,7 @@ from turnlog.core.events import SettingsEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measured
 from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
+from turnlog.log.caches import CurrentSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
@@ -20,7 +21,7 @@ from turnlog.ports import TokenCounter
 from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.models import Session, UpdateSession
 from turnlog.sessions.read import session_answer
-from turnlog.sessions.session_log import CurrentSettings, SessionLog
+from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
 

@@ -106,7 +106,7 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 _COMMITS,
-                "draft = attempt.earlier(tail) or compose(tail)",
+                "draft = earlier or compose(tail)",
                 "draft = compose(tail)",
             ),
         ),
@@ -127,7 +127,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "append",
         "a lost slot is not searched for the request's own commit",
-        ((_KEYS, "        self._seen = header.last\n", "        self._seen = header.last + 1\n"),),
+        ((_KEYS, "        self._seen = last\n", "        self._seen = last + 1\n"),),
         (f"{_CRASHES}::test_a3_every_order_of_two_attempts_and_another_writer_stores_the_request_once",),
     ),
     Planted(

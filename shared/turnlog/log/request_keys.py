@@ -124,7 +124,8 @@ class Attempt:
     def read(self) -> tuple[Tail, Commit | None]:
         """Return the end of the log, and the commit of an earlier attempt of the request up to there, or None.
 
-        The first call records that a request with a key has begun there. Later ones, and each of a retry, read the commits since.
+        The first call records that a request with a key has begun there. Later calls, and every call of a retry, read the commits
+        since then.
         """
         tail, request = self._log.tail(self.keys), self._request
         if request is None:
@@ -135,9 +136,10 @@ class Attempt:
             self._seen = begun if begun is not None else tail.header.last
             if self._seen > tail.header.last:
                 tail = self._log.tail(self.keys)
-        seen, self._seen = self._seen, tail.header.last
-        if seen == tail.header.last:
+        seen, last = self._seen, tail.header.last
+        if seen == last:
             return tail, None
         # A recorded head beyond the log's end is from an earlier session with this id and is ignored.
-        first = (seen if seen < tail.header.last else 0) + 1
-        return tail, self._log.made_by(self.keys, request, first, tail.header.last)
+        commit = self._log.made_by(self.keys, request, (seen if seen < last else 0) + 1, last)
+        self._seen = last
+        return tail, commit

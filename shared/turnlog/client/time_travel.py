@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from turnlog.client import Paged, SessionResource, sent_settings, without_none
@@ -53,10 +53,18 @@ class TimeTravel(SessionResource):
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
         """Fold the state again from the history, up to a position or time. Rewinds are followed.
 
-        ``base_state`` replaces the state that the session was created with.
+        ``base_state`` replaces the state that the session was created with. Raises `PatchError` when a change does not apply.
         """
-
-        return replayed(reversed(list(self.history())), base_state=base_state, until=until)
+        last = until if isinstance(until, int) else None
+        time_ms = _milliseconds(until) if isinstance(until, str) else None
+        results = [Replayed(0, {}, 0)]
+        for entry in reversed(list(self.history())):
+            position = int(entry.history_id)
+            is_later = last is not None and position > last
+            if is_later or (time_ms is not None and milliseconds_of(entry.created_at) > time_ms):
+                break
+            results.append(_after(results, entry, position, base_state))
+        return results[-1]
 
     def history(self, *, action: str | None = None, agent: str | None = None) -> Paged[HistoryEntry]:
         """Iterate over history entries, newest first, page by page."""
@@ -159,25 +167,6 @@ class Replayed:
     position: int
     state: dict[str, Any]
     changes: int
-
-
-def replayed(
-    entries: Iterable[HistoryEntry], *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None
-) -> Replayed:
-    """Fold the entries of a history, oldest first, up to a position or a time.
-
-    ``base_state`` replaces the state that the session was created with. Raises `PatchError` when a change does not apply.
-    """
-    last = until if isinstance(until, int) else None
-    time_ms = _milliseconds(until) if isinstance(until, str) else None
-    results = [Replayed(0, {}, 0)]
-    for entry in entries:
-        position = int(entry.history_id)
-        is_later = last is not None and position > last
-        if is_later or (time_ms is not None and milliseconds_of(entry.created_at) > time_ms):
-            break
-        results.append(_after(results, entry, position, base_state))
-    return results[-1]
 
 
 def _after(

@@ -206,8 +206,15 @@ def record_conversion(
     *,
     direction: Literal["to_session", "from_session"],
 ) -> Converted:
-    """Take the snapshot, record the conversion in the history, and return the state with its metadata and problems."""
-    snapshot_id = take_snapshot(session, snapshot, agent_id)
+    """Take the snapshot of this name, record the conversion, and return the state with its metadata and problems.
+
+    The snapshot is a ``ref``; the oldest of its name and agent are deleted. Without a name there is none.
+    """
+    snapshot_id = None
+    if snapshot is not None:
+        about = {"action": ACTION}
+        made = session.create_snapshot(snapshot, agent_id=agent_id, metadata=about, keep=KEPT_SNAPSHOTS)
+        snapshot_id = made.snapshot_id if isinstance(made, Snapshot) else None
     metadata: dict[str, Any] = {"direction": direction, "snapshot_id": snapshot_id}
     if appended is not None:
         metadata["appended"] = list(appended)
@@ -219,15 +226,6 @@ def record_conversion(
     state["metadata"] |= ids
     first, last = appended if appended is not None else (None, None)
     return Converted(state, handlers, tuple(problems), snapshot_id, entry.history_id, first, last)
-
-
-def take_snapshot(session: Session, name: str | None, agent_id: str) -> str | None:
-    """Make a ``ref`` snapshot, delete the oldest of its name and agent, and return its id; None without a name."""
-    if name is None:
-        return None
-    metadata = {"action": ACTION}
-    snapshot = session.create_snapshot(name, agent_id=agent_id, metadata=metadata, keep=KEPT_SNAPSHOTS)
-    return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else None
 
 
 def with_problems(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Namespace:
 
     @property
     def prefix(self) -> str:
-        return _prefix(self.name)
+        return f"{CHECKPOINTS}{short(self.name, _MAX_NAMESPACE)}/"
 
     @property
     def is_named_by_key(self) -> bool:
@@ -79,11 +79,6 @@ def short(text: str, limit: int) -> str:
     if len(quoted) <= limit:
         return quoted
     return _HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-
-
-@functools.lru_cache(4096)
-def _prefix(namespace: str) -> str:
-    return f"{CHECKPOINTS}{short(namespace, _MAX_NAMESPACE)}/"
 
 
 @functools.lru_cache(4096)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from agents.result import RunResultBase
 
 _MAIN, _BRANCHES = "main", "openai_agents/branches"
+_USAGE = "openai_agents_usage"
+"""Action of the history entries that hold the usage of a turn."""
+_COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
+_DETAILS = ("input_tokens_details", "output_tokens_details")
 
 
 class _Branches(NamedTuple):
@@ -73,7 +77,11 @@ class TurnlogAdvancedSession(TurnlogSession):
         branch, session = self._find(None)
         items, usage = self._turn_items(branch), result.context_wrapper.usage
         if session is not None and items and usage is not None:
-            turns.record_usage(session, branch, items, usage)
+            start = next(entry for entry in items if entry.turn == items[-1].turn)
+            counts = {name: getattr(usage, name) or 0 for name in _COUNTS}
+            details = {name: dict(vars(value)) if (value := getattr(usage, name)) else None for name in _DETAILS}
+            metadata = {"usage": {**counts, **details}, "branch": branch, "turn_position": start.stored.position}
+            session.record(_USAGE, metadata=metadata)
 
     @writes
     def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
@@ -149,7 +157,13 @@ class TurnlogAdvancedSession(TurnlogSession):
         current, _ = self._find(None)
         items = {name: self._turn_items(name) for name in (_MAIN, *self._branches().sessions)}
         return [
-            turns.branch_entry(name, self.session(name), entries, is_current=name == current)
+            {
+                "branch_id": name,
+                "message_count": len(entries),
+                "user_turns": sum(entry.type == "user" for entry in entries),
+                "is_current": name == current,
+                "created_at": turns.timestamp(self.session(name).info().created_at),
+            }
             for name, entries in items.items()
             if entries
         ]
@@ -167,7 +181,10 @@ class TurnlogAdvancedSession(TurnlogSession):
     @reads
     def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
         """Return ``type`` and ``tool_name`` of a branch's items, by turn."""
-        return turns.types_by_turn(self._turn_items(branch_id))
+        types = dict[int, list[dict[str, str | None]]]()
+        for entry in self._turn_items(branch_id):
+            types.setdefault(entry.turn, []).append({"type": entry.type, "tool_name": entry.tool_name})
+        return types
 
     @reads
     def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str | None, int, int]]:
@@ -178,7 +195,9 @@ class TurnlogAdvancedSession(TurnlogSession):
     def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
         """Return the usage of a branch, or of all branches together, with ``total_turns``; None when none is stored."""
         names = [branch_id] if branch_id else [_MAIN, *self._branches().sessions]
-        return turns.total([usage for name in names for usage in self._usage(name).values()])
+        usages = [usage for name in names for usage in self._usage(name).values()]
+        sums = {name: sum(usage[name] for usage in usages) for name in _COUNTS}
+        return {**sums, "total_turns": len(usages)} if usages else None
 
     @reads
     def get_turn_usage(
@@ -244,5 +263,12 @@ class TurnlogAdvancedSession(TurnlogSession):
                     self._log.sessions.of(session_id).rewind(1)
 
     def _usage(self, branch_id: str | None) -> dict[int, dict[str, Any]]:
+        """Return what turns of a branch used: the newest record of each. A branch does not have its parent's."""
         branch, session = self._find(branch_id)
-        return turns.usage_by_turn(session, branch, self._turn_items(branch)) if session is not None else {}
+        starts = {entry.turn: entry.stored.position for entry in reversed(self._turn_items(branch))}
+        turn_at, usage = {position: turn for turn, position in starts.items()}, dict[int, dict[str, Any]]()
+        for record in session.history(action=_USAGE) if session is not None and starts else ():
+            turn = turn_at.get(record.metadata["turn_position"])
+            if turn is not None and record.metadata["branch"] == branch:
+                usage.setdefault(turn, record.metadata["usage"])
+        return usage

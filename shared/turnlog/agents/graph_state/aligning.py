@@ -72,30 +72,13 @@ def align(
         if before is None or not identities or any(_is_in(identity, log) for _, identity in identities):
             break
     listed = [identity for _, identity in identities]
-    new, is_sure = new_of(listed, log, is_compressed=is_compressed, is_whole=before is None, is_same_run=is_same_run)
-    return Aligned(head, tuple(identities[index][0] for index in new), is_sure, tuple(known))
-
-
-def new_of(
-    listed: Sequence[Identity],
-    log: Sequence[Identity],
-    *,
-    is_compressed: bool,
-    is_whole: bool,
-    is_same_run: Callable[[], bool | None],
-) -> tuple[list[int], bool]:
-    """Return the indexes of new messages of a list, and whether they are certain.
-
-    ``log`` is the end of the log; with ``is_whole`` all of it.
-    """
-    ids = {identity.id for identity in log if identity.id is not None}
-    start = _start(listed, log, is_compressed=is_compressed, is_whole=is_whole, is_same_run=is_same_run)
-    if start is None:
-        return [], False
-    rest = [index for index in range(start, len(listed)) if listed[index].id not in ids]
-    if not is_compressed:
-        rest = _without_siblings(listed, log, start, rest)
-    return rest, True
+    start = _start(listed, log, is_compressed=is_compressed, is_whole=before is None, is_same_run=is_same_run)
+    new = list[int]()
+    if start is not None:
+        ids = {identity.id for identity in log if identity.id is not None}
+        new = [index for index in range(start, len(listed)) if listed[index].id not in ids]
+        new = new if is_compressed else _without_siblings(listed, log, start, new)
+    return Aligned(head, tuple(identities[index][0] for index in new), start is not None, tuple(known))
 
 
 def _start(
@@ -106,7 +89,10 @@ def _start(
     is_whole: bool,
     is_same_run: Callable[[], bool | None],
 ) -> int | None:
-    """Return the index from which messages may be new; None when a compressed list shares nothing with the log."""
+    """Return the index from which messages may be new; None when a compressed list shares nothing with the log.
+
+    ``log`` is the end of the log; with ``is_whole`` all of it.
+    """
     if not log or not listed:
         return 0
     ends = [(_shared(reversed(listed[:end]), reversed(log)), -end) for end in range(1, len(listed) + 1)]

@@ -351,7 +351,7 @@ def test_a_code_of_a_later_version_is_an_error_of_its_status() -> None:
     read = error_of(409, {"code": "brand_new", "detail": "x", "errors": "?"}, url="http://x")
     assert type(read) is errors.ConflictError and read.error_code == "brand_new"
     assert type(error_of(418, None, url="http://x")) is TurnlogError
-    codes = [400, 401, 403, 404, 409, 413, 415, 422, 429, 503]
+    codes = [400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 503]
     assert [status_of(error_of(code, "<html>", url="http://x")) for code in codes] == codes
     assert {status_of(error_of(code, "<html>", url="http://x")) for code in (502, 504)} == {503}
 

@@ -88,20 +88,7 @@ def _is_too_large_to_send(data: bytes) -> bool:
 
 
 _FIELDS = frozenset({"type", "title", "status", "code", "detail", "request_id", "errors"})
-_BY_STATUS: dict[int, type[TurnlogError]] = {
-    400: errors.MalformedError,
-    401: errors.UnauthorizedError,
-    403: errors.ForbiddenError,
-    404: errors.NotFoundError,
-    409: errors.ConflictError,
-    413: errors.TooLargeError,
-    415: errors.UnsupportedMediaTypeError,
-    422: errors.InvalidInputError,
-    429: errors.ThrottledError,
-    502: errors.UnavailableError,
-    503: errors.UnavailableError,
-    504: errors.UnavailableError,
-}
+_BY_STATUS: Mapping[int, type[TurnlogError]] = {**errors.STATUSES, 502: UnavailableError, 504: UnavailableError}
 
 
 def error_of(

@@ -289,3 +289,19 @@ def problem_text(error: ErrorDetails, pointer: str) -> str:
     facts = error.get("ctx", {})
     shape = SHAPES.get(facts.get("pattern", ""), f"a text that matches {facts.get('pattern')}")
     return sentence.format(field=field, shape=shape, **facts)
+
+
+STATUSES: Mapping[int, type[TurnlogError]] = {
+    400: MalformedError,
+    413: TooLargeError,
+    415: UnsupportedMediaTypeError,
+    405: MethodNotAllowedError,
+    422: InvalidInputError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    429: ThrottledError,
+    503: UnavailableError,
+}
+"""HTTP statuses: an error has that of the first of these classes that it belongs to, else 500."""

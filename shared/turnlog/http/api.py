@@ -14,18 +14,12 @@ from urllib.parse import unquote
 from pydantic import Field
 
 from turnlog.core.errors import (
+    STATUSES,
     ConflictError,
     CorruptError,
-    ForbiddenError,
-    InvalidInputError,
-    MalformedError,
-    MethodNotAllowedError,
     NotFoundError,
-    ThrottledError,
     TooLargeError,
     TurnlogError,
-    UnauthorizedError,
-    UnavailableError,
     UnsupportedMediaTypeError,
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
@@ -53,19 +47,6 @@ if TYPE_CHECKING:
 MAX_BODY_VALUES = 500_000
 """JSON values of a body: objects, lists, texts, numbers and so on; each costs some microseconds."""
 PROBLEM, FILE = "application/problem+json", "application/octet-stream"
-_STATUS: tuple[tuple[type[TurnlogError], int], ...] = (
-    (MalformedError, 400),
-    (TooLargeError, 413),
-    (UnsupportedMediaTypeError, 415),
-    (MethodNotAllowedError, 405),
-    (InvalidInputError, 422),
-    (UnauthorizedError, 401),
-    (ForbiddenError, 403),
-    (NotFoundError, 404),
-    (ConflictError, 409),
-    (ThrottledError, 429),
-    (UnavailableError, 503),
-)
 _log = logging.getLogger("turnlog")
 
 
@@ -199,8 +180,8 @@ class Api:
 
 
 def status_of(error: TurnlogError) -> int:
-    """Return the HTTP status of an error: that of the first class in `_STATUS` that the error belongs to, else 500."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    """Return the HTTP status of an error."""
+    return next((status for status, kind in STATUSES.items() if isinstance(error, kind)), 500)
 
 
 def problem_document(error: TurnlogError, request_id: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import copy
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,7 @@ from strands.types.exceptions import StorageError
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, TurnlogError
-from turnlog.core.json_values import canonical_json, decode_json
+from turnlog.core.json_values import canonical_json
 from turnlog.engines import RandomIds
 from turnlog.integrations.sessions import KeptDocuments, stored_ids, unchanged_id
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
@@ -103,11 +104,8 @@ class PartedValues:
     def _parts_of(document: Document | None) -> list[str]:
         if document is None or document.data[:1] != _NAMED:
             return []
-        header = decode_json(document.data[1:])
-        assert isinstance(header, dict)  # noqa: S101 - written above
-        count = header["parts"]
-        assert isinstance(count, int)  # noqa: S101
-        return [_part(str(header["name"]), number) for number in range(count)]
+        header = json.loads(document.data[1:])
+        return [_part(header["name"], number) for number in range(header["parts"])]
 
 
 def _part(name: str, number: int) -> str:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
+from turnlog.agents.graph_state.messages import Newest
 from turnlog.client import parts_of, retried
 from turnlog.client.async_calls import in_thread, reads, writes
 from turnlog.client.model import Session, Turnlog
@@ -57,7 +57,7 @@ class TurnlogSessionStore:
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = log
         self._settings = settings
-        self._known = OrderedDict[str, tuple[int, set[str]]]()
+        self._known = Newest[str, tuple[int, set[str]]](_MAX_KNOWN)
 
     @writes
     def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
@@ -138,7 +138,7 @@ class TurnlogSessionStore:
             )
             head = answer.head
             known = self._known.get(session.id, (0, set[str]()))[1]
-            self._remember(session, head, known | {str(meta["id"]) for meta in metas[part] if "id" in meta})
+            self._known[session.id] = (head, known | {str(meta["id"]) for meta in metas[part] if "id" in meta})
 
     def _uuids(self, session: Session) -> tuple[int, set[str]]:
         """Return the head and the uuids of all entries; what this object has read or written before is not read again."""
@@ -149,14 +149,8 @@ class TurnlogSessionStore:
             page = session.page(after=place or None)
             known |= {message.id for message in page.messages if message.id is not None and message.position <= head}
             place = page.next
-        self._remember(session, head, known)
+        self._known[session.id] = (head, known)
         return head, known
-
-    def _remember(self, session: Session, head: int, uuids: set[str]) -> None:
-        self._known[session.id] = (head, uuids)
-        self._known.move_to_end(session.id)
-        while len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
 
     def _summarise(self, key: Key, entries: Sequence[Entry]) -> None:
         from claude_agent_sdk import fold_session_summary

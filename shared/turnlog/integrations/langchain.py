@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
-from typing import Annotated, Any, NotRequired, TypeVar, cast
+from typing import Annotated, Any, NotRequired, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr, ToolCallRequest
@@ -29,6 +29,7 @@ from turnlog.agents.graph_state.messages import (
     GRAPH_METADATA,
     GraphMessage,
     Limits,
+    Newest,
     WindowObjects,
     is_removal,
     limited_window,
@@ -49,8 +50,6 @@ _BEFORE = 50
 """Messages before the newest appended one that are compared again, because an agent may insert messages between."""
 _MAX_KNOWN = 1_000
 _IDS = RandomIds()
-T = TypeVar("T")
-K = TypeVar("K")
 Messages = Sequence[BaseMessage]
 Request = ModelRequest[Any]
 
@@ -94,8 +93,8 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = settings if recall else {"recall": "never", **settings}
         self._window_objects = WindowObjects()
-        self._done = dict[tuple[str, str], Messages]()
-        self._sent = dict[str, dict[str, int]]()
+        self._done = Newest[tuple[str, str], Messages](_MAX_KNOWN)
+        self._sent = Newest[str, dict[str, int]](_MAX_KNOWN)
         self._restored = set[str]()
 
     # ------------------------------------------------------------ hooks
@@ -189,11 +188,11 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         record_removals(session, before or (), messages)
         for message in messages:
             self._sent.pop(message.id or "", None)
-        _put(self._done, run, messages)
+        self._done[run] = messages
 
     def _options(self, batch: Sequence[GraphMessage]) -> Mapping[str, Any]:
         """Return the append options of a batch: window and usage of its reply, when it has exactly one."""
-        windows = [self._sent[message.identity.id] for message in batch if message.identity.id in self._sent]
+        windows = [window for message in batch if (window := self._sent.get(message.identity.id or ""))]
         return windows[0] if len(windows) == 1 else {}
 
     def _graph_message(self, session: Session, message: BaseMessage) -> GraphMessage | None:
@@ -250,7 +249,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
                 sent: dict[str, Any] = {"window": dict(window)}
                 if message.usage_metadata is not None:
                     sent["usage"] = {name: message.usage_metadata[name] for name in ("input_tokens", "output_tokens")}
-                _put(self._sent, message.id, sent)
+                self._sent[message.id] = sent
         return response
 
     def _before_tool(self, request: ToolCallRequest) -> ToolMessage | None:
@@ -313,10 +312,3 @@ def _tools() -> list[BaseTool]:
         )
         for schema in cast("list[dict[str, Any]]", recall_tools(FORMAT))
     ]
-
-
-def _put(known: dict[K, T], key: K, value: T) -> None:
-    known.pop(key, None)
-    known[key] = value
-    while len(known) > _MAX_KNOWN:
-        known.pop(next(iter(known)), None)

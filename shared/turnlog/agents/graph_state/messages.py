@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from turnlog.agents.graph_state.checks import split_storable
 from turnlog.client import GivenPolicy
@@ -211,6 +212,24 @@ def _data(body: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Newest(OrderedDict[K, V]):
+    """A mapping that keeps the ``limit`` keys that were set last. Threads may share it."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        while len(self) > self._limit:
+            self.popitem(last=False)
+
+
 FORMAT = "openai_chat"
 _MAX_KNOWN = 4_000
 
@@ -222,17 +241,14 @@ class WindowObjects:
     """
 
     def __init__(self) -> None:
-        self._known = dict[tuple[str, bytes], Any]()
+        self._known = Newest[tuple[str, bytes], Any](_MAX_KNOWN)
         self._lock = threading.Lock()
 
     def learn(self, session_id: str, body: JsonObject, message: Any) -> None:
         """Remember the object for a body in a window; None when the body has no object."""
         key = (session_id, canonical_json(_as_in_window(body)))
         with self._lock:
-            self._known.pop(key, None)
             self._known[key] = _without_invalid_calls(message)
-            while len(self._known) > _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
 
     def objects(self, session: Session, window: WindowAnswer) -> list[Any]:
         """Return the messages of a window in the format `openai_chat` as message objects."""

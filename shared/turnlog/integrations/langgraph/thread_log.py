@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ from turnlog.agents.graph_state.messages import (
     GRAPH_METADATA,
     GraphMessage,
     Limits,
+    Newest,
     WindowObjects,
     limited_window,
     to_graph_message,
@@ -72,8 +72,8 @@ class ThreadLogs:
 
     def __init__(self, threads: ThreadSessions) -> None:
         self._threads = threads
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._guard, self._locks = threading.Lock(), [threading.Lock() for _ in range(_LOCKS)]
+        self._kept = Newest[str, Kept](_MAX_THREADS)
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._window_objects = WindowObjects()
 
     def keep(self, thread_id: str, messages: Messages, checkpoint_id: str, *, is_update: bool = False) -> None:
@@ -95,9 +95,9 @@ class ThreadLogs:
                 end = self._threads.written(thread_id, lambda session: self._aligned(session, messages))
             if kept is not None and is_late:
                 head = self._threads.session(thread_id).rewind(kept.last).head
-                self._remember(thread_id, Kept(kept.checkpoint_id, head, kept.newest, kept.last))
+                self._kept[thread_id] = Kept(kept.checkpoint_id, head, kept.newest, kept.last)
             else:
-                self._remember(thread_id, Kept(checkpoint_id, end[0], tuple(messages[-_NEWEST:]), end[1]))
+                self._kept[thread_id] = Kept(checkpoint_id, end[0], tuple(messages[-_NEWEST:]), end[1])
 
     def keep_beside(self, thread_id: str, messages: Messages) -> None:
         """Append the messages of a subgraph that the log lacks; the subgraph may lack some of the log's."""
@@ -118,8 +118,7 @@ class ThreadLogs:
 
     def clear(self, thread_id: str) -> None:
         """Take the messages of a thread's graph out of view. They stay in the log."""
-        with self._guard:
-            self._kept.pop(thread_id, None)
+        self._kept.pop(thread_id, None)
         with suppress(NotFoundError):
             _rewind_before(self._threads.session(thread_id), GRAPH_METADATA)
 
@@ -175,13 +174,6 @@ class ThreadLogs:
         graph_message.meta["metadata"].update(mark)
         self._window_objects.learn(session.id, graph_message.body, message.model_copy())
         return graph_message
-
-    def _remember(self, thread_id: str, kept: Kept) -> None:
-        with self._guard:
-            self._kept[thread_id] = kept
-            self._kept.move_to_end(thread_id)
-            if len(self._kept) > _MAX_THREADS:
-                self._kept.popitem(last=False)
 
 
 def _rewind_before(session: Session, mark: str, head: int | None = None) -> int | None:

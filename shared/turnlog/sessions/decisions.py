@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from turnlog.core.agent_state import agent_of, pending_of
 from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_ref
-from turnlog.core.errors import ConflictError, NotFoundError
+from turnlog.core.errors import ConflictError
 from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
@@ -23,7 +23,7 @@ from turnlog.sessions.append import AppendWrite
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state import StateWrite, waits_for
+from turnlog.sessions.state import StateWrite, existing_agent, waits_for
 from turnlog.sessions.state_routes import Decided, DecidePending
 from turnlog.sessions.state_store import SessionState, States, next_event
 
@@ -99,8 +99,7 @@ class DecidePendingActions:
     def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """Return the call id that a rejection's result must name; None unless the call of the action is open."""
         calls = header.flow.open_calls
-        waiting = next((call for call in calls.calls if waits_for(pending, call)), None)
-        if waiting is None:
+        if not any(waits_for(pending, call) for call in calls.calls):
             return None
         call_id = pending.get("call_id")
         if is_ref(str(pending.get("ref"))):
@@ -126,10 +125,7 @@ def _action_to_decide(state: JsonObject, keys: SessionKeys, agent_id: str) -> Js
 
     `NotFoundError` without the agent, `ConflictError` when no action is pending or the action is already decided.
     """
-    agent = agent_of(state, agent_id)
-    if agent is None:
-        raise NotFoundError(f"no agent {agent_id!r} in session {keys.session_id!r}")
-    pending = pending_of(agent)
+    pending = pending_of(existing_agent(state, keys, agent_id))
     if pending is None:
         raise ConflictError(f"no action of agent {agent_id!r} is pending", code="nothing_pending")
     if pending.get("decision") is not None:

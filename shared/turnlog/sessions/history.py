@@ -146,7 +146,7 @@ class _ListedEvent:
         self.commit = commit
         self.event = event
         self._message = message
-        self.action = _action(event, message)
+        self.action = _message_action(message) if message is not None else _ENTRIES[type(event)][0](event)
         self.agent_id = event.agent_id if isinstance(event, StateEvent | NoteEvent) else agent_id
         if isinstance(event, MessageEvent) and event.envelope.agent_id is not None:
             self.agent_id = event.envelope.agent_id
@@ -170,7 +170,7 @@ class _ListedEvent:
 
     def entry(self, event: Event) -> HistoryEntry:
         """Return the entry. ``event`` is this event with its payload."""
-        first = last = event.position
+        message, first, last = self._message, event.position, event.position
         if isinstance(event, SummaryEvent):
             first, last = event.first, event.last
         return HistoryEntry(
@@ -181,7 +181,7 @@ class _ListedEvent:
             first=first,
             last=last,
             diff=_diff(event),
-            metadata=_metadata(event, self._message),
+            metadata=_message_metadata(message) if message is not None else _ENTRIES[type(event)][1](event),
         )
 
     @property
@@ -220,27 +220,6 @@ class RecordEntries(LogUseCase):
         return _ListedEvent(commit, event, None, None).entry(event)
 
 
-_ACTIONS: dict[type[Event], str] = {
-    SummaryEvent: SUMMARY_PUBLISHED,
-    DiscardEvent: SUMMARY_DISCARDED,
-    SettingsEvent: POLICY_CHANGE,
-    CloseEvent: END,
-    ForkEvent: FORK,
-}
-"""Actions of entries that depend on the kind of event alone."""
-
-
-def _action(event: Event, message: Located | None) -> str:
-    """Return the action of an event's entry."""
-    if isinstance(event, StateEvent | NoteEvent):
-        return event.action
-    if isinstance(event, RewindEvent):
-        return REWIND if event.snapshot_id is None else RESTORE
-    if type(event) in _ACTIONS:
-        return _ACTIONS[type(event)]
-    return _message_action(message) if message is not None else CREATE
-
-
 def _message_action(message: Located) -> str:
     """Return the action of a message's entry."""
     if message.event.recall is not None:
@@ -262,14 +241,6 @@ def _diff(event: Event) -> JsonObject | list[JsonValue] | None:
 
 def _replacement(value: JsonValue) -> list[JsonValue]:
     return [{"op": "replace", "path": "", "value": value}]
-
-
-def _metadata(event: Event, message: Located | None) -> JsonObject:
-    """Return the metadata of an event's entry."""
-    describe = _METADATA.get(type(event))
-    if describe is not None:
-        return describe(event)
-    return _message_metadata(message) if message is not None else {}
 
 
 def _message_metadata(message: Located) -> JsonObject:
@@ -307,24 +278,31 @@ def _key_names(before: Sequence[str] | None, after: Sequence[str] | None) -> Jso
     }
 
 
-_METADATA: Mapping[type[Event], Callable[[Any], JsonObject]] = {
-    StateEvent: lambda event: _key_names(event.keys_before, event.keys_after),
-    NoteEvent: lambda event: {**(event.metadata or {}), **_key_names(event.keys, event.keys)},
-    CreateEvent: lambda event: _key_names((), state_key_names(event.state or {})),
-    SummaryEvent: lambda event: {
-        "loops": [event.first_loop, event.last_loop],
-        "tokens": event.tokens,
-        "summariser": event.summariser,
-    },
-    RewindEvent: lambda event: {
-        "to": event.to,
-        **({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {}),
-    },
-    ForkEvent: lambda event: {"session_id": event.parent, "at": event.at},
-    DiscardEvent: lambda event: {"summary": event.summary},
-    SettingsEvent: lambda event: {"changed": list(event.changed)},
+_ENTRIES: Mapping[type[Event], tuple[Callable[[Any], str], Callable[[Any], JsonObject]]] = {
+    StateEvent: (lambda event: event.action, lambda event: _key_names(event.keys_before, event.keys_after)),
+    NoteEvent: (
+        lambda event: event.action,
+        lambda event: {**(event.metadata or {}), **_key_names(event.keys, event.keys)},
+    ),
+    CreateEvent: (lambda event: CREATE, lambda event: _key_names((), state_key_names(event.state or {}))),
+    SummaryEvent: (
+        lambda event: SUMMARY_PUBLISHED,
+        lambda event: {
+            "loops": [event.first_loop, event.last_loop],
+            "tokens": event.tokens,
+            "summariser": event.summariser,
+        },
+    ),
+    RewindEvent: (
+        lambda event: REWIND if event.snapshot_id is None else RESTORE,
+        lambda event: {"to": event.to} | ({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {}),
+    ),
+    ForkEvent: (lambda event: FORK, lambda event: {"session_id": event.parent, "at": event.at}),
+    DiscardEvent: (lambda event: SUMMARY_DISCARDED, lambda event: {"summary": event.summary}),
+    SettingsEvent: (lambda event: POLICY_CHANGE, lambda event: {"changed": list(event.changed)}),
+    CloseEvent: (lambda event: END, lambda event: {}),
 }
-"""Type of event, messages apart -> function that returns the metadata of its entry."""
+"""Type of event, messages apart -> functions that return the action and the metadata of its entry."""
 _ORIGIN = frozenset({"reset_of", "forked_from", "forked_at"})
 
 

@@ -86,9 +86,7 @@ class CreateSessions:
         put = self._put_first_commit(keys, settings, state, request, options=_bootstrap_options(body))
         if put is None:
             return self._answer_existing(keys, body, request)
-        commit, settings = put
-        self._write_caches(keys, settings, commit, state)
-        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+        return Created(self._write_caches(keys, *put, state), True)
 
     def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
         """Create a session that begins as its parent was at the fork point. Settings in ``body`` replace the parent's."""
@@ -107,9 +105,9 @@ class CreateSessions:
         commit = point.put(keys, settings, request=request)
         if commit is None:
             return self._answer_existing(keys, body, request)
-        self._write_caches(keys, settings, commit)
+        session = self._write_caches(keys, commit, settings)
         point.write_caches(keys, commit.header, self._summaries)
-        return Created(session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms), True)
+        return Created(session, True)
 
     def create_with_settings(self, keys: SessionKeys, settings: SessionSettings) -> Session:
         """Create a session with the settings of another one, or return it when it exists.
@@ -121,9 +119,7 @@ class CreateSessions:
         is_there = options is not None and get_item(self._log.items, keys.commit(1)) is not None
         put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
         if put is not None:
-            commit, settings = put
-            self._write_caches(keys, settings, commit)
-            return session_answer(keys, settings, commit.header, created_ms=commit.header.time_ms)
+            return self._write_caches(keys, *put)
         first = self._first_commit(keys)
         if first is None:
             raise CorruptError("the first commit is missing", item=commit_sort_key(1))
@@ -191,23 +187,24 @@ class CreateSessions:
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
         """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""
-        current = self._log.settings_from_log(keys, first.header)
-        self._write_listing(keys, current.settings, first)
-        return session_answer(keys, current.settings, first.header, created_ms=first.header.time_ms)
+        return self._write_listing(keys, first, self._log.settings_from_log(keys, first.header).settings)
 
     def _write_caches(
-        self, keys: SessionKeys, settings: SessionSettings, commit: Commit, state: JsonObject | None = None
-    ) -> None:
+        self, keys: SessionKeys, commit: Commit, settings: SessionSettings, state: JsonObject | None = None
+    ) -> Session:
+        """Write the caches of a new session, and return it."""
         created, payload = commit.header.time_ms, commit.settings_payload
         position = commit.header.last_settings
         self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
         if state is not None:
             States(self._log).write_cache(keys, created_state(state))
-        self._write_listing(keys, settings, commit)
+        return self._write_listing(keys, commit, settings)
 
-    def _write_listing(self, keys: SessionKeys, settings: SessionSettings, commit: Commit) -> None:
-        item = directory_item(keys, settings, created_ms=commit.header.time_ms, header=commit.header)
-        self._log.items.put(item, condition=Less("pos", commit.header.last))
+    def _write_listing(self, keys: SessionKeys, commit: Commit, settings: SessionSettings) -> Session:
+        header, created_ms = commit.header, commit.header.time_ms
+        item = directory_item(keys, settings, created_ms=created_ms, header=header)
+        self._log.items.put(item, condition=Less("pos", header.last))
+        return session_answer(keys, settings, header, created_ms=created_ms)
 
 
 def made_id(owner: Owner, seed: bytes) -> str:

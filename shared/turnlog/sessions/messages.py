@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair, parse_ref
 from turnlog.core.errors import CorruptError, MalformedError
-from turnlog.core.events import MessageEvent
+from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -233,6 +233,8 @@ def _stored_messages(message: Located, format_name: str | None) -> list[StoredMe
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
     bodies = [event.body] if format_name is None or format_name == event.format else _converted(message, format_name)
+    fields = {name: getattr(envelope, name) for name in Envelope.__slots__}
+    fields["created_at"] = envelope.created_at or rfc3339(message.time_ms)
     return [
         StoredMessage(
             position=event.position,
@@ -240,18 +242,8 @@ def _stored_messages(message: Located, format_name: str | None) -> list[StoredMe
             format=format_name or event.format,
             body=body,
             tokens=0 if index else event.tokens,
-            created_at=envelope.created_at or rfc3339(message.time_ms),
-            status=envelope.status,
-            id=envelope.id,
-            author=envelope.author,
-            pin=envelope.pin,
-            metadata=envelope.metadata,
-            finish_reason=envelope.finish_reason,
-            is_error=envelope.is_error,
             redacted=event.redacted,
-            origin=envelope.origin,
-            parent=envelope.parent,
-            agent_id=envelope.agent_id,
+            **fields,
         )
         for index, body in enumerate(bodies)
     ]

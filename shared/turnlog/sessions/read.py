@@ -25,10 +25,12 @@ from turnlog.sessions.session_log import LogUseCase
 def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
     """Return a session as the API sends it."""
     flow = header.flow
+    shown = {name: getattr(settings, name) for name in SessionSettings.__slots__ if name in Session.model_fields}
+    asked = settings.bootstrap
+    fields = shown | {"bootstrap": Bootstrapped.model_validate(asked["found"]) if asked is not None else None}
     session = Session(
         session_id=keys.session_id,
         user=keys.owner.user,
-        title=settings.title,
         status=header.status,
         created_at=rfc3339(created_ms),
         updated_at=rfc3339(header.active_ms),
@@ -39,19 +41,10 @@ def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header,
         summary_to=header.summary.last if header.summary is not None else None,
         last_sent_at=rfc3339(header.sent.time_ms) if header.sent is not None else None,
         last_sent_position=header.sent.position if header.sent is not None else None,
-        policy=settings.policy,
-        model=settings.model,
-        recall=settings.recall,
-        metadata=settings.metadata,
-        reset_of=settings.reset_of,
-        ttl_days=settings.ttl_days,
         expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
-        inactive_after_minutes=settings.inactive_after_minutes,
-        forked_from=settings.forked_from,
-        forked_at=settings.forked_at,
-        bootstrap=Bootstrapped.model_validate(settings.bootstrap["found"]) if settings.bootstrap is not None else None,
         lease=held_lease(header.lease),
         schema_version=SCHEMA_VERSION,
+        **fields,
     )
     return session.model_copy(update=_times_of_source(settings, header))
 

@@ -38,24 +38,6 @@ Change: TypeAlias = Callable[[SessionState, int], tuple[StateEvent, SessionState
 """A function from the state and the position of the new event to that event and the state after it. Raises to refuse."""
 
 
-def _change_state(
-    log: SessionLog,
-    keys: SessionKeys,
-    change: Change,
-    *,
-    request: RequestKey | None,
-    if_version: int | None = None,
-    lease: int | None = None,
-) -> SessionState:
-    """Write a change; return the state after it. For a repeated request, that is the state after the first one."""
-    write = StateWrite(log, keys, change, if_version=if_version, lease=lease)
-    written = log.commits.write(keys, write.compose, request)
-    if written.repeated:
-        return States(log).at(keys, written.commit.header.last_state)
-    write.write_caches(written)
-    return write.state
-
-
 class StateWrite:
     """The write of one change of the state: composes its commit from the end of the log, then updates the caches.
 
@@ -100,6 +82,14 @@ class StateWrite:
             check_state(self.state.value, schema, check_work())
         draft = following(header, kind="s", events=1, now_ms=self._log.clock.now_ms())
         return Draft(replace(draft, last_state=position, pending=has_pending(self.state)), (event,))
+
+    def write(self, request: RequestKey | None) -> SessionState:
+        """Write the change; return the state after it. For a repeated request, that is the state after the first one."""
+        written = self._log.commits.write(self._keys, self.compose, request)
+        if written.repeated:
+            return States(self._log).at(self._keys, written.commit.header.last_state)
+        self.write_caches(written)
+        return self.state
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the cache of the state and the session's entry in the list after the commit."""
@@ -195,7 +185,7 @@ class PutState(LogUseCase):
             return replacing_event(before, value, position=position, action=action)
 
         keys = SessionKeys(owner, session_id)
-        return _answer(_change_state(self._log, keys, replaced, request=request, if_version=body.if_version))
+        return _answer(StateWrite(self._log, keys, replaced, if_version=body.if_version).write(request))
 
 
 class PatchState(LogUseCase):
@@ -218,7 +208,7 @@ class PatchState(LogUseCase):
             return next_event(before, position=position, action=recorded_action, patch=patch, agent_id=None)
 
         keys = SessionKeys(owner, session_id)
-        return _answer(_change_state(self._log, keys, patched, request=request, if_version=if_version))
+        return _answer(StateWrite(self._log, keys, patched, if_version=if_version).write(request))
 
 
 def _answer(state: SessionState) -> StateAnswer:
@@ -233,10 +223,16 @@ class GetAgent(LogUseCase):
         check_agent_id(agent_id)
         header = self._log.commits.tail(keys).header
         state = States(self._log).at(keys, header.last_state)
-        agent = agent_of(state.value, agent_id)
-        if agent is None:
-            raise NotFoundError(f"no agent {agent_id!r} in session {session_id!r}")
+        agent = existing_agent(state.value, keys, agent_id)
         return AgentState(agent_id=agent_id, state=agent, version=state.version)
+
+
+def existing_agent(state: JsonObject, keys: SessionKeys, agent_id: str) -> JsonObject:
+    """Return the execution state of an agent. `NotFoundError` when the session has no such agent."""
+    agent = agent_of(state, agent_id)
+    if agent is None:
+        raise NotFoundError(f"no agent {agent_id!r} in session {keys.session_id!r}")
+    return agent
 
 
 class PatchAgent(LogUseCase):
@@ -264,7 +260,7 @@ class PatchAgent(LogUseCase):
             check_agent(agent_of(after.value, agent_id) or {}, agent_id, agent_of(before.value, agent_id))
             return event, after
 
-        state = _change_state(self._log, keys, patched, request=request, lease=lease)
+        state = StateWrite(self._log, keys, patched, lease=lease).write(request)
         return AgentState(agent_id=agent_id, state=agent_of(state.value, agent_id) or {}, version=state.version)
 
 

@@ -47,20 +47,6 @@ class SessionState:
     steps: int = 0
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class _CachedState:
-    """The contents of ``S#STATE``.
-
-    ``position`` is the newest state event and ``count`` the number of state events. ``content`` is the state; with
-    ``base``, it is the patches since the event at that position.
-    """
-
-    position: int
-    count: int
-    content: Any
-    base: int | None
-
-
 class States:
     """Reads states of sessions from the log, with a cache of the newest one."""
 
@@ -75,11 +61,11 @@ class States:
         """
         if version == 0:
             return SessionState({})
-        cached = self._read_cache(keys)
+        cached = self._caches.read(keys.state)
         patches, position = list[Patch](), version
         while True:
-            if cached is not None and cached.position == position:
-                base = self._from_cache(keys, cached)
+            if cached is not None and reflected_position(cached) == position:
+                base = self._from_cache(keys, cached, position)
                 break
             event = self._event(keys, position)
             if isinstance(event, CreateEvent):
@@ -95,27 +81,20 @@ class States:
                 break
         return self._fold(base, patches[::-1], version)
 
-    def _read_cache(self, keys: SessionKeys) -> _CachedState | None:
-        item = self._caches.read(keys.state)
-        if item is None:
-            return None
-        base = number_in(item, "bs") if "bs" in item else None
-        return _CachedState(reflected_position(item), number_in(item, "n"), cached_json(item), base)
-
-    def _from_cache(self, keys: SessionKeys, cached: _CachedState) -> SessionState:
-        if cached.base is None:
-            return SessionState(cached.content, cached.position, cached.count, since=None)
+    def _from_cache(self, keys: SessionKeys, item: Item, position: int) -> SessionState:
+        """Return the state in ``S#STATE``: the state itself, or folded from the patches since the event at ``bs``."""
+        content, count = cached_json(item), number_in(item, "n")
+        if "bs" not in item:
+            return SessionState(content, position, count, since=None)
         value: JsonObject = {}
-        if cached.base:
-            event = self._event(keys, cached.base)
+        base = number_in(item, "bs")
+        if base:
+            event = self._event(keys, base)
             full_state = event.state if isinstance(event, CreateEvent) else event.full
             if full_state is None:
-                raise CorruptError(
-                    "no whole state where the cache says there is one", item=commit_sort_key(cached.base)
-                )
+                raise CorruptError("no whole state where the cache says there is one", item=commit_sort_key(base))
             value = full_state
-        base = SessionState(value, cached.base, cached.count - len(cached.content), cached.base)
-        return self._fold(base, cached.content, cached.position)
+        return self._fold(SessionState(value, base, count - len(content), base), content, position)
 
     def _fold(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
         try:

@@ -13,13 +13,26 @@ Advance: TypeAlias = Callable[[float], None]
 MARGIN_SECONDS = 0.2
 
 
-class JobQueueContract:
-    """Tests of a `JobQueue`. Fixtures: ``queue``, empty and with the two settings below, and ``advance``, an `Advance`."""
-
+class _QueueContract:
     visibility_seconds: int = 1
     """The queue's visibility timeout. Tests act within it, so an engine on real time may need a longer one."""
     max_receives: int = 3
     """Deliveries before a job is a dead letter."""
+
+    def _outlast(self, advance: Advance) -> None:
+        advance(self.visibility_seconds + MARGIN_SECONDS)
+
+    def _use_up(self, queue: JobQueue, advance: Advance) -> None:
+        """Receive every job until it is a dead letter."""
+        for _ in range(self.max_receives):
+            receive_all(queue)
+            self._outlast(advance)
+        assert receive_all(queue) == []
+
+
+class JobQueueContract(_QueueContract):
+    """Tests of a `JobQueue`. Fixtures: ``queue``, empty and with the two settings, and ``advance``, an `Advance`."""
+
     outdated_receipt_is_ignored: bool = True
     """False for an emulator that deletes a job by an outdated receipt; a real engine must not."""
 
@@ -105,10 +118,7 @@ class JobQueueContract:
     def test_dead_letters_are_looked_at_not_taken(self, queue: JobQueue, advance: Advance) -> None:
         for number in range(3):
             queue.send(f"poison {number}", group="acme")
-        for _ in range(self.max_receives):
-            receive_all(queue)
-            self._outlast(advance)
-        assert receive_all(queue) == []
+        self._use_up(queue, advance)
         for _ in range(self.max_receives + 2):
             assert {dead.body for dead in queue.dead_letters()} == {"poison 0", "poison 1", "poison 2"}
         assert len(queue.dead_letters(limit=2)) == 2
@@ -148,9 +158,6 @@ class JobQueueContract:
         self._outlast(advance)
         assert receive_all(queue) == []
 
-    def _outlast(self, advance: Advance) -> None:
-        advance(self.visibility_seconds + MARGIN_SECONDS)
-
 
 def receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]:
     """Receive until two answers are empty: a short poll of a real queue asks only some of its hosts."""
@@ -166,13 +173,8 @@ def receive_all(queue: JobQueue, *, acknowledge: bool = False) -> list[Delivery]
     return seen
 
 
-class RedrivableContract:
+class RedrivableContract(_QueueContract):
     """Tests of a `Redrivable` queue. Fixtures and settings are those of `JobQueueContract`."""
-
-    visibility_seconds: int = 1
-    """The queue's visibility timeout."""
-    max_receives: int = 3
-    """Deliveries before a job is a dead letter."""
 
     def test_a_queue_without_dead_letters_redrives_none(self, queue: JobQueue) -> None:
         queue.send("waits", group="acme")
@@ -181,12 +183,12 @@ class RedrivableContract:
 
     def test_a_redriven_job_comes_as_a_new_one(self, queue: JobQueue, advance: Advance) -> None:
         queue.send("mended", group="acme")
-        self._outlive(queue, advance)
+        self._use_up(queue, advance)
         assert _redrivable(queue).redrive(lambda _body: "acme") == 1
         assert list(queue.dead_letters()) == []
         for expected in range(1, self.max_receives + 1):
             assert [(delivery.body, delivery.receives) for delivery in receive_all(queue)] == [("mended", expected)]
-            advance(self.visibility_seconds + MARGIN_SECONDS)
+            self._outlast(advance)
         assert receive_all(queue) == []
         assert [letter.body for letter in queue.dead_letters()] == ["mended"]
 
@@ -194,18 +196,12 @@ class RedrivableContract:
         bodies = [f"letter {number}" for number in range(13)]
         for body in bodies:
             queue.send(body, group="acme")
-        self._outlive(queue, advance)
+        self._use_up(queue, advance)
         chosen = set(bodies[::2])
         assert _redrivable(queue).redrive(lambda body: "acme" if body in chosen else None) == len(chosen)
         assert {delivery.body for delivery in receive_all(queue, acknowledge=True)} == chosen
         advance(MARGIN_SECONDS)
         assert {letter.body for _ in range(9) for letter in queue.dead_letters()} == set(bodies) - chosen
-
-    def _outlive(self, queue: JobQueue, advance: Advance) -> None:
-        for _ in range(self.max_receives):
-            receive_all(queue)
-            advance(self.visibility_seconds + MARGIN_SECONDS)
-        assert receive_all(queue) == []
 
 
 def _redrivable(queue: JobQueue) -> Redrivable:

@@ -57,11 +57,13 @@ Engine = Annotated[
 ]
 
 
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every request that changes something.")]
+
+
 def serve(  # noqa: PLR0913
     ctx: typer.Context,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8787,
+    port: Port = 8787,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on. Needs --token unless it is loopback.")
     ] = "127.0.0.1",
@@ -69,9 +71,7 @@ def serve(  # noqa: PLR0913
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse every request that changes something.")
-    ] = False,
+    read_only: ReadOnly = False,
     where: Where = None,
     engine: Engine = "embedded",
     token: Token = None,
@@ -82,29 +82,27 @@ def serve(  # noqa: PLR0913
     where = connection.where or DEFAULT_DATA
     listening = {"host": host, "port": port, "token": connection.token, "allowed_hosts": tuple(allow_host or ())}
     listening |= {"read_only": read_only, "about": {"where": engine, "tenant": DEFAULT_TENANT, "user": DEFAULT_USER}}
-    with _collecting_seldom(), _until_stopped():
-        if engine == "moto":
-            _serve_moto(listening, json=json)
-        else:
-            _serve_embedded(engine, where, listening, json=json)
+    place = where if "://" in where else str(Path(where).absolute())
+    with _collecting_seldom(), _until_stopped(), _engine_server(engine, where, listening) as (server, resources):
+        _announce(server.url, engine, place if engine == "embedded" else None, resources, json=json)
+        server.run()
     if not json:
         sys.stdout.write("turnlog stopped\n")
 
 
-def _serve_embedded(engine: str, where: str, listening: Mapping[str, Any], *, json: bool) -> None:
-    with closing(make_application(served_settings(_engine_url(engine, where)))) as app:
-        server = local_server.LocalServer(app, SystemClock(), **listening)
-        _announce(server.url, engine, where, json=json)
-        server.run()
+@contextmanager
+def _engine_server(
+    engine: str, where: str, listening: Mapping[str, Any]
+) -> Iterator[tuple[local_server.HttpServer, Sequence[Resource]]]:
+    """Yield the server of an engine, not started yet, and the resources of the stack that moto emulates."""
+    if engine == "moto":
+        from turnlog.server.moto_engine import moto_service
 
-
-def _serve_moto(listening: Mapping[str, Any], *, json: bool) -> None:
-    from turnlog.server.moto_engine import moto_service
-
-    with moto_service(SystemClock()) as service:
-        server = local_server.HttpServer(service.answer, **listening)
-        _announce(server.url, "moto", None, json=json, resources=service.stack.resources)
-        server.run()
+        with moto_service(SystemClock()) as service:
+            yield local_server.HttpServer(service.answer, **listening), service.stack.resources
+    else:
+        with closing(make_application(served_settings(_engine_url(engine, where)))) as app:
+            yield local_server.LocalServer(app, SystemClock(), **listening), ()
 
 
 def _engine_url(engine: str, where: str) -> str:
@@ -120,19 +118,14 @@ def _engine_url(engine: str, where: str) -> str:
     raise InvalidInputError(message, code="unknown_engine")
 
 
-def _announce(
-    url: str, engine: str, where: str | None, *, json: bool, resources: Sequence[Resource] | None = None
-) -> None:
-    place = None
-    if engine == "embedded" and where is not None:
-        place = where if "://" in where else str(Path(where).absolute())
+def _announce(url: str, engine: str, place: str | None, resources: Sequence[Resource], *, json: bool) -> None:
     if json:
-        extra = {"resources": [asdict(resource) for resource in resources]} if resources is not None else {}
+        extra = {"resources": [asdict(resource) for resource in resources]} if resources else {}
         print_json({"url": url, "engine": engine, "data": place, **extra}, indent=None)
         return
     kept = f"sessions are kept in {plain(place)}" if place is not None else "sessions are gone when it stops"
     console().print(f"turnlog serves {url}, its inspector {url}/inspector\n{kept}; Ctrl-C stops it", soft_wrap=True)
-    if resources is not None:
+    if resources:
         listed = table(f"made from {TEMPLATE}, in moto", [("id", "left"), ("kind", "left"), ("name", "left")])
         for resource in resources:
             listed.add_row(resource.logical_id, resource.kind, resource.name)
@@ -167,10 +160,8 @@ def inspect(
         str | None,
         typer.Argument(metavar="WHERE", help="What to look at: a path, the URL of an engine, or the URL of a service."),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse every request that changes something.")
-    ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    read_only: ReadOnly = False,
+    port: Port = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     json: Json = False,
 ) -> None:

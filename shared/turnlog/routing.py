@@ -6,6 +6,7 @@ a module of its own with its routes, which parse a request, make one call, and s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from importlib import import_module
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from turnlog.core.errors import InvalidInputError, Problem, problem_text
+from turnlog.core.errors import SHAPES, InvalidInputError, Problem, problem_text
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -68,7 +69,7 @@ Endpoint: TypeAlias = "Callable[[Application, HttpRequest, Query], Response]"
 
 @lazy_dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter. ``values`` lists the values that a string may have; empty means any.
+    """A query parameter. A string may have one of ``values``, or what fits a ``pattern`` of `SHAPES`; without them any.
 
     A ``moment`` is a position or a time (RFC 3339), a ``flag`` is ``true`` or ``false``.
     """
@@ -80,6 +81,7 @@ class Parameter:
     maximum: int | None = None
     default: int | str | None = None
     values: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -219,10 +221,21 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
         arguments: list[Any] = [request.path[name] for name in route.path_names]
         if route.body is not None:
             arguments.append(read_body(request.body, route.body, is_optional=route.optional_body))
+        elif route.free_body:
+            arguments.append(_patch_in(request))
         if route.writes:
             query["key"] = request.idempotency_key
         answer = getattr(app, route.name)(request.owner, *arguments, **query)
         return Response(next(status for status, kind in route.answers.items() if isinstance(answer, kind)), answer)
+
+
+def _patch_in(request: HttpRequest) -> object:
+    """Return a body that has no model: a list of a JSON Patch, or an object."""
+    if request.media_type == JSON_PATCH and not isinstance(request.body, list):
+        raise InvalidInputError.at("", "a JSON Patch is a list of operations")
+    if request.media_type != JSON_PATCH and not isinstance(request.body, dict):
+        raise not_an_object()
+    return request.body
 
 
 def read_body(body: object, model: type[B], *, is_optional: bool = False) -> B:
@@ -274,6 +287,8 @@ def _value(parameter: Parameter, text: str) -> int | str | bool:
     name, low, high = parameter.name, parameter.minimum, parameter.maximum
     if parameter.values and text not in parameter.values:
         raise InvalidInputError.at(f"/query/{name}", f"{name} is not one of {', '.join(parameter.values)}")
+    if parameter.pattern and not re.fullmatch(parameter.pattern, text):
+        raise InvalidInputError.at(f"/query/{name}", f"{name} is not {SHAPES[parameter.pattern]}")
     if parameter.kind == "flag":
         return text == "true"
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
@@ -288,6 +303,6 @@ def _value(parameter: Parameter, text: str) -> int | str | bool:
     return number
 
 
-def not_an_object() -> InvalidInputError:
+def _not_an_object() -> InvalidInputError:
     """Return the error for a body that is not a JSON object."""
     return InvalidInputError.at("", "the body is not a JSON object")

@@ -432,7 +432,8 @@ def test_every_route_has_its_function() -> None:
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.endpoint is None], ids=lambda route: route.name)
 def test_a_route_calls_its_use_case_with_what_it_takes(route: Route, service: Service) -> None:
-    arguments = [*route.path_names, *(["body"] if route.body is not None else [])]
+    body = ["body"] if route.body is not None else ["patch"] if route.free_body else []
+    arguments = [*route.path_names, *body]
     query = {parameter.name: parameter for parameter in route.parameters}
     use_case = inspect.signature(getattr(service.app, route.name))
     bound = use_case.bind("owner", *arguments, **query, **({"key": "a key"} if route.writes else {}))

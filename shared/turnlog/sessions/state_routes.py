@@ -5,31 +5,14 @@ Requests and answers of states stand here too; those of documents are in `docume
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from turnlog.core.errors import SHAPES, InvalidInputError
-from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.models import ACTION_PATTERN, Action, Answer, Body, JsonObjectField
-from turnlog.routing import (
-    JSON_PATCH,
-    MAX_POSITION,
-    MERGE_TYPES,
-    HttpRequest,
-    Parameter,
-    Query,
-    Response,
-    Route,
-    not_an_object,
-)
+from turnlog.routing import JSON_PATCH, MAX_POSITION, MERGE_TYPES, Parameter, Route
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
 from turnlog.sessions.message_models import LeaseAnswer, LeaseRequest, SendToRun, SentToRun
-
-if TYPE_CHECKING:
-    from turnlog.app import Application
-
 
 Version: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -73,30 +56,6 @@ class Decided(AgentState):
     refusal: int | None
 
 
-def _patch_state(app: Application, request: HttpRequest, query: Query) -> Response:
-    is_list = isinstance(request.body, list)
-    if request.media_type == JSON_PATCH and not is_list:
-        raise InvalidInputError.at("", "a JSON Patch is a list of operations")
-    if request.media_type != JSON_PATCH and not isinstance(request.body, dict):
-        raise not_an_object()
-    action = query.get("action")
-    if action is not None and not re.fullmatch(ACTION_PATTERN, action):
-        raise InvalidInputError.at("/query/action", f"action is not {SHAPES[ACTION_PATTERN]}")
-    patch = cast("JsonObject | list[JsonValue]", request.body)
-    answer = app.patch_state(request.owner, request.path["session_id"], patch, key=request.idempotency_key, **query)
-    return Response(200, answer)
-
-
-def _patch_agent(app: Application, request: HttpRequest, query: Query) -> Response:
-    if not isinstance(request.body, dict):
-        raise not_an_object()
-    patch = cast("JsonObject", request.body)
-    answer = app.patch_agent(
-        request.owner, request.path["session_id"], request.path["agent_id"], patch, key=request.idempotency_key, **query
-    )
-    return Response(200, answer)
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "GET /v1/sessions/{session_id}/state",
@@ -119,10 +78,9 @@ ROUTES: tuple[Route, ...] = (
         "Change the state by a JSON Merge Patch or a JSON Patch",
         answers={200: StateAnswer},
         parameters=(
-            Parameter("action", "string", "Action of the history entry (default state_change)"),
+            Parameter("action", "string", "Action of the history entry (default state_change)", pattern=ACTION_PATTERN),
             Parameter("if_version", "integer", "409 unless this is the state's version", 0, MAX_POSITION),
         ),
-        endpoint=_patch_state,
         writes=True,
         free_body=True,
         media_types=(*MERGE_TYPES, JSON_PATCH),
@@ -139,7 +97,6 @@ ROUTES: tuple[Route, ...] = (
         "Change an agent's execution state by a JSON Merge Patch",
         answers={200: AgentState},
         parameters=(Parameter("lease", "integer", "409 unless this is the token of the run's lease", 1, MAX_POSITION),),
-        endpoint=_patch_agent,
         writes=True,
         free_body=True,
     ),

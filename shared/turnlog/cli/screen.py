@@ -151,12 +151,16 @@ def print_output(output: Output, *, json: bool) -> None:
     The terminal wraps long lines, and nothing is cut.
     """
     if json:
-        answer = output.answer
-        print_json(answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer)
+        print_json(output.fields)
     else:
         console().print(output.shown, soft_wrap=True)
     if output.exit_code:
         raise typer.Exit(output.exit_code)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The answer as a JSON object."""
+        return self.answer.model_dump(mode="json") if isinstance(self.answer, BaseModel) else self.answer
 
 
 def as_json(values: Iterable[BaseModel]) -> list[Any]:
@@ -442,16 +446,13 @@ class ChatScreen:
 
     def note(self, text: str, style: str = "dim") -> None:
         """Write a line that is not part of the model's answer."""
-        self.show(lambda out: out.print(plain(text), style=style, soft_wrap=True))
+        self.print(Text(plain(text), style=style))
 
     def print(self, renderable: RenderableType) -> None:
-        self.show(lambda out: out.print(renderable))
-
-    def show(self, write: Callable[[Console], None]) -> None:
         """Write output for people only; nothing with ``json``."""
         if not self._json:
             self.end_line()
-            write(console())
+            console().print(renderable, soft_wrap=True)
 
     def answer(self, value: Any) -> None:
         """Write one JSON value as a line, only with ``json``."""

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rich.console import Group
+from rich.text import Text
+
 from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
-from turnlog.cli.screen import ChatScreen, format_number, message_text, one_line, window_table
+from turnlog.cli.screen import ChatScreen, Output, format_number, message_text, one_line, plain, window_table
 from turnlog.client.finding import recall_place, recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
@@ -65,11 +68,10 @@ class Talk:
         self._screen = screen
         self._watch = RunWatch(model.format, screen)
         self._open(session)
-        self._commands: Mapping[str, Callable[[str], None]] = {
+        self._commands: Mapping[str, Callable[[str], Output | None]] = {
             "/help": lambda _: self._help(),
             "/history": self._history,
             "/window": lambda _: self._window(),
-            "/context": lambda _: self._window(),
             "/search": self._search,
             "/recall": self._recall,
             "/undo": lambda _: self._undo(),
@@ -135,9 +137,13 @@ class Talk:
 
     def _take(self, line: str) -> None:
         word, _, rest = line.strip().partition(" ")
+        word = "/window" if word == "/context" else word
         command = self._commands.get(word)
         if command is not None:
-            command(rest.strip())
+            output = command(rest.strip())
+            if output is not None:
+                self._screen.print(output.shown)
+                self._screen.answer({"command": word, **output.fields})
         elif word.startswith("/") and word[1:].isalpha():
             detail = f"there is no command {one_line(word, 40)}; /help lists them"
             raise InvalidInputError(detail, code="unknown_command")
@@ -248,54 +254,47 @@ class Talk:
 
     # ------------------------------------------------------------ commands
 
-    def _help(self) -> None:
+    def _help(self) -> Output:
         wide = max(len(name) for name, _ in HELP)
-        self._screen.note("\n".join(f"{name:{wide}}  {what}" for name, what in HELP), "none")
-        self._screen.answer({"command": "/help", "commands": dict(HELP)})
+        return Output({"commands": dict(HELP)}, "\n".join(f"{name:{wide}}  {what}" for name, what in HELP))
 
-    def _history(self, argument: str) -> None:
+    def _history(self, argument: str) -> Output:
         limit = int(argument) if argument.isascii() and argument.isdigit() and 0 < len(argument) < 4 else 10
         page = self.session.page(order="desc", limit=min(max(limit, 1), 100), in_view=True)
+        shown, entries = list[Text](), list[JsonObject]()
         for message in reversed(page.messages):
             mark = "  interrupted" if message.status == "interrupted" else ""
-            self._screen.print(message_text(message.body, heading=f"{message.position:>5}{mark}"))
-        entries = [
-            {"position": message.position, "status": message.status, "body": dict(message.body)}
-            for message in reversed(page.messages)
-        ]
-        self._screen.answer({"command": "/history", "messages": entries})
+            shown.append(message_text(message.body, heading=f"{message.position:>5}{mark}"))
+            entries.append({"position": message.position, "status": message.status, "body": dict(message.body)})
+        return Output({"messages": entries}, Group(*shown))
 
-    def _window(self) -> None:
+    def _window(self) -> Output:
         window = self.session.context(format=self._model.format, **_context_options(self._options.window))
-        self._screen.print(window_table(window))
-        self._screen.answer({"command": "/window", "window": window.model_dump(mode="json")})
+        return Output({"window": window.model_dump(mode="json")}, window_table(window))
 
-    def _search(self, words: str) -> None:
+    def _search(self, words: str) -> Output:
         answer = self.session.search(words)
-        self._screen.note(search_text(answer), "none")
-        self._screen.answer({"command": "/search", **answer.model_dump(mode="json")})
+        return Output(answer, plain(search_text(answer)))
 
-    def _recall(self, ref: str) -> None:
+    def _recall(self, ref: str) -> Output:
         answer = recall_place(self.session, ref)
-        self._screen.note(recalled_text(answer), "none")
-        self._screen.answer({"command": "/recall", **answer.model_dump(mode="json")})
+        return Output(answer, plain(recalled_text(answer)))
 
-    def _undo(self) -> None:
+    def _undo(self) -> Output:
         """Rewind to before the newest user message in view."""
         for stored in self.session.messages(order="desc", in_view=True):
             message = _message(stored)
             if stored.origin is None and message.role == "user" and not message.tool_results:
                 info = self.session.rewind(stored.position - 1)
-                self._screen.note(f"back before {stored.position}: {format_number(info.messages)} messages in view")
-                self._screen.answer({"command": "/undo", "to": stored.position - 1, "messages": info.messages})
-                return
+                shown = f"back before {stored.position}: {format_number(info.messages)} messages in view"
+                return Output({"to": stored.position - 1, "messages": info.messages}, Text(shown, style="dim"))
         raise InvalidInputError("there is nothing to undo", code="nothing_to_undo")
 
-    def _reset(self) -> None:
+    def _reset(self) -> Output:
         before = self.session.id
         self._open(self.session.reset())
-        self._screen.note(f"{before} has ended; {self.session.id} is in its place")
-        self._screen.answer({"command": "/reset", "session_id": self.session.id, "ended": before})
+        shown = Text(f"{before} has ended; {self.session.id} is in its place", style="dim")
+        return Output({"session_id": self.session.id, "ended": before}, shown)
 
 
 def _is_open(waiting: Mapping[str, Any] | None) -> bool:

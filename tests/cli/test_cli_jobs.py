@@ -18,7 +18,6 @@ from tests.support.command_line import SESSION, as_json, ok, refused, run
 from tests.support.scripted import Outcome, ScriptedSummariser
 from tests.support.talks import filled
 from turnlog import Turnlog
-from turnlog.cli import windows
 from turnlog.cli.jobs import await_job, job_line
 from turnlog.client.in_process import JobWorker
 from turnlog.core.errors import SummariserConfigError, UnavailableError
@@ -158,7 +157,8 @@ def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.Monkey
 
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=100, highlight=False)
-    monkeypatch.setattr(windows, "console", lambda *, stderr=False: terminal if stderr else screen.console())
+    console = screen.console
+    monkeypatch.setattr(screen, "console", lambda *, stderr=False: terminal if stderr else console())
     assert "is done" in ok("compress", SESSION, "--data", data)
     assert "is queued" in written.getvalue()
     written.truncate(0)

@@ -7,8 +7,7 @@ import platform
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,12 +22,12 @@ from turnlog.cli.options import DEFAULT_DATA, Connection, Json, Where, has_data,
 from turnlog.cli.screen import (
     Output,
     as_json,
-    console,
     format_number,
     one_line,
     plain,
     print_json,
     print_output,
+    status_line,
     table,
 )
 from turnlog.cli.transcripts import Transcript, read_transcripts
@@ -241,8 +240,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check stored data: commits, checksums, payloads, caches and blobs. Exit 1 when something is damaged."""
-    with open_client(connection) as log, _progress("checking", json=json) as progress:
-        done = log.verify(session, progress=progress)
+    with open_client(connection) as log, status_line("checking", json=json) as show:
+        done = log.verify(session, progress=lambda done: show(f"checking: {_so_far(done)}"))
     print_output(Output(done, _verification_shown(done), exit_code=1 if done.damages else 0), json=json)
 
 
@@ -255,8 +254,8 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy the database and blobs of the data folder while it is in use, and check the copy."""
-    with open_client(connection) as log, _progress("copying", json=json) as progress:
-        report = log.backup(file, progress=progress)
+    with open_client(connection) as log, status_line("copying", json=json) as show:
+        report = log.backup(file, progress=lambda done: show(f"copying: {_so_far(done)}"))
     blobs = f"{format_number(report.blobs)} blobs of {format_number(report.blob_bytes)} bytes"
     copied = f"{report.file}: {format_number(report.size_bytes)} bytes, {blobs}"
     shown = Group(copied, _verification_shown(report.verification))
@@ -282,14 +281,5 @@ def _verification_shown(done: Verification) -> RenderableType:
     return Group(counts, damages, f"{format_number(len(done.damages))} damaged")
 
 
-@contextmanager
-def _progress(word: str, *, json: bool) -> Iterator[Callable[[Verification], None]]:
-    """Yield a callback that shows progress on a terminal; elsewhere it does nothing."""
-    screen = console(stderr=True)
-    if json or not screen.is_terminal:
-        yield lambda done: None
-        return
-    with screen.status(word) as status:
-        yield lambda done: status.update(
-            f"{word}: {format_number(done.sessions)} sessions, {format_number(done.commits)} commits"
-        )
+def _so_far(done: Verification) -> str:
+    return f"{format_number(done.sessions)} sessions, {format_number(done.commits)} commits"

@@ -9,8 +9,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -40,6 +41,17 @@ def console(*, stderr: bool = False) -> Console:
         stream.reconfigure(errors="replace")
     width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDE
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+@contextmanager
+def status_line(word: str, *, json: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows its text in one line of a terminal on stderr; elsewhere, and with ``json``, it does nothing."""
+    screen = console(stderr=True)
+    if json or not screen.is_terminal:
+        yield lambda _text: None
+        return
+    with screen.status(word) as status:
+        yield lambda text: status.update(plain(text, lines=False))
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
@@ -144,6 +156,11 @@ class Output:
     shown: RenderableType
     exit_code: int = 0
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The answer as a JSON object."""
+        return self.answer.model_dump(mode="json") if isinstance(self.answer, BaseModel) else self.answer
+
 
 def print_output(output: Output, *, json: bool) -> None:
     """Print the answer as JSON, or what people see of it; then exit, unless the code is 0.
@@ -156,11 +173,6 @@ def print_output(output: Output, *, json: bool) -> None:
         console().print(output.shown, soft_wrap=True)
     if output.exit_code:
         raise typer.Exit(output.exit_code)
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The answer as a JSON object."""
-        return self.answer.model_dump(mode="json") if isinstance(self.answer, BaseModel) else self.answer
 
 
 def as_json(values: Iterable[BaseModel]) -> list[Any]:
@@ -346,49 +358,38 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
         if part.kind == "message" and part.level == "out" and out_loops.get(part.loop, "") != part.reason
     ]
     out_by_loop = Counter(part.loop for part in out)
-    waiting: list[WindowPart] = []
-    for part in parts:
-        if part.kind == "block" or (part.kind == "message" and (part.loop is not None or part.level == "out")):
-            continue
-        is_out_loop = part.kind == "loop" and part.level == "out" and not part.tokens
-        if waiting and not (is_out_loop and part.reason == waiting[-1].reason):
-            yield _out_loops(waiting)
-            waiting = []
-        if is_out_loop:
-            waiting.append(part)
-        elif part.kind == "loop":
-            yield _loop(part, out_by_loop[part.loop])
-        else:
-            yield _single(part)
-    if waiting:
-        yield _out_loops(waiting)
+    shown = (part for part in parts if part.kind != "block" and not _is_in_row_of_loop(part))
+    # Loops that are out for the same reason share a row.
+    for _, group in groupby(shown, lambda part: part.reason if _is_out_loop(part) else id(part)):
+        yield _row(list(group), out_by_loop)
     for reason, count in Counter(part.reason or "" for part in out).items():
         yield _Row(_messages(count), "", "out", 0, STYLES["out"], reason)
     for kind, count in Counter(part.reason or "" for part in parts if part.kind == "block").items():
         yield _Row(f"blocks in {_messages(count)}", "", "out", 0, STYLES["out"], kind)
 
 
-def _single(part: WindowPart) -> _Row:
-    labels = {"message": "before loop 1", "older": f"to loop {part.loop}"}
-    style = STYLES[part.level] if part.kind in ("omission_notice", "older") else _FIXED
-    label = labels.get(part.kind, part.kind)
-    return _Row(label, positions_text(part.first, part.last), part.level, part.tokens, style, part.reason or "")
+def _is_in_row_of_loop(part: WindowPart) -> bool:
+    return part.kind == "message" and (part.loop is not None or part.level == "out")
 
 
-def _loop(part: WindowPart, out: int) -> _Row:
-    reason = part.reason or (f"{_messages(out)} out" if out else "")
-    positions = positions_text(part.first, part.last)
-    return _Row(f"loop {part.loop}", positions, part.level, part.tokens, STYLES[part.level], reason, part.first)
+def _is_out_loop(part: WindowPart) -> bool:
+    return part.kind == "loop" and part.level == "out" and not part.tokens
+
+
+def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> _Row:
+    """Return the row of a part, or of several loops."""
+    first, last, is_loop = group[0], group[-1], group[0].kind == "loop"
+    loops = f"loop {first.loop}" if first is last else f"loops {first.loop}–{last.loop}"
+    label = {"message": "before loop 1", "older": f"to loop {first.loop}", "loop": loops}.get(first.kind, first.kind)
+    style = STYLES[first.level] if first.kind in ("loop", "omission_notice", "older") else _FIXED
+    out = out_by_loop[first.loop] if is_loop and not _is_out_loop(first) else 0
+    reason = first.reason or (f"{_messages(out)} out" if out else "")
+    positions = positions_text(first.first, last.last)
+    return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)
 
 
 def _messages(count: int) -> str:
     return f"{count} message{'s' * (count != 1)}"
-
-
-def _out_loops(parts: Sequence[WindowPart]) -> _Row:
-    first, last = parts[0], parts[-1]
-    label = f"loop {first.loop}" if len(parts) == 1 else f"loops {first.loop}–{last.loop}"
-    return _Row(label, positions_text(first.first, last.last), "out", 0, STYLES["out"], first.reason or "")
 
 
 def positions_text(first: int | None, last: int | None) -> str:

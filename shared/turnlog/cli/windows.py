@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -30,13 +29,13 @@ from turnlog.cli.screen import (
     STYLES,
     Output,
     as_json,
-    console,
     facts_table,
     format_number,
     message_text,
     plain,
     positions_text,
     print_output,
+    status_line,
     table,
     window_table,
 )
@@ -266,7 +265,7 @@ def compress(
         job = handle.compress(mode="async", keep_loops=keep_loops, max_tokens=max_tokens)
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
         if wait:
-            with _progress(json=json) as progress:
+            with status_line("", json=json) as progress:
                 job = await_job(log, job, seconds=timeout, progress=progress)
         summary = handle.summary() if wait else None
     answer = {"job": job.model_dump(mode="json"), "summary": summary and summary.model_dump(mode="json")}
@@ -276,17 +275,6 @@ def compress(
 
 def _is_well(job: Job) -> bool:
     return job.status == "done" and (job.result or {}).get("status") in ("published", "unchanged")
-
-
-@contextmanager
-def _progress(*, json: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a callback that updates one line on stderr; without a terminal it does nothing."""
-    screen = console(stderr=True)
-    if json or not screen.is_terminal:
-        yield lambda _text: None
-        return
-    with screen.status("") as status:
-        yield lambda text: status.update(plain(text, lines=False))
 
 
 def _outcome_shown(job: Job, summary: SummaryAnswer | None) -> RenderableType:

@@ -12,7 +12,6 @@ from turnlog.core.errors import ConflictError
 from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
-from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
@@ -54,9 +53,12 @@ class DecidePendingActions:
         written = self._log.commits.write(keys, compose, request)
         if written.repeated or write.state is None:
             state = States(self._log).at(keys, written.commit.header.last_state)
-            return _answer(agent_id, state, written.commit)
-        write.write_caches(written)
-        return _answer(agent_id, write.state, written.commit)
+        else:
+            write.write_caches(written)
+            state = write.state
+        refusal = written.commit.header.first if written.commit.header.kind == "m" else None
+        agent_state = agent_of(state.value, agent_id) or {}
+        return Decided(agent_id=agent_id, state=agent_state, version=state.version, refusal=refusal)
 
     def _write_of_decision(
         self, keys: SessionKeys, agent_id: str, body: DecidePending, tail: Tail
@@ -131,9 +133,3 @@ def _action_to_decide(state: JsonObject, keys: SessionKeys, agent_id: str) -> Js
     if pending.get("decision") is not None:
         raise ConflictError(f"the action of agent {agent_id!r} is already decided", code="already_decided")
     return pending
-
-
-def _answer(agent_id: str, state: SessionState, commit: Commit) -> Decided:
-    agent_state = agent_of(state.value, agent_id) or {}
-    refusal = commit.header.first if commit.header.kind == "m" else None
-    return Decided(agent_id=agent_id, state=agent_state, version=state.version, refusal=refusal)

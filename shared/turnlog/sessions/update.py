@@ -13,7 +13,7 @@ from turnlog.core.json_values import JsonObject, JsonValue, encode_json, measure
 from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
 from turnlog.log.caches import CurrentSettings
 from turnlog.log.commit import Commit
-from turnlog.log.commits import Draft, Tail, WriteResult
+from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
@@ -87,18 +87,14 @@ class UpdateSessions:
             current = self._log.settings_at(keys, header)
             self._log.repair_caches(keys, written.tail)
         else:
-            self._write_caches(keys, written, current)
+            # The commit is durable: readers repair a cache that could not be written.
+            with suppress(UnavailableError):
+                self._log.caches.write_settings(
+                    keys,
+                    current.settings,
+                    position=header.first,
+                    created_ms=current.created_ms,
+                    payload=written.commit.settings_payload,
+                )
+            self._log.write_listing(keys, header, current)
         return session_answer(keys, current.settings, header, created_ms=current.created_ms)
-
-    def _write_caches(self, keys: SessionKeys, written: WriteResult, current: CurrentSettings) -> None:
-        """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
-        commit = written.commit
-        with suppress(UnavailableError):
-            self._log.caches.write_settings(
-                keys,
-                current.settings,
-                position=commit.header.first,
-                created_ms=current.created_ms,
-                payload=commit.settings_payload,
-            )
-        self._log.write_listing(keys, commit.header, current)

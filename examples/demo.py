@@ -227,11 +227,12 @@ def _embedded(screen: Console, keep: Path | None) -> Iterator[tuple[Turnlog, str
 @contextmanager
 def _moto(screen: Console) -> Iterator[tuple[Turnlog, str]]:
     """What `turnlog serve --engine moto` runs: template.yaml's functions over its table, bucket and queues."""
-    from turnlog.server.moto_engine import StackServer, moto_service
+    from turnlog.server.local_server import HttpServer
+    from turnlog.server.moto_engine import moto_service
 
     clock = SystemClock()
     with moto_service(clock) as service:
-        server = StackServer(service, clock, port=0).start()
+        server = HttpServer(service.answer, port=0).start()
         _print_start(screen, server.url, "moto")
         made = ", ".join(one.logical_id for one in service.stack.resources)
         where = f"This ran on moto: the {len(service.stack.functions)} functions of template.yaml over its {made}."

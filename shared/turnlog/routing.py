@@ -234,7 +234,7 @@ def _patch_in(request: HttpRequest) -> object:
     if request.media_type == JSON_PATCH and not isinstance(request.body, list):
         raise InvalidInputError.at("", "a JSON Patch is a list of operations")
     if request.media_type != JSON_PATCH and not isinstance(request.body, dict):
-        raise not_an_object()
+        raise _not_an_object()
     return request.body
 
 
@@ -248,7 +248,7 @@ def read_body(body: object, model: type[B], *, is_optional: bool = False) -> B:
     if isinstance(body, model):
         return body
     if not isinstance(body, dict):
-        raise not_an_object()
+        raise _not_an_object()
     try:
         return model.model_validate(body, strict=True)
     except ValidationError as error:

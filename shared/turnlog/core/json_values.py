@@ -18,6 +18,8 @@ JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, J
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 MAX_DEPTH = 32
+_Path: TypeAlias = "tuple[_Path | None, str | int]"
+"""The place of a value: that of the object or list that holds it, and its name or index there."""
 _WIDE_INTEGER = re.compile(r"[0-9]{19}")
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _HINTS = {
@@ -150,11 +152,11 @@ def checked_json(value: _Json) -> _Json:
 
     Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it is so already.
     """
-    stack: list[tuple[object, int]] = [(value, 1)]
-    is_parsed, item = True, cast("object", value)
+    stack: list[tuple[object, int, _Path | None]] = [(value, 1, None)]
+    is_parsed, item, path = True, cast("object", value), None
     try:
         while stack:
-            item, depth = stack.pop()
+            item, depth, path = stack.pop()
             if isinstance(item, str):
                 is_parsed = is_parsed and is_unicode(item)
                 continue
@@ -166,19 +168,19 @@ def checked_json(value: _Json) -> _Json:
                     if not isinstance(key, str):
                         raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
                     is_parsed = is_parsed and is_unicode(key)
-                children: Iterable[object] = item.values()
+                members: Iterable[tuple[str | int, object]] = item.items()
             elif isinstance(item, list | tuple):
                 is_parsed = is_parsed and isinstance(item, list)
-                children = item
+                members = enumerate(item)
             elif isinstance(item, int | float):
                 _check_number(item)
                 continue
             else:
                 raise MalformedError(f"a value of type {type(item).__name__} is not JSON")
             _check_depth(depth)
-            stack.extend((child, depth + 1) for child in children)
+            stack.extend([(child, depth + 1, (path, name)) for name, child in members])
     except MalformedError as error:
-        pointer, hint = _pointer_to(item, value), _HINTS.get(type(item).__name__, "")
+        pointer, hint = _pointer_of(path), _HINTS.get(type(item).__name__, "")
         raise MalformedError.at(pointer, f"{error.detail}, at {pointer!r}{hint}", "not_json") from error
     return value if is_parsed else cast("_Json", _parsed(value))
 
@@ -191,20 +193,12 @@ def _parsed(value: object) -> object:
     return [_parsed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _pointer_to(item: object, value: object) -> str:
-    """Return the JSON pointer of an item within a value, where `checked_json` meets it first; empty for the value itself."""
-    stack: list[tuple[object, str]] = [(value, "")]
-    while stack:
-        member, pointer = stack.pop()
-        if member is item:
-            return pointer
-        members: Iterable[tuple[Any, object]] = ()
-        if isinstance(member, Mapping):
-            members = member.items()
-        elif isinstance(member, list | tuple):
-            members = enumerate(member)
-        stack.extend((child, pointer + json_pointer([name])) for name, child in members)
-    return ""
+def _pointer_of(path: _Path | None) -> str:
+    names = list[str | int]()
+    while path is not None:
+        path, name = path
+        names.insert(0, name)
+    return json_pointer(names)
 
 
 def _check_number(value: float) -> None:

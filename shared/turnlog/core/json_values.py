@@ -22,10 +22,7 @@ _Path: TypeAlias = "tuple[_Path | None, str | int]"
 """The place of a value: that of the object or list that holds it, and its name or index there."""
 _WIDE_INTEGER = re.compile(r"[0-9]{19}")
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
-_HINTS = {
-    "bytes": "; give bytes as base64 text",
-    "datetime": "; give a time as text, such as 2026-01-31T12:00:00Z",
-}
+_HINTS = {"bytes": "; give bytes as base64 text", "datetime": "; give a time as text such as 2026-01-31T12:00:00Z"}
 # `json.dumps` makes an encoder for each call that has options.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

@@ -284,6 +284,25 @@ def test_tools_that_are_no_list_are_refused_in_words(url: str, tools: Any) -> No
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("value", [5, "x", [1]])
+def test_what_is_no_object_or_list_is_refused_in_words(url: str, value: Any) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("s")
+        calls: list[Callable[[], object]] = [
+            lambda: session.put_state(value),
+            lambda: session.patch_state(value),
+            lambda: session.patch_agent(value),
+            lambda: session.append(USER, meta=value),
+            lambda: session.append(USER, lease=value),
+            lambda: session.context(parent=value),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInputError):
+                call()
+        assert session.info().head == 1
+
+
+@pytest.mark.network
 def test_objects_say_in_a_line_what_they_are_and_in_a_notebook_with_a_picture(url: str) -> None:
     with Turnlog.open(url) as log:
         session = log.sessions.create("s", title="<script>", system="x")

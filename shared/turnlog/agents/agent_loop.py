@@ -108,7 +108,7 @@ class RunPlan:
     parent: ExecutingCall | None = None
 
     def __post_init__(self) -> None:
-        limit = self.max_iterations
+        limit = cast("object", self.max_iterations)
         if limit is not None and (not isinstance(limit, int) or limit < 1):
             raise InvalidInputError(f"max_iterations is {limit!r}; it is an integer from 1")
         if self.on_busy not in (None, *get_args(OnBusy)):

@@ -88,16 +88,16 @@ class ConversationCalls(SessionResource):
             usage = usage if usage is not None else cast("Mapping[str, int] | None", converted.reply.usage)
         fields = {
             "messages": list(messages),
-            "meta": list(meta) if meta is not None else None,
+            "meta": meta,
             "format": format,
             "if_head": if_head,
             "run": run,
             "run_id": run_id,
             "window": _sent(window) if isinstance(window, WindowAnswer) else window,
             "usage": usage,
-            "lease": dict(lease) if lease is not None else None,
+            "lease": lease,
             "loop": loop,
-            "parent": dict(parent) if parent is not None else None,
+            "parent": parent,
             "lenient": lenient or None,
         }
         answer: Appended = self._backend.call(
@@ -215,7 +215,7 @@ class ConversationCalls(SessionResource):
             "query": query,
             "at": at,
             "build": build.model_dump(mode="json") if isinstance(build, Build) else build,
-            "parent": dict(parent) if parent is not None else None,
+            "parent": parent,
         }
         return self._call(WindowAnswer, "build_context", body=without_none(fields))
 

@@ -226,7 +226,6 @@ class InProcessBackend:
         self._check_open()
         if body is not None and not isinstance(body, BaseModel):
             body = checked_json(body)
-            body = dict(body) if isinstance(body, Mapping) else list(body)
         request = HttpRequest(
             owner=self._owner,
             path=path or {},

@@ -45,15 +45,7 @@ def lint(
     for a format without rules.
     """
     fields = {"messages": messages, "format": format, "system": system, "tools": tools, "made_behind": made_behind}
-    body = {name: _plain(value) for name, value in without_none(fields).items()}
-    return LintHistories()(read_body(checked_json(body), LintMessages))
-
-
-def _plain(value: object) -> object:
-    """Return a list for any sequence and a dict for any mapping."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return LintHistories()(read_body(checked_json(without_none(fields)), LintMessages))
 
 
 def count_tokens(value: str | Sequence[GivenMessage], *, format: str | None = None) -> int:
@@ -64,7 +56,7 @@ def count_tokens(value: str | Sequence[GivenMessage], *, format: str | None = No
     if isinstance(value, str):
         return _counter().count(value)
     plain, format = plain_messages(value, format)
-    messages = checked_json([dict(message) for message in plain])
+    messages = checked_json(plain)
     codec = codec_of(format) if format is not None else None
     return sum(understand(message, index, _counter(), codec=codec).tokens for index, message in enumerate(messages))
 

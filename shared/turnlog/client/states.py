@@ -33,7 +33,7 @@ class StateCalls(SessionResource):
         idempotency_key: str | None = None,
     ) -> StateAnswer:
         """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
-        body = without_none({"state": dict(state), "action": action, "if_version": if_version})
+        body = without_none({"state": state, "action": action, "if_version": if_version})
         return self._call(StateAnswer, "put_state", body=body, idempotency_key=idempotency_key)
 
     def patch_state(
@@ -54,7 +54,7 @@ class StateCalls(SessionResource):
             StateAnswer,
             "patch_state",
             query={"action": action, "if_version": if_version},
-            body=dict(patch) if isinstance(patch, Mapping) else list(patch),
+            body=patch,
             idempotency_key=idempotency_key,
             media_type="application/merge-patch+json" if is_merge else "application/json-patch+json",
         )
@@ -80,7 +80,7 @@ class StateCalls(SessionResource):
             "patch_agent",
             path={"agent_id": agent_id},
             query={"lease": lease},
-            body=dict(patch),
+            body=patch,
             idempotency_key=idempotency_key,
         )
 

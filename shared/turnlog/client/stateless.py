@@ -56,7 +56,7 @@ def count_tokens(value: str | Sequence[GivenMessage], *, format: str | None = No
     if isinstance(value, str):
         return _counter().count(value)
     plain, format = plain_messages(value, format)
-    messages = checked_json(plain)
+    messages = checked_json([dict(message) for message in plain])
     codec = codec_of(format) if format is not None else None
     return sum(understand(message, index, _counter(), codec=codec).tokens for index, message in enumerate(messages))
 

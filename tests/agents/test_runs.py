@@ -513,6 +513,12 @@ def test_an_option_that_no_run_can_have_is_refused_before_a_message_is_stored(se
         session.run(Script(says("Here it is.")), **option)
 
 
+def test_an_option_that_no_window_has_is_refused_before_a_message_is_stored(session: Session) -> None:
+    with pytest.raises(TypeError, match="no option 'max_turns'"):
+        session.run(Script(says("Here it is.")), max_turns=3).send("Find it.")
+    assert list(session.messages()) == []
+
+
 def test_a_run_gives_the_epoch_of_each_window_back(session: Session) -> None:
     """So thinking that was made under another budget is left out of the next window, and the provider accepts it."""
     made_behind, budgets = dict[str, str](), (4_000, 600, 4_000, 600, 900, 4_000)

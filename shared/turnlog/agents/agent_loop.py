@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from turnlog.agents.functions import (
@@ -113,6 +114,9 @@ class RunPlan:
             raise InvalidInputError(f"max_iterations is {limit!r}; it is an integer from 1")
         if self.on_busy not in (None, *get_args(OnBusy)):
             raise InvalidInputError(f"on_busy is {self.on_busy!r}; it is one of {', '.join(get_args(OnBusy))}")
+        known = {*signature(self.session.context).parameters, "others", "system"}
+        if unknown := [name for name in self.window if name not in known]:
+            raise TypeError(f"a run has no option {unknown[0]!r}")
 
     @property
     def caller(self) -> ExecutingCall | None:

@@ -36,9 +36,7 @@ from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 
 KEPT = 1_024
-"""Number of newest messages that stay in memory; twice as many when older ones were results."""
-_KEPT_BYTES = 1024
-"""Estimated memory of such a message."""
+"""Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
 INDEX_BYTES = 32 * 1024 * 1024
 """Estimated memory of the indexes that a process remembers: of some 40,000 messages of 600 characters."""
 PART_MESSAGES = 4_096
@@ -53,8 +51,8 @@ _position = attrgetter("position")
 class SearchedSession:
     """A session that has been read for a search.
 
-    ``kept`` maps a position to its message, for the newest messages that were read from the log and for earlier results.
-    ``is_cut``: older messages are left out.
+    ``kept`` maps a position to its message, for the newest messages that were read from the log. ``is_cut``: older messages are
+    left out.
     """
 
     keys: SessionKeys
@@ -71,19 +69,17 @@ class WarmIndex:
 
     ``covered`` are the positions whose messages are indexed: those in view at the first search, and everything since.
     ``first_card`` is the position of the first message that is indexed by its card, until it is sealed; 0 for none.
-    ``kept`` are the messages of `SearchedSession`: until something is redacted, a message stays as it was read.
     """
 
     header: Header
     parts: list[Index]
     covered: Sequence[Stretch]
     first_card: int
-    kept: dict[int, Located] = field(repr=False)
 
     @property
     def size_bytes(self) -> int:
-        """The estimated memory of the indexes and messages."""
-        return sum(part.size_bytes for part in self.parts) + _KEPT_BYTES * len(self.kept)
+        """The estimated memory of the indexes."""
+        return sum(part.size_bytes for part in self.parts)
 
 
 class SessionReader:
@@ -105,17 +101,18 @@ class SessionReader:
 
         Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
         """
+        kept = dict[int, Located]()
         warm = self._warm.take(keys)
-        index = self._extended(keys, warm) if warm is not None else None
+        index = self._extended(keys, warm, kept) if warm is not None else None
         stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
         # A rewind may bring back what an earlier rewind had hidden.
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, newest, until=until)
+            index = self._built(keys, newest, kept, until=until)
             stretches, is_complete = index.covered, newest >= index.header.last
         header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
         searched = SearchedSession(
-            keys, header, shown, SessionCorpus(index.parts, shown), index.kept, shown[0] != stretches[0]
+            keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
         )
         if is_complete:
             self._remember(keys, index)
@@ -129,16 +126,16 @@ class SessionReader:
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
         """
-        warm = self._warm.take(keys)
-        index = self._followed(keys, warm, header, commits) if warm is not None else None
+        kept, warm = dict[int, Located](), self._warm.take(keys)
+        index = self._followed(keys, warm, header, commits, kept) if warm is not None else None
         if index is None and warm is not None:
-            index = self._extended(keys, warm)
+            index = self._extended(keys, warm, kept)
         stretches = [
             (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
         ]
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, MAX_POSITION, stretches, until=time.monotonic() + seconds)
-        searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), index.kept)
+            index = self._built(keys, MAX_POSITION, kept, stretches, until=time.monotonic() + seconds)
+        searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), kept)
         self._remember(keys, index)
         return searched
 
@@ -148,16 +145,16 @@ class SessionReader:
             self._warm.put(keys, index)
 
     def _followed(
-        self, keys: SessionKeys, warm: WarmIndex, header: Header, commits: Sequence[Commit]
+        self, keys: SessionKeys, warm: WarmIndex, header: Header, commits: Sequence[Commit], kept: dict[int, Located]
     ) -> WarmIndex | None:
         """Return a known index with the commits behind it; None when it is not known that they follow it."""
         known = warm.header
         start = next((index for index, commit in enumerate(commits) if commit.header.hash == known.hash), None)
         if start is None or known.view != header.view or commits[-1].header.hash != header.hash:
             return None
-        return self._grown(keys, warm, commits[start:])
+        return self._grown(keys, warm, commits[start:], kept)
 
-    def _extended(self, keys: SessionKeys, warm: WarmIndex) -> WarmIndex | None:
+    def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
         """Return a known index with the messages behind it; None when the log before has changed."""
         known = warm.header
         query = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO)
@@ -167,21 +164,22 @@ class SessionReader:
         commits = checked_chain(items)
         header = commits[-1].header
         self._log.commits.check_alive(keys, header)
-        return self._grown(keys, warm, commits)
+        return self._grown(keys, warm, commits, kept)
 
-    def _grown(self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit]) -> WarmIndex | None:
+    def _grown(
+        self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit], kept: dict[int, Located]
+    ) -> WarmIndex | None:
         """Return a known index with newer commits, the first of which it has; None when the log before has changed."""
         known, header = warm.header, commits[-1].header
-        kept = warm.kept if len(warm.kept) < 2 * KEPT else {}
         messages = self.messages(keys, commits[1:], known.last + 1)
-        first_card = _keep(kept, messages, 2 * KEPT)
+        first_card = _keep(kept, messages)
         if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card or first_card):
             return None
         if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
             warm.parts.append(Index(self._indexes.engine))
         warm.parts[-1].add(messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
-        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card, kept)
+        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
 
     def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
         return self._log.commits.view(keys, header).up_to(header.last)
@@ -199,7 +197,7 @@ class SessionReader:
         return [searchable_text(message, message.message, message.facts) for message in messages]
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
-        """Return messages in order, and keep them. Takes one request if one of them is not in memory; fetches no payloads."""
+        """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
         keys, kept = searched.keys, searched.kept
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
         missing = [entry for entry in entries if entry.position not in by_position]
@@ -210,14 +208,14 @@ class SessionReader:
         bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
         for entry, event in zip(missing, events, strict=True):
             body = bodies.get(entry.position, event)
-            message = Located(body, entry.loop, commits[entry.commit].header.time_ms)
-            by_position[entry.position] = kept[entry.position] = message
+            by_position[entry.position] = Located(body, entry.loop, commits[entry.commit].header.time_ms)
         return [by_position[entry.position] for entry in entries]
 
     def _built(
         self,
         keys: SessionKeys,
         newest: int,
+        kept: dict[int, Located],
         others: Sequence[Stretch] = (),
         *,
         until: float = math.inf,
@@ -228,7 +226,7 @@ class SessionReader:
         """
         segments = list(self._segments.list(keys))
         end, first, first_card = segments[-1].last if segments else 0, 1, 0
-        header, newer, kept = None, list[tuple[int, Index]](), dict[int, Located]()
+        header, newer = None, list[tuple[int, Index]]()
         for commits in newest_pages(self._log.commits, keys, pages=None, first=max(1, end)):
             if header is None:
                 header = commits[-1].header
@@ -237,7 +235,7 @@ class SessionReader:
             messages = self.messages(keys, commits, end + 1)
             index = self._indexes.build(messages, is_shared=_is_shared(keys, commits))
             newer.append((commits[0].header.first, index))
-            first_card = _keep(kept, messages, KEPT) or first_card
+            first_card = _keep(kept, messages) or first_card
             if commits[0].header.first <= first:
                 break
         assert header is not None  # noqa: S101 - a session has a first commit
@@ -251,7 +249,7 @@ class SessionReader:
         shown = [stretch for stretch in stretches if stretch[1] >= first]
         sealed = self._sealed(keys, segments, shown, first, until=until)
         parts = [index for _, index in sorted(newer, key=itemgetter(0))]
-        return WarmIndex(header, [*sealed, *parts], stretches, first_card, kept)
+        return WarmIndex(header, [*sealed, *parts], stretches, first_card)
 
     def messages(
         self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None
@@ -307,10 +305,10 @@ def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
     return any(commit.home != keys.partition for commit in commits)
 
 
-def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]], limit: int) -> int:
-    """Keep the newest messages, ``limit`` at most. Return the first position that is known by a card until it is sealed, or 0."""
+def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]]) -> int:
+    """Keep the newest messages, and return the first position that is known by a card only until it is sealed; 0 for none."""
     for message, _ in reversed(messages):
-        if len(kept) < limit:
+        if len(kept) < KEPT:
             kept[message.event.position] = message
     cards = (message.event for message, _ in messages if message.event.body is None)
     return next((event.position for event in cards if event.payload is not None and not is_blob(event.payload)), 0)

@@ -501,7 +501,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "service",
         "throttling is an error of the service",
-        ((f"{_CODE}/http/api.py", "    (ThrottledError, 429),\n", ""),),
+        ((f"{_CODE}/core/errors.py", "    429: ThrottledError,\n", ""),),
         ("tests/http/test_http.py::test_an_engine_that_fails_is_503_or_429_with_retry_after",),
     ),
     # ------------------------------------------------------------ documents

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.conftest import Harness
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Payload
 from turnlog.core.identity import Owner
@@ -39,7 +41,7 @@ from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import cache_tombstone, due_index
-from turnlog.ports import Item
+from turnlog.ports import Item, Key
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s1")
 
@@ -298,3 +300,23 @@ def test_the_content_of_meta_has_no_key() -> None:
         "b": pack(b"{}"),
         "ss": 1,
     }
+
+
+def test_a_damaged_cache_is_made_again(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", system="long " * 300, state={"a": 1})
+    session.append({"role": "user", "content": "hi"})
+    session.patch_state({"b": 2})
+    table: Any = harness.app.engine.items
+    readers: dict[str, Callable[[], object]] = {
+        "S#STATE": lambda: session.state().state,
+        "E#SYS": lambda: session.context().system,
+    }
+    for name, read in readers.items():
+        key = Key("T#acme#U#ada#S#s", name)
+        before, said = table.get_many([key])[key], read()
+        table.put({**before, "pos": int(before["pos"]) ^ 64})
+        assert read() == said, name
+        session.patch_state({"c": name})
+        session.update(system=f"{name} " * 300)
+        assert table.get_many([key])[key]["pos"] != int(before["pos"]) ^ 64, f"{name} was written again"
